@@ -8,7 +8,8 @@
 #include "base/assert.h"
 #include "bson/value.h"
 #include "server/auth/users.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
+#include "server/dispatch.h"
 
 static struct server *start(void)
 {
@@ -73,7 +74,7 @@ static void ask(struct connection *connection, const uint8_t *line, size_t size)
     put_payload(&payload, &connection->login, line + 2, size - 2);
     make_command(line, &payload, &command);
     (void)bson_init_static(&request.body, bson_get_data(&command), command.len);
-    call_run(connection, &request, &reply);
+    server_dispatch(connection, &request, &reply);
     truce_assert(!truce__message_check(&reply, NULL));
     truce_assert(bson_has_field(&reply, "ok"));
     truce_assert(!connection->login.user);

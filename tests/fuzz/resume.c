@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 
 #define ENTRIES 8
 
@@ -52,7 +52,7 @@ static void begin(void)
     snprintf(path, sizeof path, "%s/s", directory);
     truce_assert(!truce_store_open(path, &relaxed, &feed.store, NULL));
     (void)atexit(tidy);
-    engine = watch_engine(feed.store);
+    engine = truce__file_engine_or_null(feed.store);
     truce_assert(!truce_collection_create(feed.store, "c", NULL)); /* which is not told */
     truce_assert(!truce__engine_feed_keep(engine, 1000000000, 0, NULL));
     for (int i = 0; i < ENTRIES; i++) {
@@ -87,21 +87,21 @@ static void put_text(const uint8_t *line, size_t size, bson_t *document)
 
 static void put_near(const uint8_t *line, size_t size, bson_t *document)
 {
-    struct watch_token token = {.feed = feed.state.spec.id};
+    struct change_stream_token token = {.feed = feed.state.spec.id};
     int64_t base = line[0] % (ENTRIES + 1) < ENTRIES ? feed.positions[line[0] % (ENTRIES + 1)]
                                                      : feed.state.horizon;
 
     token.position = base + (size > 1 ? (int8_t)line[1] % 3 : 0);
-    token.place = size > 2 ? (enum watch_place)(line[2] % 4) : WATCH_EVENT;
-    token.fragment = token.place == WATCH_FRAGMENT ? line[2] / 4 : 0;
+    token.place = size > 2 ? (enum change_stream_place)(line[2] % 4) : STREAM_EVENT;
+    token.fragment = token.place == STREAM_FRAGMENT ? line[2] / 4 : 0;
     if (size > 3 && line[3] % 8 == 7)
         token.feed.bytes[line[3] % 12] ^= 1;
-    watch_token_append(&token, document);
+    change_stream_token_append(&token, document);
 }
 
 /* ---- what is told behind one ------------------------------------------------------------------ */
 
-static int64_t count_behind(const struct watch_token *token)
+static int64_t count_behind(const struct change_stream_token *token)
 {
     int64_t count = 0;
 
@@ -111,46 +111,46 @@ static int64_t count_behind(const struct watch_token *token)
 }
 
 /* Of an event there is an entry, unless it is the last that went. No event here is told in fragments. */
-static bool is_there(const struct watch_token *token)
+static bool is_there(const struct change_stream_token *token)
 {
-    bool found = token->place != WATCH_EVENT || token->position == feed.state.horizon;
+    bool found = token->place != STREAM_EVENT || token->position == feed.state.horizon;
 
     for (int i = 0; i < ENTRIES; i++)
         found = found || feed.positions[i] == token->position;
-    return found && token->place != WATCH_FRAGMENT &&
+    return found && token->place != STREAM_FRAGMENT &&
            bson_oid_equal(&token->feed, &feed.state.spec.id) &&
            token->position >= feed.state.horizon && token->position <= feed.state.last;
 }
 
-static void follow(const struct watch_token *token)
+static void follow(const struct change_stream_token *token)
 {
-    const struct watch_options options = {
-        .reach = WATCH_ALL, .own = "test", .database = "test", .resume = token};
+    const struct change_stream_options options = {
+        .reach = STREAM_ALL, .own = "test", .database = "test", .resume = token};
     bson_t batch = BSON_INITIALIZER;
     bson_error_t error = {0};
-    struct watch *watch;
+    struct change_stream *watch;
     uint32_t count = 0;
-    truce_status status = watch_new(feed.store, &options, &watch, &error);
+    truce_status status = change_stream_new(feed.store, &options, &watch, &error);
 
     if (!status)
-        status = watch_read(watch, -1, &batch, &count, &error);
+        status = change_stream_read(watch, -1, &batch, &count, &error);
     truce_assert(status || is_there(token));
     if (status)
         truce_assert(!is_there(token) && (error.code == CODE_CHANGE_STREAM_HISTORY_LOST ||
                                           error.code == CODE_CHANGE_STREAM_FATAL));
     else
         truce_assert(count == count_behind(token));
-    watch_free(watch);
+    change_stream_free(watch);
     bson_destroy(&batch);
 }
 
 /* What was read is written as it was, but for the case of its digits. */
-static void check_again(const bson_t *document, const struct watch_token *token)
+static void check_again(const bson_t *document, const struct change_stream_token *token)
 {
     bson_t again = BSON_INITIALIZER;
     bson_iter_t before, after;
 
-    watch_token_append(token, &again);
+    change_stream_token_append(token, &again);
     truce_assert(bson_iter_init_find(&before, document, "_data") &&
                  bson_iter_init_find(&after, &again, "_data"));
     truce_assert(!strcasecmp(bson_iter_utf8(&before, NULL), bson_iter_utf8(&after, NULL)));
@@ -160,7 +160,7 @@ static void check_again(const bson_t *document, const struct watch_token *token)
 static void try_line(const uint8_t *line, size_t size)
 {
     bson_t document = BSON_INITIALIZER;
-    struct watch_token token;
+    struct change_stream_token token;
     bson_error_t error = {0};
     truce_status status;
 
@@ -168,11 +168,11 @@ static void try_line(const uint8_t *line, size_t size)
         put_text(line + 1, size - 1, &document);
     else
         put_near(line, size, &document);
-    status = watch_token_read(&document, &token, &error);
+    status = change_stream_token_read(&document, &token, &error);
     if (status) {
         truce_assert(error.code == CODE_FAILED_TO_PARSE || error.code == CODE_INVALID_RESUME_TOKEN);
     } else {
-        truce_assert(token.position >= 0 && token.place <= WATCH_FRAGMENT);
+        truce_assert(token.position >= 0 && token.place <= STREAM_FRAGMENT);
         check_again(&document, &token);
         follow(&token);
     }

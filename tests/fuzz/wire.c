@@ -79,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     truce__buffer_append(&message, data, size);
     if (message.size > WIRE_HEAD && open_up(&message) && message.size > WIRE_HEAD &&
         wire_read(message.bytes, (uint32_t)message.size, &request, &error)) {
-        call_run(&connection, &request, &reply);
+        server_dispatch(&connection, &request, &reply);
         check_reply(&request, &reply);
         bson_destroy(&reply);
         login_release(&connection.login);

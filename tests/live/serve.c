@@ -11,8 +11,8 @@
 
 #include "base/clock.h"
 #include "base/random.h"
-#include "server/net/server.h"
 #include "server/net/wire.h"
+#include "server/server.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "server/auth/users.h"
 #include "server/command/serve_operations.h"
+#include "server/commands.h"
 #include "server/net/compress.h"
 #include "store/reserved.h"
 #include "tests/support/each_operation.h"
@@ -141,7 +142,7 @@ TEST(every_command_says_what_it_needs_and_none_runs_without_a_login)
 
     begin();
     end_ = dial();
-    for (const struct command *command = server_commands; command->name; command++) {
+    for (const struct command *command = server_commands.commands; command->name; command++) {
         char *json = bson_strdup_printf("{'%s': 'x', '$db': 'admin'}", command->name);
         int64_t code;
 
@@ -193,7 +194,7 @@ TEST(a_user_without_roles_may_do_nothing)
     begin();
     add_user("nobody", NULL, NULL);
     end_ = dial_as("nobody", "nobody");
-    for (const struct command *command = server_commands; command->name; command++) {
+    for (const struct command *command = server_commands.commands; command->name; command++) {
         char *json = bson_strdup_printf("{'%s': 'x', '$db': 'school'}", command->name);
 
         if (command->need.kind > NEED_LOGIN && command->need.kind != NEED_INNER)

@@ -5,11 +5,12 @@
 
 #include "base/limits.h"
 #include "engine/documents/document_store.h"
-#include "server/command/duplicate.h"
-#include "server/command/state.h"
+#include "server/call/call_error.h"
+#include "server/call/state.h"
 #include "server/net/compress.h"
 #include "server/net/wire.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
+#include "store/file/file.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
@@ -79,7 +80,7 @@ TEST(sentences_of_another_form_are_left_as_they_are)
     bson_t reply = BSON_INITIALIZER;
 
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-        CHECK(!duplicate_append(others[i], "test", &reply));
+        CHECK(!call_append_duplicate_key(others[i], "test", &reply));
     CHECK(bson_empty(&reply));
     bson_destroy(&reply);
 }
@@ -88,7 +89,7 @@ TEST(values_stand_in_the_sentence_as_in_mongodbs)
 {
     bson_t reply = BSON_INITIALIZER;
 
-    CHECK(duplicate_append(
+    CHECK(call_append_duplicate_key(
         "the key {\"_id\": {\"$oid\": \"65f0c0ffee65f0c0ffee65f0\"}, \"at\": "
         "{\"$date\": \"1970-01-01T00:00:01Z\"}, \"of\": {\"x\": [1, 2.0, null], "
         "\"y\": {}, \"z\": []}} is taken in the unique index \"i\" {\"_id\": 1} of @b.c",
@@ -105,7 +106,7 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
 {
     bson_t reply = BSON_INITIALIZER;
 
-    CHECK(duplicate_append(
+    CHECK(call_append_duplicate_key(
         "the key {\"a\": \"xxx... is taken in the unique index \"i\" {\"a\": 1} of c", "test",
         &reply));
     CHECK_INT(reply_number(&reply, "keyPattern.a"), ==, 1);
@@ -408,7 +409,7 @@ TEST(a_replica_set_tells_its_time_which_does_not_go_back)
         bson_destroy(reply);
         if (i == 10) { /* the clock of the machine is set back by a minute */
             last += 60ull << 32;
-            truce__feed_pass(&watch_engine(store)->writer,
+            truce__feed_pass(&truce__file_engine_or_null(store)->writer,
                              truce__feed_position((int64_t)(last >> 32), (uint32_t)last));
         }
     }

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "bson/value.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 #include "tests/support/streams.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"

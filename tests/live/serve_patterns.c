@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "server/command/serve_operations.h"
+#include "server/commands.h"
 #include "tests/support/each_operation.h"
 #include "tests/support/served_story.h"
 
@@ -36,7 +37,7 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
         if (strstr(pattern->example, "token")) /* nobody has claimed that job */
             example = (struct step){pattern->example, 125, "status", "\"expired\""};
         CHECK(truce__operation_named(pattern->name) == pattern);
-        CHECK(server_command(pattern->name) == row_command(pattern));
+        CHECK(server_commands.find(pattern->name) == row_command(pattern));
         CHECK(pattern->value && pattern->answer && pattern->help);
         take_step(end_, &helped);
         take_step(end_, &example);

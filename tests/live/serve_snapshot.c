@@ -5,8 +5,9 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "engine/documents/document_store.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 #include "store/decorators/database.h"
+#include "store/file/file.h"
 #include "tests/support/half_commit.h"
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
@@ -290,7 +291,7 @@ TEST(a_moment_that_the_store_has_ended_is_too_old)
 /* Lets the server go on from a time that is so far ahead of the clock: the next one has a clock that was set back. */
 static void pass_seconds(int64_t seconds)
 {
-    truce__feed_pass(&watch_engine(store)->writer,
+    truce__feed_pass(&truce__file_engine_or_null(store)->writer,
                      truce__feed_position(truce__clock_wall_ms() / 1000 + seconds, 0));
 }
 

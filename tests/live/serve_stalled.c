@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "server/auth/users.h"
-#include "server/command/state.h"
+#include "server/call/state.h"
 #include "server/net/compress.h"
 #include "server/net/wire.h"
 #include "tests/support/scram_client.h"

@@ -15,7 +15,7 @@
 #include "base/random.h"
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 #include "store/file/file.h"
 #include "tests/support/streams.h"
 #include "tests/support/talk.h"
@@ -390,7 +390,7 @@ TEST(a_stream_from_the_time_of_an_answer_has_what_was_done_after_it)
         insert(i + 3);
     }
     /* the clock of the machine is set back by an hour, behind an answer */
-    truce__feed_pass(&watch_engine(store)->writer,
+    truce__feed_pass(&truce__file_engine_or_null(store)->writer,
                      truce__feed_position(truce__clock_wall_ms() / 1000 + 3600, 7));
     stream = watch_c(from_now("{'ping': 1, '$db': 'test'}"), "");
     insert(50);
@@ -575,12 +575,12 @@ TEST(what_is_no_stream_is_refused_as_mongodb_does)
 }
 
 /* A token with another position, place or feed. */
-static void expect_token(const struct watch_token *token, int64_t code)
+static void expect_token(const struct change_stream_token *token, int64_t code)
 {
     bson_t made = BSON_INITIALIZER;
     char text[300];
 
-    watch_token_append(token, &made);
+    change_stream_token_append(token, &made);
     snprintf(text, sizeof text, "{'$changeStream': {'resumeAfter': {'_data': '%s'}}}",
              text_of(&made, "_data"));
     refused(text, code);
@@ -590,7 +590,7 @@ static void expect_token(const struct watch_token *token, int64_t code)
 TEST(a_token_of_another_history_is_refused)
 {
     struct stream_of stream;
-    struct watch_token token, other;
+    struct change_stream_token token, other;
     struct feed_state state;
     bson_t *given;
     char text[200];
@@ -604,14 +604,14 @@ TEST(a_token_of_another_history_is_refused)
     stream = open_stream(STREAM);
     snprintf(text, sizeof text, "{'_data': '%s'}", stream.token);
     given = test_bson(text);
-    REQUIRE(CHECK_OK(watch_token_read(given, &token, &error), error));
-    CHECK_INT(token.place, ==, WATCH_MARK);
+    REQUIRE(CHECK_OK(change_stream_token_read(given, &token, &error), error));
+    CHECK_INT(token.place, ==, STREAM_MARK);
     expect_token(&token, 0);
     other = token;
     other.position += 1000; /* which has not been yet */
     expect_token(&other, 280);
     other = token;
-    other.place = WATCH_EVENT;
+    other.place = STREAM_EVENT;
     expect_token(&other, 0);
     other.position = state.horizon + 1000000; /* where no event was */
     CHECK_INT(other.position, <, token.position);

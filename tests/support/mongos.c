@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/net/server.h"
+#include "server/server.h"
 #include "tests/support/test.h"
 
 #define WIRE 9 /* 4.4, the last that wants the shard key everywhere */

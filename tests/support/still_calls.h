@@ -47,7 +47,7 @@ static inline void answer(const bson_t *command, bson_t *reply)
     char *text;
 
     REQUIRE(bson_init_static(&request.body, bson_get_data(command), command->len));
-    call_run(&connection, &request, reply);
+    server_dispatch(&connection, &request, reply);
     if (!truce__message_check(reply, &error) && bson_has_field(reply, "ok"))
         return;
     text = bson_as_canonical_extended_json(command, NULL);

@@ -5,7 +5,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
+#include "server/dispatch.h"
 #include "store/store.h"
 #include "tests/support/no_sleep.h"
 

@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "base/buffer.h"
-#include "server/net/server.h"
+#include "server/server.h"
 
 #define OP_QUERY 2004
 #define OP_MSG   2013

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "server/commands.h"
 #include "tests/support/changed_bson.h"
 #include "tests/support/each_operation.h"
 #include "tests/support/sample_commands.h"
@@ -88,7 +89,7 @@ static bool has_sample(const char *name)
 
 TEST(every_command_has_a_sample)
 {
-    for (const struct command *command = server_commands; command->name; command++) {
+    for (const struct command *command = server_commands.commands; command->name; command++) {
         if (command->help && !has_sample(command->name)) /* the others are other names */
             test_fail(__FILE__, __LINE__, "%s has no sample here", command->name);
     }

@@ -54,13 +54,13 @@ TEST(a_line_of_text_has_its_fields_behind_it)
                               BCON_UTF8(""), "count", BCON_INT64(3), "good", BCON_BOOL(true));
 
     begin(false, false);
-    log_tell(log_, TRUCE_LOG_WARNING, LOG_NETWORK, 7, "it happened", fields);
+    log_write(log_, TRUCE_LOG_WARNING, LOG_NETWORK, 7, "it happened", fields);
     CHECK_TEXT(" warning network conn7 it happened from=127.0.0.1:5000 name=\"a b\" none=\"\" "
                "count=3 good=true\n",
                behind_time(read_all()));
-    log_tell(log_, TRUCE_LOG_ERROR, LOG_SERVER, 0, "alone", NULL);
+    log_write(log_, TRUCE_LOG_ERROR, LOG_SERVER, 0, "alone", NULL);
     CHECK_TEXT(" error server alone\n", behind_time(read_all()));
-    log_tell_store(TRUCE_LOG_INFO, "the disk is slow", log_);
+    log_write_store(TRUCE_LOG_INFO, "the disk is slow", log_);
     CHECK_TEXT(" info store the store tells text=\"the disk is slow\"\n", behind_time(read_all()));
     bson_destroy(fields);
     end();
@@ -73,14 +73,14 @@ TEST(a_line_of_json_is_a_document)
     const char *line;
 
     begin(true, false);
-    log_tell(log_, TRUCE_LOG_INFO, LOG_ACCESS, 7, "it happened", fields);
+    log_write(log_, TRUCE_LOG_INFO, LOG_ACCESS, 7, "it happened", fields);
     line = read_all();
     CHECK(!strncmp(line, "{\"time\": \"", 10));
     CHECK_TEXT("\", \"level\": \"info\", \"component\": \"access\", \"connection\": 7, "
                "\"message\": \"it happened\", \"fields\": {\"from\": \"127.0.0.1:5000\", "
                "\"name\": \"a \\\"b\\\"\\n\\\\\", \"count\": 3, \"good\": true}}\n",
                behind_time(line + 10));
-    log_tell(log_, TRUCE_LOG_INFO, LOG_COMMAND, 0, "alone", NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_COMMAND, 0, "alone", NULL);
     CHECK_TEXT("\", \"level\": \"info\", \"component\": \"command\", \"message\": \"alone\", "
                "\"fields\": {}}\n",
                behind_time(read_all() + 10));
@@ -108,7 +108,7 @@ TEST(what_is_hostile_stays_on_its_line)
         const char *line;
 
         begin(json, false);
-        log_tell(log_, TRUCE_LOG_INFO, LOG_ACCESS, 1, "login failed", fields);
+        log_write(log_, TRUCE_LOG_INFO, LOG_ACCESS, 1, "login failed", fields);
         line = read_all();
         check_one_line(line);
         CHECK(strstr(line, "\"x\\ny\\u001b[2J\\u007f \\u009b \\u202e \xef\xbf\xbd\xef\xbf\xbd "
@@ -135,7 +135,7 @@ TEST(six_long_texts_fit_whatever_they_are)
                     BCON_UTF8(longer), "command", BCON_UTF8(longer));
         for (int json = 0; json < 2; json++) {
             begin(json, false);
-            log_tell(log_, TRUCE_LOG_WARNING, LOG_COMMAND, INT32_MAX, "slow command", &fields);
+            log_write(log_, TRUCE_LOG_WARNING, LOG_COMMAND, INT32_MAX, "slow command", &fields);
             check_one_line(read_all());
             CHECK(strstr(text, "...\""));
             end();
@@ -150,16 +150,16 @@ TEST(a_full_pipe_is_not_waited_for_and_what_was_lost_is_told)
 
     begin(false, false);
     for (int i = 0; i < 5000; i++)
-        log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "one of very many lines", NULL);
+        log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "one of very many lines", NULL);
     while (*read_all())
         for (const char *at = text; (at = strstr(at, "very many")) != NULL; at++)
             told++;
     CHECK_INT(told, <, 5000);
-    log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the next", NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the next", NULL);
     CHECK(strstr(read_all(), " warning server lines of this log were lost lines="));
     CHECK_INT(atoi(strstr(text, "lines=") + 6), ==, 5001 - told);
     CHECK(strstr(text, " info server the next\n"));
-    log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the last", NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "the last", NULL);
     CHECK(!strstr(read_all(), "lost"));
     end();
 }
@@ -172,9 +172,9 @@ TEST(a_reader_who_has_gone_away_and_a_file_that_is_closed_end_nothing)
     begin(false, false);
     close(ends[0]);
     for (int i = 0; i < 3; i++) {
-        log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
-        log_tell(closed, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
-        log_tell(NULL, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
+        log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
+        log_write(closed, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
+        log_write(NULL, TRUCE_LOG_INFO, LOG_SERVER, 0, "for nobody", NULL);
     }
     log_free(log_);
     log_free(closed);
@@ -185,11 +185,11 @@ TEST(a_reader_who_has_gone_away_and_a_file_that_is_closed_end_nothing)
 TEST(a_quiet_log_leaves_out_those_who_come_and_go)
 {
     begin(false, true);
-    log_tell(log_, TRUCE_LOG_INFO, LOG_NETWORK, 1, "connection accepted", NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_NETWORK, 1, "connection accepted", NULL);
     CHECK_TEXT("", read_all());
-    log_tell(log_, TRUCE_LOG_WARNING, LOG_NETWORK, 0, "connection refused", NULL);
+    log_write(log_, TRUCE_LOG_WARNING, LOG_NETWORK, 0, "connection refused", NULL);
     CHECK(strstr(read_all(), "connection refused"));
-    log_tell(log_, TRUCE_LOG_INFO, LOG_ACCESS, 1, "login succeeded", NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_ACCESS, 1, "login succeeded", NULL);
     CHECK(strstr(read_all(), "login succeeded"));
     end();
 }
@@ -200,7 +200,7 @@ static char path[500];
 
 static void tell_it(const char *message)
 {
-    log_tell(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, message, NULL);
+    log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, message, NULL);
 }
 
 /* How often the words stand in the file; -1: it is not there. */

@@ -6,7 +6,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "server/watch/notify.h"
+#include "server/notify.h"
 #include "tests/support/test.h"
 
 /* A socket of that name, as systemd makes one; '@' begins a name that is no file. */

@@ -7,8 +7,8 @@
 
 #include "cli/commands.h"
 #include "cli/core/config.h"
-#include "server/net/server.h"
-#include "server/watch/notify.h"
+#include "server/notify.h"
+#include "server/server.h"
 
 #define DRAIN_MS 10000
 #define FEED_MB  1024
@@ -71,7 +71,7 @@ static void hear_store(truce_log_level level, const char *message, void *arg)
 {
     struct ear *ear = arg;
 
-    log_tell_store(level, message, ear->log);
+    log_write_store(level, message, ear->log);
     if (level == TRUCE_LOG_ERROR) {
         atomic_store(&ear->broken, true);
         end_by_command(NULL);

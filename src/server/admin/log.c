@@ -1,10 +1,13 @@
 #include "server/admin/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -12,7 +15,6 @@
 #include "base/clock.h"
 #include "bson/date.h"
 #include "bson/json.h"
-#include "server/net/log_file.h"
 
 #define UNKNOWN "\xef\xbf\xbd" /* U+FFFD: for a byte that is no UTF-8 */
 #define PLAIN                                                                                      \
@@ -90,9 +92,9 @@ truce_status log_rotate(struct log *log, bson_error_t *error)
     }
     pthread_mutex_unlock(&log->mutex);
     if (status)
-        log_tell(log, TRUCE_LOG_ERROR, LOG_SERVER, 0, "the log cannot be rotated", NULL);
+        log_write(log, TRUCE_LOG_ERROR, LOG_SERVER, 0, "the log cannot be rotated", NULL);
     else
-        log_tell(log, TRUCE_LOG_INFO, LOG_SERVER, 0, "the log was rotated", NULL);
+        log_write(log, TRUCE_LOG_INFO, LOG_SERVER, 0, "the log was rotated", NULL);
     return status;
 }
 
@@ -275,8 +277,8 @@ static void tell_lost(struct log *log)
     bson_destroy(count);
 }
 
-void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
-              const char *message, const bson_t *fields)
+void log_write(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
+               const char *message, const bson_t *fields)
 {
     const struct event event = {level, part, connection, message, fields};
 
@@ -290,10 +292,70 @@ void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_
     pthread_mutex_unlock(&log->mutex);
 }
 
-void log_tell_store(truce_log_level level, const char *message, void *log)
+void log_write_store(truce_log_level level, const char *message, void *log)
 {
     bson_t *fields = BCON_NEW("text", BCON_UTF8(message));
 
-    log_tell(log, level, LOG_STORE, 0, "the store tells", fields);
+    log_write(log, level, LOG_STORE, 0, "the store tells", fields);
     bson_destroy(fields);
+}
+
+/* ---- log file ---------------------------------------------------------------------------- */
+
+/* A log has no zero byte: a store, or another file that is no log, is not appended to. */
+
+static bool log_file_is_text(int file)
+{
+    char start[512];
+    ssize_t size = pread(file, start, sizeof start, 0);
+
+    return size >= 0 && !memchr(start, 0, (size_t)size);
+}
+
+/* Nothing is written into a file by another name of it: the log is where its path says. */
+truce_status log_file_open(const char *path, int *file, bson_error_t *error)
+{
+    int made = open(
+        path, O_RDWR | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat facts;
+    const char *wrong = NULL;
+
+    *file = -1;
+    if (made < 0 && errno == ELOOP)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error,
+                             "the log %s is a symbolic link: name the file itself", path);
+    if (made < 0)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
+    if (fstat(made, &facts) || !S_ISREG(facts.st_mode))
+        wrong = "is not a file";
+    else if (facts.st_nlink > 1)
+        wrong = "has several names (hard links)";
+    else if (!log_file_is_text(made))
+        wrong = "is not a log: it has zero bytes";
+    if (wrong) {
+        close(made);
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s %s", path, wrong);
+    }
+    *file = made;
+    return TRUCE_OK;
+}
+
+truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error)
+{
+    time_t now = (time_t)(now_ms / 1000);
+    char stamp[32], *target;
+    truce_status status = TRUCE_OK;
+    struct tm date;
+
+    gmtime_r(&now, &date);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H-%M-%S", &date);
+    target = bson_strdup_printf("%s.%s", path, stamp);
+    if (!access(target, F_OK))
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error,
+                               "the log cannot be moved: %s is there", target);
+    else if (rename(path, target) && errno != ENOENT)
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error, "the log cannot be moved to %s: %m",
+                               target);
+    bson_free(target);
+    return status;
 }

@@ -56,12 +56,27 @@ truce_status log_to_file(struct log *log, const char *path, bool renames, bson_e
 truce_status log_rotate(struct log *log, bson_error_t *error);
 
 /* Any thread. `connection` 0: of none. `fields`: numbers, truth values, and six texts at most; NULL: none. `log` NULL: nothing. */
-void log_tell(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
-              const char *message, const bson_t *fields);
+void log_write(struct log *log, truce_log_level level, enum log_part part, int32_t connection,
+               const char *message, const bson_t *fields);
 /* The last LOG_KEPT_MAX lines, without their ends, appended as texts; *all is how many there were. `log` NULL: none. */
 void log_append(struct log *log, bson_t *array, int64_t *all);
 
 /* For the hooks of a store; `log` is their arg. */
-void log_tell_store(truce_log_level level, const char *message, void *log);
+void log_write_store(truce_log_level level, const char *message, void *log);
+
+/*
+ * The file that a log is in, and how it is begun anew, as mongod does it:
+ *
+ *     rename   what was written becomes FILE.2026-03-01T09-00-00 (UTC), and FILE is made anew
+ *     reopen   FILE is opened again: somebody else has moved it (logrotate(8))
+ *
+ * A line is written at the end of whatever is there, whole or not at all.
+ */
+
+/* Opens it for appending, and makes it for its owner alone if it is not there; a file, no pipe and no device. INVALID, IO (38). */
+truce_status log_file_open(const char *path, int *file, bson_error_t *error);
+
+/* Gives what stands there the name of this moment; what has that name already is left alone, and refused (37). Nothing there: OK. */
+truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error);
 
 #endif

@@ -7,8 +7,10 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "server/command/serve_operations.h"
-#include "server/watch/watch.h"
+#include "engine/documents/feed.h"
+#include "operations/operation.h"
+#include "server/call/call.h"
+#include "store/file/file.h"
 
 /* Upper ends of the histogram's steps, in microseconds; the last has none. */
 static const int64_t steps_us[] = {100,     250,     500,     1000,    2500,   5000,
@@ -39,9 +41,13 @@ struct metrics {
     atomic_ullong others; /* of codes that came later */
     atomic_ullong received, sent;
     struct timing timings[GROUPS_MAX];
-    size_t plain;         /* commands of the table, which come first, in its order */
-    size_t count;         /* and of the patterns */
-    struct times times[]; /* of each command */
+    /* The table of MongoDB's commands, and its length. */
+    const struct command *first;
+    size_t plain;
+    /* Number of commands, with those of the patterns. */
+    size_t count;
+    /* MongoDB's commands in the order of the table, then those of the patterns. */
+    struct times times[];
 };
 
 static void metrics_add(atomic_ullong *to, uint64_t more)
@@ -57,7 +63,7 @@ static uint64_t get(const atomic_ullong *from)
 /* ---- what there is to count ------------------------------------------------------------------- */
 
 /* How many commands; they are put into `metrics`, if it is there. */
-static size_t put_plain(struct metrics *metrics)
+static size_t put_plain(const struct command_table *table, struct metrics *metrics)
 {
     static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
                                                      "delete", "getmore", "command"};
@@ -65,7 +71,7 @@ static size_t put_plain(struct metrics *metrics)
 
     for (int i = 0; metrics && i < COUNTED_KINDS; i++)
         metrics->timings[i].group = names[i];
-    for (const struct command *at = server_commands; at->name; at++, count++)
+    for (const struct command *at = table->commands; at->name; at++, count++)
         if (metrics) {
             metrics->times[count].command = at;
             metrics->times[count].timing = &metrics->timings[at->counted];
@@ -73,7 +79,8 @@ static size_t put_plain(struct metrics *metrics)
     return count;
 }
 
-static size_t put_operations(struct metrics *metrics, size_t count)
+static size_t put_operations(const struct command_table *table, struct metrics *metrics,
+                             size_t count)
 {
     int kind = COUNTED_KINDS;
 
@@ -84,20 +91,21 @@ static size_t put_operations(struct metrics *metrics, size_t count)
             metrics->timings[kind].group = group->word;
         for (const struct operation_row *const *at = group->rows; *at; at++, count++)
             if (metrics) {
-                metrics->times[count].command = row_command(*at);
+                metrics->times[count].command = table->of_operation(*at);
                 metrics->times[count].timing = &metrics->timings[kind];
             }
     }
     return count;
 }
 
-struct metrics *metrics_new(void)
+struct metrics *metrics_new(const struct command_table *table)
 {
-    size_t count = put_operations(NULL, put_plain(NULL));
+    size_t count = put_operations(table, NULL, put_plain(table, NULL));
     struct metrics *metrics = bson_malloc0(sizeof *metrics + count * sizeof(struct times));
 
-    metrics->plain = put_plain(metrics);
-    metrics->count = put_operations(metrics, metrics->plain);
+    metrics->first = table->commands;
+    metrics->plain = put_plain(table, metrics);
+    metrics->count = put_operations(table, metrics, metrics->plain);
     return metrics;
 }
 
@@ -112,8 +120,8 @@ static struct times *times_of(struct metrics *metrics, const struct command *com
 {
     size_t i = metrics->plain;
 
-    if (!command_row(command))
-        return &metrics->times[command - server_commands];
+    if (command >= metrics->first && command < metrics->first + metrics->plain)
+        return &metrics->times[command - metrics->first];
     while (metrics->times[i].command != command)
         i++;
     return &metrics->times[i];
@@ -246,7 +254,8 @@ static void put_commands(struct metrics *metrics, struct buffer *out)
     put_failures(metrics, out);
 }
 
-static void put_server(struct server *server, struct buffer *out)
+static void put_server(struct server *server, const struct metrics_gauges *gauges,
+                       struct buffer *out)
 {
     uint64_t connected, created, refused;
 
@@ -269,10 +278,8 @@ static void put_server(struct server *server, struct buffer *out)
         get(&server->metrics->received));
     one(out, "truce_sent_bytes_total", "counter", "Answers, as they were sent.",
         get(&server->metrics->sent));
-    one(out, "truce_cursors", "gauge", "Cursors that clients come back to.",
-        (uint64_t)held_count(server->cursors));
-    one(out, "truce_transactions", "gauge", "Transactions that run.",
-        (uint64_t)sessions_running(server->sessions));
+    one(out, "truce_cursors", "gauge", "Cursors that clients come back to.", gauges->cursors);
+    one(out, "truce_transactions", "gauge", "Transactions that run.", gauges->transactions);
     one(out, "truce_logins_total", "counter", "Logins that were begun.",
         (uint64_t)atomic_load(&server->logins));
     one(out, "truce_logins_failed_total", "counter", "Logins that failed.",
@@ -340,7 +347,7 @@ static void put_store(truce_store *store, struct buffer *out)
 
 static void metrics_put_feed(truce_store *store, struct buffer *out)
 {
-    struct engine *engine = watch_engine(store);
+    struct engine *engine = truce__file_engine_or_null(store);
     struct feed_state state;
     bson_error_t ignored; /* without it there are no such lines */
 
@@ -372,9 +379,9 @@ static void put_process(struct buffer *out)
                 (double)used.tv_sec + (double)used.tv_nsec / 1e9);
 }
 
-void metrics_write(struct server *server, struct buffer *out)
+void metrics_write(struct server *server, const struct metrics_gauges *gauges, struct buffer *out)
 {
-    put_server(server, out);
+    put_server(server, gauges, out);
     put_commands(server->metrics, out);
     put_commits(out);
     put_sweep(server->sweeper, out);

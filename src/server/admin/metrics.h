@@ -22,11 +22,12 @@
 #define METRICS_CODES_MAX 64
 
 struct command;
+struct command_table;
 struct metrics;
 struct metrics_port;
 struct server;
 
-struct metrics *metrics_new(void);
+struct metrics *metrics_new(const struct command_table *table);
 void metrics_free(struct metrics *metrics);
 
 /* The command was begun, and took so long, whatever became of it. */
@@ -38,8 +39,13 @@ void metrics_sent(struct metrics *metrics, size_t bytes);
 /* Returns the bytes of all messages that were received and sent. */
 void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent);
 
-/* All of the server, as text, appended. */
-void metrics_write(struct server *server, struct buffer *out);
+/* Numbers of the server that other files count. */
+struct metrics_gauges {
+    uint64_t cursors, transactions;
+};
+
+/* Appends all metrics as text. */
+void metrics_write(struct server *server, const struct metrics_gauges *gauges, struct buffer *out);
 
 /* ---- metrics_port.c --------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 
 #include "base/budget.h"
 #include "base/clock.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 /* Commands that read, and nothing else (explain, too). An aggregate that writes says so itself (budget_watch). */
 static bool may_be_killed(const struct call *call)

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/field.h"
-#include "server/command/state.h"
+#include "server/call/state.h"
 
 #define ROUNDS_MAX 1000 /* of a turn; the next one goes on */
 #define TOLD_MAX   600
@@ -82,7 +82,7 @@ static void tell_new(struct log *log, char last[TOLD_MAX], const char *now, cons
     bson_t *fields = BCON_NEW("count", BCON_INT64(count), "reason", BCON_UTF8(now));
 
     if (*now && strcmp(now, last) != 0)
-        log_tell(log, TRUCE_LOG_WARNING, LOG_SWEEP, 0, message, fields);
+        log_write(log, TRUCE_LOG_WARNING, LOG_SWEEP, 0, message, fields);
     memmove(last, now, strlen(now) + 1);
     bson_destroy(fields);
 }
@@ -98,7 +98,7 @@ static void tell_done(struct log *log, const truce_sweep_report *sum, int64_t ms
                       "cleaned", BCON_INT64(sum->cleaned), "stripped", BCON_INT64(sum->stripped),
                       "purged", BCON_INT64(sum->purged), "expired", BCON_INT64(sum->expired),
                       "pruned", BCON_INT64(sum->pruned), "ms", BCON_INT64(ms));
-    log_tell(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "swept", fields);
+    log_write(log, TRUCE_LOG_INFO, LOG_SWEEP, 0, "swept", fields);
     bson_destroy(fields);
 }
 

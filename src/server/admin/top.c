@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/field.h"
-#include "server/command/groups.h"
 
 #define SLOTS        2048 /* a power of 2 */
 #define TOP_NAME_MAX 400
@@ -151,13 +150,13 @@ void top_ran(struct top *top, const struct call *call, int64_t ns)
 {
     const uint32_t writing = ACTION_WRITE | ACTION_SHAPE | ACTION_ADMIN;
     const char *collection = top_collection_of(call);
-    bool drops = call->command->run == serve_drop;
+    bool drops = call->command->traits & COMMAND_DROPS;
     char name[TOP_NAME_MAX];
 
-    if (!collection && call->command->run != serve_drop_database)
+    if (!collection && !drops)
         return;
     pthread_mutex_lock(&top->mutex);
-    if (drops || !collection)
+    if (drops)
         top_drop(top, call->database, collection);
     else if (snprintf(name, sizeof name, "%s.%s", call->database, collection) < TOP_NAME_MAX)
         top_count(top, name, kind_of[call->command->counted],

@@ -9,7 +9,7 @@
  *
  * Invariant: to count waits for nobody but who counts, and looks at few places: a table by hash, half empty.
  */
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 #define TOP_COLLECTIONS_MAX 1000
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 bool access_may(const struct call *call, const char *database, uint32_t actions)
 {
@@ -67,7 +67,7 @@ static truce_status check_inner(struct call *call, const bson_iter_t *value, bso
 
     if (BSON_ITER_HOLDS_DOCUMENT(value) && bson_iter_recurse(value, &inner) &&
         bson_iter_next(&inner))
-        command = server_command(bson_iter_key(&inner));
+        command = call->server->commands->find(bson_iter_key(&inner));
     if (!command || command->need.kind == NEED_INNER)
         return TRUCE_OK; /* there is nothing that could be explained */
     return check_need(call, &command->need, &inner, error);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 /* ---- failures ------------------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static void login_tell(struct call *call, truce_log_level level, const char *mes
         BSON_APPEND_UTF8(fields, "app", connection->app);
     if (reason)
         BSON_APPEND_UTF8(fields, "reason", reason);
-    log_tell(call->server->log, level, LOG_ACCESS, connection->number, message, fields);
+    log_write(call->server->log, level, LOG_ACCESS, connection->number, message, fields);
     bson_destroy(fields);
 }
 

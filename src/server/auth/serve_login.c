@@ -1,5 +1,5 @@
 /* saslStart, saslContinue, logout, connectionStatus; and what hello says of logins. */
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 #include <string.h>
 

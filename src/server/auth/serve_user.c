@@ -4,7 +4,7 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 #include "store/reserved.h"
 
 /* ---- usersInfo and rolesInfo ----------------------------------------------------------------- */

@@ -6,32 +6,32 @@
 
 #include "base/budget.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
 static const struct field find_fields[] = {
-    {"filter", FIELD_DOCUMENT, offsetof(struct question_find, filter)},
-    {"sort", FIELD_DOCUMENT, offsetof(struct question_find, sort)},
-    {"projection", FIELD_DOCUMENT, offsetof(struct question_find, projection)},
-    {"hint", FIELD_HINT, offsetof(struct question_find, hint)},
-    {"skip", FIELD_NUMBER, offsetof(struct question_find, skip)},
-    {"limit", FIELD_NUMBER, offsetof(struct question_find, limit)},
-    {"batchSize", FIELD_NUMBER, offsetof(struct question_find, batch)},
-    {"singleBatch", FIELD_FLAG, offsetof(struct question_find, one_batch)},
-    {"allowDiskUse", FIELD_FLAG, offsetof(struct question_find, disk)},
-    {"noCursorTimeout", FIELD_FLAG, offsetof(struct question_find, no_timeout), true},
-    {"allowPartialResults", FIELD_FLAG, offsetof(struct question_find, partial)},
+    {"filter", FIELD_DOCUMENT, offsetof(struct find_request, filter)},
+    {"sort", FIELD_DOCUMENT, offsetof(struct find_request, sort)},
+    {"projection", FIELD_DOCUMENT, offsetof(struct find_request, projection)},
+    {"hint", FIELD_HINT, offsetof(struct find_request, hint)},
+    {"skip", FIELD_NUMBER, offsetof(struct find_request, skip)},
+    {"limit", FIELD_NUMBER, offsetof(struct find_request, limit)},
+    {"batchSize", FIELD_NUMBER, offsetof(struct find_request, batch)},
+    {"singleBatch", FIELD_FLAG, offsetof(struct find_request, one_batch)},
+    {"allowDiskUse", FIELD_FLAG, offsetof(struct find_request, disk)},
+    {"noCursorTimeout", FIELD_FLAG, offsetof(struct find_request, no_timeout), true},
+    {"allowPartialResults", FIELD_FLAG, offsetof(struct find_request, partial)},
     {"oplogReplay", FIELD_IGNORED, 0, true},
     {"awaitData", FIELD_PLAIN, 0, true},
     {"tailable", FIELD_PLAIN, 0, true},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_DOCUMENT, offsetof(struct question_find, let)},
+    {"let", FIELD_DOCUMENT, offsetof(struct find_request, let)},
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
-    {"max", FIELD_DOCUMENT, offsetof(struct question_find, max), true},
-    {"min", FIELD_DOCUMENT, offsetof(struct question_find, min), true},
-    {"returnKey", FIELD_FLAG, offsetof(struct question_find, keys), true},
-    {"showRecordId", FIELD_FLAG, offsetof(struct question_find, record_id), true},
+    {"max", FIELD_DOCUMENT, offsetof(struct find_request, max), true},
+    {"min", FIELD_DOCUMENT, offsetof(struct find_request, min), true},
+    {"returnKey", FIELD_FLAG, offsetof(struct find_request, keys), true},
+    {"showRecordId", FIELD_FLAG, offsetof(struct find_request, record_id), true},
     {NULL, FIELD_IGNORED, 0}};
 
 static truce_status check_not_negative(int64_t number, const char *name, bson_error_t *error)
@@ -41,11 +41,11 @@ static truce_status check_not_negative(int64_t number, const char *name, bson_er
                                        (long long)number);
 }
 
-truce_status question_find(struct call *call, struct question_find *find, bson_error_t *error)
+truce_status request_read_find(struct call *call, struct find_request *find, bson_error_t *error)
 {
     truce_status status;
 
-    *find = (struct question_find){.batch = FIRST_BATCH};
+    *find = (struct find_request){.batch = FIRST_BATCH};
     status = call_own_fields(call, find_fields, find, error);
     if (!status)
         status = call_let(call, find->let, error);
@@ -76,19 +76,19 @@ truce_status question_find(struct call *call, struct question_find *find, bson_e
 /* ---- count, distinct ------------------------------------------------------------------------ */
 
 static const struct field count_fields[] = {
-    {"query", FIELD_DOCUMENT, offsetof(struct question_count, query)},
-    {"hint", FIELD_HINT, offsetof(struct question_count, hint)},
-    {"skip", FIELD_NUMBER, offsetof(struct question_count, skip)},
-    {"limit", FIELD_NUMBER, offsetof(struct question_count, limit)},
+    {"query", FIELD_DOCUMENT, offsetof(struct count_request, query)},
+    {"hint", FIELD_HINT, offsetof(struct count_request, hint)},
+    {"skip", FIELD_NUMBER, offsetof(struct count_request, skip)},
+    {"limit", FIELD_NUMBER, offsetof(struct count_request, limit)},
     {"fields", FIELD_IGNORED, 0},
     {"collation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-truce_status question_count(struct call *call, struct question_count *count, bson_error_t *error)
+truce_status request_read_count(struct call *call, struct count_request *count, bson_error_t *error)
 {
     truce_status status;
 
-    *count = (struct question_count){0};
+    *count = (struct count_request){0};
     status = call_own_fields(call, count_fields, count, error);
     if (!status)
         status = check_not_negative(count->skip, "skip", error);
@@ -100,18 +100,18 @@ truce_status question_count(struct call *call, struct question_count *count, bso
 }
 
 static const struct field distinct_fields[] = {
-    {"key", FIELD_TEXT, offsetof(struct question_distinct, key)},
-    {"query", FIELD_DOCUMENT, offsetof(struct question_distinct, query)},
-    {"hint", FIELD_HINT, offsetof(struct question_distinct, hint)},
+    {"key", FIELD_TEXT, offsetof(struct distinct_request, key)},
+    {"query", FIELD_DOCUMENT, offsetof(struct distinct_request, query)},
+    {"hint", FIELD_HINT, offsetof(struct distinct_request, hint)},
     {"collation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-truce_status question_distinct(struct call *call, struct question_distinct *distinct,
-                               bson_error_t *error)
+truce_status request_read_distinct(struct call *call, struct distinct_request *distinct,
+                                   bson_error_t *error)
 {
     truce_status status;
 
-    *distinct = (struct question_distinct){0};
+    *distinct = (struct distinct_request){0};
     status = call_own_fields(call, distinct_fields, distinct, error);
     if (!status && !distinct->key)
         status = truce__refuse(40414, error, "distinct must have a key");
@@ -121,14 +121,14 @@ truce_status question_distinct(struct call *call, struct question_distinct *dist
 /* ---- aggregate ------------------------------------------------------------------------------ */
 
 static const struct field aggregate_fields[] = {
-    {"pipeline", FIELD_ARRAY, offsetof(struct question_aggregate, pipeline)},
-    {"cursor", FIELD_DOCUMENT, offsetof(struct question_aggregate, cursor)},
-    {"hint", FIELD_HINT, offsetof(struct question_aggregate, hint)},
-    {"allowDiskUse", FIELD_FLAG, offsetof(struct question_aggregate, disk)},
-    {"explain", FIELD_FLAG, offsetof(struct question_aggregate, explain)},
-    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct question_aggregate, unvalidated)},
+    {"pipeline", FIELD_ARRAY, offsetof(struct aggregate_request, pipeline)},
+    {"cursor", FIELD_DOCUMENT, offsetof(struct aggregate_request, cursor)},
+    {"hint", FIELD_HINT, offsetof(struct aggregate_request, hint)},
+    {"allowDiskUse", FIELD_FLAG, offsetof(struct aggregate_request, disk)},
+    {"explain", FIELD_FLAG, offsetof(struct aggregate_request, explain)},
+    {"bypassDocumentValidation", FIELD_FLAG, offsetof(struct aggregate_request, unvalidated)},
     {"collation", FIELD_PLAIN, 0},
-    {"let", FIELD_DOCUMENT, offsetof(struct question_aggregate, let)},
+    {"let", FIELD_DOCUMENT, offsetof(struct aggregate_request, let)},
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
@@ -139,8 +139,8 @@ struct batch_size {
 static const struct field cursor_fields[] = {
     {"batchSize", FIELD_NUMBER, offsetof(struct batch_size, size)}, {NULL, FIELD_IGNORED, 0}};
 
-truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *most,
-                            bson_error_t *error)
+truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
+                           bson_error_t *error)
 {
     struct batch_size batch = {*most};
     truce_status status =
@@ -181,12 +181,12 @@ static truce_status question_check_documents(struct call *call, const bson_t *pi
                : TRUCE_OK;
 }
 
-truce_status question_aggregate(struct call *call, struct question_aggregate *aggregate,
-                                bson_error_t *error)
+truce_status request_read_aggregate(struct call *call, struct aggregate_request *aggregate,
+                                    bson_error_t *error)
 {
     truce_status status;
 
-    *aggregate = (struct question_aggregate){.batch = FIRST_BATCH};
+    *aggregate = (struct aggregate_request){.batch = FIRST_BATCH};
     status = aggregate_place(call, aggregate->place, &aggregate->name, error);
     if (!status)
         status = call_own_fields(call, aggregate_fields, aggregate, error);
@@ -195,7 +195,7 @@ truce_status question_aggregate(struct call *call, struct question_aggregate *ag
     if (!status && !aggregate->pipeline)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a pipeline");
     if (!status)
-        status = question_batch(call, aggregate->cursor, &aggregate->batch, error);
+        status = request_batch(call, aggregate->cursor, &aggregate->batch, error);
     if (!status)
         status = serve_sessions_stage(call, &aggregate->pipeline, error);
     aggregate->options = (truce_aggregate_options){.hint = aggregate->hint,
@@ -220,8 +220,8 @@ static truce_status allow_place(void *arg, const char *database, const char *col
     return status;
 }
 
-truce_status question_pipeline(struct call *call, struct question_aggregate *aggregate,
-                               const bson_t **pipeline, bson_error_t *error)
+truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
+                              const bson_t **pipeline, bson_error_t *error)
 {
     const struct place_guard guard = {allow_place, call};
     struct view_source source = {0};
@@ -276,7 +276,7 @@ static void ask_range(struct asked *asked, int64_t skip, int64_t limit)
 }
 
 static void ask_end(struct call *call, struct asked *asked, const struct view_source *source,
-                    struct question_aggregate *aggregate)
+                    struct aggregate_request *aggregate)
 {
     aggregate->name = source->name;
     snprintf(aggregate->place, sizeof aggregate->place, "%s", source->place);
@@ -288,7 +288,7 @@ static void ask_end(struct call *call, struct asked *asked, const struct view_so
 }
 
 /* An option that is of a collection; NULL: there is none. */
-static const char *no_view_takes(const struct question_find *find)
+static const char *no_view_takes(const struct find_request *find)
 {
     if (find->min && !bson_empty(find->min))
         return "min";
@@ -303,16 +303,16 @@ static const char *no_view_takes(const struct question_find *find)
     return find->partial ? "allowPartialResults" : NULL;
 }
 
-truce_status question_find_of(struct call *call, const struct question_find *find,
-                              const struct view_source *source,
-                              struct question_aggregate *aggregate, bson_error_t *error)
+truce_status request_find_of_view(struct call *call, const struct find_request *find,
+                                  const struct view_source *source,
+                                  struct aggregate_request *aggregate, bson_error_t *error)
 {
     bool natural = find->sort && bson_has_field(find->sort, "$natural");
     const char *untaken = no_view_takes(find);
     struct asked asked;
 
     *aggregate =
-        (struct question_aggregate){.hint = find->hint, .options.allow_disk_use = find->disk};
+        (struct aggregate_request){.hint = find->hint, .options.allow_disk_use = find->disk};
     if (untaken)
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
                              "Option %s not supported in aggregation.", untaken);
@@ -328,49 +328,49 @@ truce_status question_find_of(struct call *call, const struct question_find *fin
     return TRUCE_OK;
 }
 
-void question_count_of(struct call *call, const struct question_count *count,
-                       const struct view_source *source, struct question_aggregate *aggregate)
+void request_count_of_view(struct call *call, const struct count_request *count,
+                           const struct view_source *source, struct aggregate_request *aggregate)
 {
     int64_t limit = count->limit == INT64_MIN ? INT64_MAX : llabs(count->limit);
     struct asked asked;
 
-    *aggregate = (struct question_aggregate){.hint = count->hint};
+    *aggregate = (struct aggregate_request){.hint = count->hint};
     ask_filter(&asked, count->query);
     ask_range(&asked, count->skip, limit);
     ask_stage(&asked, BCON_NEW("$count", BCON_UTF8("n")));
     ask_end(call, &asked, source, aggregate);
 }
 
-void question_distinct_of(struct call *call, const struct question_distinct *distinct,
-                          const struct view_source *source, struct question_aggregate *aggregate)
+void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
+                              const struct view_source *source, struct aggregate_request *aggregate)
 {
     struct asked asked;
 
-    *aggregate = (struct question_aggregate){.hint = distinct->hint};
+    *aggregate = (struct aggregate_request){.hint = distinct->hint};
     ask_filter(&asked, distinct->query);
     ask_end(call, &asked, source, aggregate);
 }
 
-truce_status question_of_view(struct call *call, const struct view_source *source,
-                              struct question_aggregate *aggregate, bson_error_t *error)
+truce_status request_of_view(struct call *call, const struct view_source *source,
+                             struct aggregate_request *aggregate, bson_error_t *error)
 {
-    struct question_find find;
-    struct question_count count;
-    struct question_distinct distinct;
+    struct find_request find;
+    struct count_request count;
+    struct distinct_request distinct;
     truce_status status;
 
-    if (call->command->run == serve_find) {
-        status = question_find(call, &find, error);
-        return status ? status : question_find_of(call, &find, source, aggregate, error);
+    if (!strcmp(call->command->name, "find")) {
+        status = request_read_find(call, &find, error);
+        return status ? status : request_find_of_view(call, &find, source, aggregate, error);
     }
-    if (call->command->run == serve_count) {
-        status = question_count(call, &count, error);
+    if (!strcmp(call->command->name, "count")) {
+        status = request_read_count(call, &count, error);
         if (!status)
-            question_count_of(call, &count, source, aggregate);
+            request_count_of_view(call, &count, source, aggregate);
         return status;
     }
-    status = question_distinct(call, &distinct, error);
+    status = request_read_distinct(call, &distinct, error);
     if (!status)
-        question_distinct_of(call, &distinct, source, aggregate);
+        request_distinct_of_view(call, &distinct, source, aggregate);
     return status;
 }

@@ -2,11 +2,11 @@
 #define TRUCE_SERVER_COMMAND_READ_REQUEST_H
 
 /* What find, count, distinct and aggregate ask, as their fields say it. */
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 #define FIRST_BATCH 101 /* as MongoDB: small questions end with their first answer */
 
-struct question_find {
+struct find_request {
     const bson_t *filter, *sort, *projection, *hint, *let;
     const bson_t *min, *max; /* that no view takes, ... */
     int64_t skip, limit, batch;
@@ -15,18 +15,18 @@ struct question_find {
     truce_find_options options;                /* of it */
 };
 
-struct question_count {
+struct count_request {
     const bson_t *query, *hint;
     int64_t skip, limit;
     truce_count_options options;
 };
 
-struct question_distinct {
+struct distinct_request {
     const char *key;
     const bson_t *query, *hint;
 };
 
-struct question_aggregate {
+struct aggregate_request {
     const bson_t *pipeline, *cursor, *hint, *let;
     bool disk, explain, unvalidated;
     int64_t batch;
@@ -37,33 +37,35 @@ struct question_aggregate {
 };
 
 /* Each reads the command of the call. The variables of `let` hold from here on (call_let). */
-truce_status question_find(struct call *call, struct question_find *find, bson_error_t *error);
-truce_status question_count(struct call *call, struct question_count *count, bson_error_t *error);
-truce_status question_distinct(struct call *call, struct question_distinct *distinct,
-                               bson_error_t *error);
-truce_status question_aggregate(struct call *call, struct question_aggregate *aggregate,
+truce_status request_read_find(struct call *call, struct find_request *find, bson_error_t *error);
+truce_status request_read_count(struct call *call, struct count_request *count,
                                 bson_error_t *error);
+truce_status request_read_distinct(struct call *call, struct distinct_request *distinct,
+                                   bson_error_t *error);
+truce_status request_read_aggregate(struct call *call, struct aggregate_request *aggregate,
+                                    bson_error_t *error);
 
 /* The pipeline with places for the names of collections; who calls must be allowed to read, and to write, them. Of a view it is
  * one of the collection behind it, and so are `place` and `shown` then. Lives as long as the call. */
-truce_status question_pipeline(struct call *call, struct question_aggregate *aggregate,
-                               const bson_t **pipeline, bson_error_t *error);
+truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
+                              const bson_t **pipeline, bson_error_t *error);
 
 /* What a find, a count ({n}; no document: 0) and a distinct (the documents) ask of a view, as an aggregate of the collection behind
  * it: its stages stand in front. Its `pipeline` and `shown` are whole, and live as long as the call. */
-truce_status question_find_of(struct call *call, const struct question_find *find,
+truce_status request_find_of_view(struct call *call, const struct find_request *find,
+                                  const struct view_source *source,
+                                  struct aggregate_request *aggregate, bson_error_t *error);
+void request_count_of_view(struct call *call, const struct count_request *count,
+                           const struct view_source *source, struct aggregate_request *aggregate);
+void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
                               const struct view_source *source,
-                              struct question_aggregate *aggregate, bson_error_t *error);
-void question_count_of(struct call *call, const struct question_count *count,
-                       const struct view_source *source, struct question_aggregate *aggregate);
-void question_distinct_of(struct call *call, const struct question_distinct *distinct,
-                          const struct view_source *source, struct question_aggregate *aggregate);
+                              struct aggregate_request *aggregate);
 /* The same, of whichever of the three the call's command is. */
-truce_status question_of_view(struct call *call, const struct view_source *source,
-                              struct question_aggregate *aggregate, bson_error_t *error);
+truce_status request_of_view(struct call *call, const struct view_source *source,
+                             struct aggregate_request *aggregate, bson_error_t *error);
 
 /* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is none. */
-truce_status question_batch(struct call *call, const bson_t *cursor, int64_t *most,
-                            bson_error_t *error);
+truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
+                           bson_error_t *error);
 
 #endif

@@ -5,19 +5,13 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 /* ---- names that stay ------------------------------------------------------------------------ */
 
-static bool changes_names(const struct call *call)
-{
-    return call->command->run == serve_drop || call->command->run == serve_rename ||
-           call->command->run == serve_drop_database;
-}
-
 void same_collection_begin(struct call *call)
 {
-    if (!changes_names(call))
+    if (!(call->command->traits & COMMAND_CHANGES_NAMES))
         return;
     pthread_rwlock_wrlock(&call->server->names);
     call->holds_names = true;
@@ -143,23 +137,11 @@ truce_status same_collection_of(struct call *call, const char *ns, const bson_va
 
 /* ---- of the command ------------------------------------------------------------------------- */
 
-static bool has_it(const struct command *command)
-{
-    static const char *const names[] = {"find",        "aggregate",     "insert",  "update",
-                                        "delete",      "drop",          "collMod", "createIndexes",
-                                        "dropIndexes", "deleteIndexes", NULL};
-    size_t i = 0;
-
-    while (names[i] && strcmp(names[i], command->name) != 0)
-        i++;
-    return names[i] != NULL;
-}
-
 truce_status same_collection_check(struct call *call, bson_error_t *error)
 {
     bson_iter_t at;
 
-    if (!has_it(call->command) ||
+    if (!(call->command->traits & COMMAND_HAS_UUID) ||
         !bson_iter_init_find(&at, &call->request->body, "collectionUUID") ||
         BSON_ITER_HOLDS_NULL(&at))
         return TRUCE_OK;
@@ -168,16 +150,4 @@ truce_status same_collection_check(struct call *call, bson_error_t *error)
                              "collectionUUID is for a command that names a collection");
     return same_collection(call, call->database, bson_iter_utf8(&call->value, NULL),
                            bson_iter_value(&at), error);
-}
-
-void same_collection_append(const struct uuid_mismatch *mismatch, bson_t *reply)
-{
-    BSON_APPEND_UTF8(reply, "db", mismatch->database);
-    BSON_APPEND_BINARY(reply, "collectionUUID", BSON_SUBTYPE_UUID, mismatch->uuid,
-                       sizeof mismatch->uuid);
-    BSON_APPEND_UTF8(reply, "expectedCollection", mismatch->expected);
-    if (mismatch->actual)
-        BSON_APPEND_UTF8(reply, "actualCollection", mismatch->actual);
-    else
-        BSON_APPEND_NULL(reply, "actualCollection");
 }

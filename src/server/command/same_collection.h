@@ -10,13 +10,7 @@
  * From the look at the uuid until the command has ended this server drops and renames nothing: such commands wait for those, and
  * those for such. What another process, or $out, does to the names meanwhile is not kept away.
  */
-#include "server/command/call.h"
-
-struct uuid_mismatch {
-    const char *database, *expected,
-        *actual; /* actual NULL: no collection of the database has the uuid */
-    uint8_t uuid[16];
-};
+#include "server/call/call.h"
 
 /* What collectionUUID says of the call's command, if it is one that has it. 361, and call->mismatch says more; TypeMismatch (14): it
  * is none; 115: the store keeps none. */
@@ -28,8 +22,5 @@ truce_status same_collection_of(struct call *call, const char *ns, const bson_va
 /* Around the command: before it is looked at, for those that drop or rename, and at its end, for all. */
 void same_collection_begin(struct call *call);
 void same_collection_end(struct call *call);
-
-/* {db, collectionUUID, expectedCollection, actualCollection} */
-void same_collection_append(const struct uuid_mismatch *mismatch, bson_t *reply);
 
 #endif

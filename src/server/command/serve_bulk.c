@@ -24,7 +24,8 @@
 
 #include "base/limits.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/cursor_reply.h"
+#include "server/command/handlers.h"
 #include "server/command/read_request.h"
 #include "server/command/same_collection.h"
 
@@ -252,7 +253,7 @@ static void bulk_append_item(struct call *call, const struct operations *operati
     if (outcome->status)
         write_append_error(call, outcome, item);
     if (outcome->status && operations->targets[i]->mismatch)
-        same_collection_append(operations->targets[i]->mismatch, item);
+        call_append_mismatch(operations->targets[i]->mismatch, item);
 }
 
 /* What was not reached is not told of. */
@@ -292,9 +293,9 @@ static truce_status bulk_answer(struct call *call, const struct operations *oper
                 BCON_INT32((int32_t)sums.inserted), "nMatched", BCON_INT32((int32_t)sums.matched),
                 "nModified", BCON_INT32((int32_t)sums.modified), "nUpserted",
                 BCON_INT32((int32_t)sums.upserted), "nDeleted", BCON_INT32((int32_t)sums.deleted));
-    if (call->kept)
-        kept_append_again(call->kept, reply);
-    return serve_array(call, items, "$cmd.bulkWrite", most, reply, error);
+    if (call->retryable)
+        retryable_append_retried(call->retryable, reply);
+    return cursor_reply_array(call, items, "$cmd.bulkWrite", most, reply, error);
 }
 
 /* ---- the command ---------------------------------------------------------------------------- */
@@ -350,9 +351,9 @@ truce_status serve_bulk_write(struct call *call, bson_t *reply, bson_error_t *er
         status = truce__refuse(CODE_UNAUTHORIZED, error,
                                "bulkWrite may only be run against the admin database.");
     if (!status)
-        status = question_batch(call, bulk.cursor, &most, error);
+        status = request_batch(call, bulk.cursor, &most, error);
     if (!status)
-        status = serve_array_room(call, error);
+        status = cursor_reply_room(call, error);
     if (!status)
         status = call_let(call, bulk.let, error);
     if (!status)

@@ -1,5 +1,6 @@
 /* What databases and collections there are, and how large; dropDatabase. */
-#include "server/command/groups.h"
+#include "server/command/cursor_reply.h"
+#include "server/command/handlers.h"
 #include "server/command/read_request.h"
 
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #include "engine/documents/document_store.h"
 #include "query/match/match.h"
 #include "server/command/sizes.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
+#include "store/file/file.h"
 #include "store/reserved.h"
 
 /* ---- what is there -------------------------------------------------------------------------- */
@@ -75,7 +77,7 @@ truce_status serve_no_such_place(struct call *call, bson_error_t *error)
 truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct places places;
-    struct engine *engine = watch_engine(call->server->store);
+    struct engine *engine = truce__file_engine_or_null(call->server->store);
     const char *place;
     bool any = false;
     bson_t facts;
@@ -208,9 +210,9 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     truce_status status = sifted_begin(call, &sifted, &list, error);
 
     if (!status)
-        status = question_batch(call, list.cursor, &most, error);
+        status = request_batch(call, list.cursor, &most, error);
     if (!status && most < INT64_MAX)
-        status = serve_array_room(call, error);
+        status = cursor_reply_room(call, error);
     if (!status) {
         bson_destroy(&places.list);
         status = places_begin(call, NULL, false, &places, error);
@@ -227,8 +229,8 @@ truce_status serve_list_collections(struct call *call, bson_t *reply, bson_error
     if (!status)
         status = list_views(call, list.names_only, &sifted, error);
     if (!status)
-        status =
-            serve_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most, reply, error);
+        status = cursor_reply_array(call, bson_copy(&sifted.array), "$cmd.listCollections", most,
+                                    reply, error);
     bson_destroy(&places.list);
     sifted_end(&sifted);
     return status;

@@ -1,5 +1,5 @@
 /* Collections: create, collMod, drop and renameCollection; of views, too. */
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "query/index/index.h"
 #include "query/match/match.h"
 #include "server/command/same_collection.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
+#include "store/file/file.h"
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
@@ -99,7 +100,7 @@ static truce_status check_images(struct call *call, const bson_t *images, bool *
     if (call->session.transaction)
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
                              "changeStreamPreAndPostImages is not set in a transaction");
-    if (!watch_engine(call->server->store))
+    if (!truce__file_engine_or_null(call->server->store))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "changeStreamPreAndPostImages is of a store that is a file");
     return TRUCE_OK;
@@ -140,7 +141,7 @@ static truce_status refuse_on_view(const struct shape *shape, bson_error_t *erro
 /* The engine of the file, where one step does all of it; NULL: there is none, or it is not the one that is to be changed. */
 static struct engine *collection_engine_of(struct call *call)
 {
-    return call->session.transaction ? NULL : watch_engine(call->server->store);
+    return call->session.transaction ? NULL : truce__file_engine_or_null(call->server->store);
 }
 
 static struct collection_options options_of(const struct shape *shape, const bool *images)

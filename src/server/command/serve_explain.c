@@ -28,8 +28,8 @@
 #include "query/aggregate/aggregate.h"
 #include "query/incoming.h"
 #include "query/update/update.h"
-#include "server/command/call.h"
-#include "server/command/groups.h"
+#include "server/call/call.h"
+#include "server/command/handlers.h"
 #include "server/command/read_request.h"
 #include "server/command/same_collection.h"
 #include "server/command/write.h"
@@ -303,7 +303,7 @@ static truce_status look_at_head(struct call *call, const struct pipeline_head *
 
 /* `pipeline`: with places. */
 static truce_status explain_stages(struct call *call, struct explained *explained,
-                                   const struct question_aggregate *aggregate,
+                                   const struct aggregate_request *aggregate,
                                    const bson_t *pipeline, bson_t *reply, bson_error_t *error)
 {
     struct pipeline *compiled = NULL;
@@ -327,29 +327,29 @@ static truce_status explain_stages(struct call *call, struct explained *explaine
 }
 
 static truce_status explain_pipeline(struct call *call, struct explained *explained,
-                                     struct question_aggregate *aggregate, bson_t *reply,
+                                     struct aggregate_request *aggregate, bson_t *reply,
                                      bson_error_t *error)
 {
     const bson_t *pipeline = NULL;
     truce_status status;
 
-    if (serve_is_watch(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
+    if (serve_is_change_stream(aggregate->pipeline) || serve_is_stage(aggregate->pipeline))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "a pipeline that reads no collection is not explained");
-    status = question_pipeline(call, aggregate, &pipeline, error);
+    status = request_pipeline(call, aggregate, &pipeline, error);
     return status ? status : explain_stages(call, explained, aggregate, pipeline, reply, error);
 }
 
 static truce_status explain_aggregate(struct call *call, struct explained *explained, bson_t *reply,
                                       bson_error_t *error)
 {
-    struct question_aggregate aggregate;
-    truce_status status = question_aggregate(call, &aggregate, error);
+    struct aggregate_request aggregate;
+    truce_status status = request_read_aggregate(call, &aggregate, error);
 
     return status ? status : explain_pipeline(call, explained, &aggregate, reply, error);
 }
 
-truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
+truce_status serve_explain_aggregate(struct call *call, struct aggregate_request *aggregate,
                                      bson_t *reply, bson_error_t *error)
 {
     struct explained explained = {.modified = -1};
@@ -362,8 +362,8 @@ truce_status serve_explain_aggregate(struct call *call, struct question_aggregat
 static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
                                  bson_error_t *error)
 {
-    struct question_find find;
-    truce_status status = question_find(call, &find, error);
+    struct find_request find;
+    truce_status status = request_read_find(call, &find, error);
 
     explained->filter = find.filter;
     explained->options = find.options;
@@ -373,8 +373,8 @@ static truce_status explain_find(struct call *call, struct explained *explained,
 static truce_status explain_count(struct call *call, struct explained *explained, bson_t *reply,
                                   bson_error_t *error)
 {
-    struct question_count count;
-    truce_status status = question_count(call, &count, error);
+    struct count_request count;
+    truce_status status = request_read_count(call, &count, error);
 
     explained->count = true;
     explained->filter = count.query;
@@ -385,8 +385,8 @@ static truce_status explain_count(struct call *call, struct explained *explained
 static truce_status explain_distinct(struct call *call, struct explained *explained, bson_t *reply,
                                      bson_error_t *error)
 {
-    struct question_distinct distinct;
-    truce_status status = question_distinct(call, &distinct, error);
+    struct distinct_request distinct;
+    truce_status status = request_read_distinct(call, &distinct, error);
 
     explained->filter = distinct.query;
     explained->options.hint = distinct.hint;
@@ -513,15 +513,16 @@ typedef truce_status explain_command(struct call *call, struct explained *explai
 /* ---- the command ---------------------------------------------------------------------------- */
 
 static const struct {
-    truce_status (*run)(struct call *call, bson_t *reply, bson_error_t *error);
+    const char *name;
     explain_command *explain;
-} explainable[] = {{serve_find, explain_find},
-                   {serve_count, explain_count},
-                   {serve_distinct, explain_distinct},
-                   {serve_aggregate, explain_aggregate},
-                   {serve_update, explain_statement},
-                   {serve_delete, explain_statement},
-                   {serve_find_and_modify, explain_modify}};
+} explainable[] = {{"find", explain_find},
+                   {"count", explain_count},
+                   {"distinct", explain_distinct},
+                   {"aggregate", explain_aggregate},
+                   {"update", explain_statement},
+                   {"delete", explain_statement},
+                   {"findAndModify", explain_modify},
+                   {"findandmodify", explain_modify}};
 
 struct explain {
     const char *verbosity;
@@ -544,10 +545,10 @@ static truce_status read_verbosity(struct call *call, bool *executes, bson_error
     return status;
 }
 
-static explain_command *explainer_of(const struct command *command)
+static explain_command *explainer_of(const char *name)
 {
-    for (size_t i = 0; command && i < sizeof explainable / sizeof *explainable; i++)
-        if (explainable[i].run == command->run)
+    for (size_t i = 0; i < sizeof explainable / sizeof *explainable; i++)
+        if (!strcmp(explainable[i].name, name))
             return explainable[i].explain;
     return NULL;
 }
@@ -562,9 +563,9 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     const struct wire_request *request = call->request;
     struct wire_request within = *request;
     bson_iter_t value = call->value;
-    explain_command *explain = explainer_of(server_command(bson_iter_key(inner)));
+    explain_command *explain = explainer_of(bson_iter_key(inner));
     struct view_source source = {0}; /* writes to one were refused (view_guard) */
-    struct question_aggregate aggregate;
+    struct aggregate_request aggregate;
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;
 
@@ -574,7 +575,7 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     within.body = *call_view_of(call, &call->value);
     within.count = 0;
     call->request = &within;
-    call->command = server_command(bson_iter_key(inner));
+    call->command = call->server->commands->find(bson_iter_key(inner));
     call->value = *inner;
     if (explain != explain_aggregate) {
         status = call_place(call, place, error);
@@ -586,7 +587,7 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     if (!status)
         status = same_collection_check(call, error);
     if (!status && source.is_view)
-        status = question_of_view(call, &source, &aggregate, error);
+        status = request_of_view(call, &source, &aggregate, error);
     if (!status)
         status = source.is_view ? explain_stages(call, &explained, &aggregate, aggregate.pipeline,
                                                  reply, error)

@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 #define SUM_BYTES 16
 

@@ -1,5 +1,6 @@
 /* Indexes. */
-#include "server/command/groups.h"
+#include "server/command/cursor_reply.h"
+#include "server/command/handlers.h"
 #include "server/command/read_request.h"
 
 #include <string.h>
@@ -217,9 +218,9 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
     if (!status)
         status = call_own_fields(call, list_fields, &list, error);
     if (!status)
-        status = question_batch(call, list.cursor, &most, error);
+        status = request_batch(call, list.cursor, &most, error);
     if (!status && most < INT64_MAX)
-        status = serve_array_room(call, error);
+        status = cursor_reply_room(call, error);
     if (!status)
         status = index_list_of(call, place, &indexes, error);
     (void)bson_iter_init(&at, &indexes);
@@ -236,8 +237,8 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
         bson_append_document_end(&versioned, &element);
     }
     if (!status)
-        status = serve_array(call, bson_copy(&versioned), bson_iter_utf8(&call->value, NULL), most,
-                             reply, error);
+        status = cursor_reply_array(call, bson_copy(&versioned), bson_iter_utf8(&call->value, NULL),
+                                    most, reply, error);
     bson_destroy(&versioned);
     bson_destroy(&indexes);
     return status;

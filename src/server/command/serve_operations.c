@@ -20,6 +20,8 @@ static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
 
 static truce_status serve_operation(struct call *call, bson_t *reply, bson_error_t *error);
 
+static void operation_append_error(const struct call *call, truce_status status, bson_t *reply);
+
 static struct need row_need(enum operation_role role)
 {
     static const struct need needs[] = {
@@ -41,7 +43,9 @@ static void row_commands_make(void)
         for (const struct operation_row *const *at = group->rows; *at; at++) {
             truce_assert(count < ROWS_MAX);
             row_commands[count++] = (struct row_command){
-                {(*at)->name, serve_operation, COUNTED_COMMAND, row_need((*at)->role), (*at)->help},
+                {(*at)->name, serve_operation, COUNTED_COMMAND, row_need((*at)->role),
+                 (*at)->ways & OPERATION_TRANSACTS ? COMMAND_TRANSACTS : 0, (*at)->help,
+                 operation_append_error},
                 *at};
         }
 }
@@ -63,10 +67,15 @@ const struct command *operation_command_named(const char *name)
     return row ? row_command(row) : NULL;
 }
 
-const struct operation_row *command_row(const struct command *command)
+static const struct operation_row *command_row(const struct command *command)
 {
-    return command && command->run == serve_operation ? ((const struct row_command *)command)->row
-                                                      : NULL;
+    return ((const struct row_command *)command)->row;
+}
+
+static void operation_append_error(const struct call *call, truce_status status, bson_t *reply)
+{
+    truce__operation_append_error(command_row(call->command), status, call->session.transaction,
+                                  reply);
 }
 
 /* ---- the server as the host of an operation ------------------------------------------------------- */
@@ -107,7 +116,7 @@ static bool host_is_gone(const struct operation_call *operation)
 
 static const char *host_message(const struct operation_call *operation, const char *message)
 {
-    return call_sentence(operation->host_arg, message);
+    return call_message(operation->host_arg, message);
 }
 
 static void host_sweep(const struct operation_call *operation, bool begins)

@@ -3,13 +3,11 @@
 
 /* The operations of the patterns (operations/operation.h) as commands of the server. */
 #include "operations/operation.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 /* Returns the command of an operation; NULL if no operation has the name. */
 const struct command *operation_command_named(const char *name);
 /* Returns the command of the operation. */
 const struct command *row_command(const struct operation_row *row);
-/* Returns the operation of a command; NULL if it is another command. */
-const struct operation_row *command_row(const struct command *command);
 
 #endif

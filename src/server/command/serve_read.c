@@ -1,92 +1,12 @@
 /* find, getMore, killCursors, aggregate, count, distinct. */
-#include "server/command/groups.h"
+#include "server/command/cursor_reply.h"
+#include "server/command/handlers.h"
 #include "server/command/read_request.h"
 
 #include <string.h>
 
 #include "base/field.h"
 #include "query/distinct.h"
-
-/* ---- batches -------------------------------------------------------------------------------- */
-
-static void serve_read_append_time(const struct past *past, bson_t *to)
-{
-    BSON_APPEND_TIMESTAMP(to, "atClusterTime", (uint32_t)(past->time >> 32), (uint32_t)past->time);
-}
-
-/* {cursor: {id, ns, firstBatch: [...]}} from a new cursor, which is closed at its end, or kept for getMore. */
-static truce_status answer_batch(struct call *call, struct held_cursor *held, const char *name,
-                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
-{
-    bool end = false;
-    truce_status status;
-    bson_t cursor, batch;
-    int64_t id = 0;
-
-    BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
-    BSON_APPEND_ARRAY_BEGIN(&cursor, name, &batch);
-    status = held_read(held, most, &batch, &end, error);
-    bson_append_array_end(&cursor, &batch);
-    BSON_APPEND_UTF8(&cursor, "ns", held->place);
-    if (held->past) {
-        serve_read_append_time(held->past, &cursor);
-        status = pasts_status(status, error);
-    }
-    if (status || end || one_batch) {
-        held_close(held);
-    } else {
-        status = held_keep(call->server->cursors, held, error);
-        id = status ? 0 : held->id;
-    }
-    BSON_APPEND_INT64(&cursor, "id", id);
-    bson_append_document_end(reply, &cursor);
-    return status;
-}
-
-static struct held_cursor *serve_read_hold(const struct call *call, const char *ns)
-{
-    struct held_cursor *held = bson_malloc0(sizeof *held);
-
-    held->owner = call->owner;
-    held->user = bson_strdup(call->connection->login.tag);
-    held->place = bson_strdup(ns);
-    held->pasts = call->server->pasts;
-    held->past = call->past;
-    if (held->past)
-        pasts_hold(held->pasts, held->past);
-    return held;
-}
-
-static truce_status answer_first(struct call *call, truce_cursor *cursor, const char *ns,
-                                 int64_t most, bool one_batch, bson_t *reply, bson_error_t *error)
-{
-    struct held_cursor *held = serve_read_hold(call, ns);
-
-    held->cursor = cursor;
-    return answer_batch(call, held, "firstBatch", most, one_batch, reply, error);
-}
-
-truce_status serve_array_room(const struct call *call, bson_error_t *error)
-{
-    int64_t bytes = held_bytes(call->server->cursors);
-
-    return bytes > TRUCE_SERVER_ANSWERS_BYTES
-               ? truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
-                               "answers that were not read to their end yet have %lld bytes, and "
-                               "the maximum is %d: read them, or end their cursors",
-                               (long long)bytes, TRUCE_SERVER_ANSWERS_BYTES)
-               : TRUCE_OK;
-}
-
-truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
-                         bson_t *reply, bson_error_t *error)
-{
-    struct held_cursor *held = serve_read_hold(call, call_namespace(call, ns));
-
-    held->array = array;
-    (void)bson_iter_init(&held->at, array);
-    return answer_batch(call, held, "firstBatch", most, false, reply, error);
-}
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
@@ -101,7 +21,7 @@ static truce_status serve_read_read_name(struct call *call, char place[PLACE_MAX
                                 error);
 }
 
-static truce_status open_view(struct call *call, const struct question_aggregate *aggregate,
+static truce_status open_view(struct call *call, const struct aggregate_request *aggregate,
                               truce_cursor **cursor, bson_error_t *error)
 {
     return truce_aggregate(call->store, aggregate->place, aggregate->pipeline, &aggregate->options,
@@ -110,25 +30,26 @@ static truce_status open_view(struct call *call, const struct question_aggregate
 
 truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct question_aggregate aggregate;
-    struct question_find find;
+    struct aggregate_request aggregate;
+    struct find_request find;
     struct view_source source;
     char place[PLACE_MAX];
     truce_cursor *cursor;
     truce_status status = serve_read_read_name(call, place, &source, error);
 
     if (!status)
-        status = question_find(call, &find, error);
+        status = request_read_find(call, &find, error);
     if (!status && source.is_view)
-        status = question_find_of(call, &find, &source, &aggregate, error);
+        status = request_find_of_view(call, &find, &source, &aggregate, error);
     if (!status && source.is_view)
         status = open_view(call, &aggregate, &cursor, error);
     else if (!status)
         status = truce_find(call->store, place, find.filter, &find.options, &cursor, error);
     if (status)
         return status;
-    return answer_first(call, cursor, call_namespace(call, bson_iter_utf8(&call->value, NULL)),
-                        find.batch, find.one_batch, reply, error);
+    return cursor_reply_first(call, cursor,
+                              call_namespace(call, bson_iter_utf8(&call->value, NULL)), find.batch,
+                              find.one_batch, reply, error);
 }
 
 /* ---- more of a cursor ----------------------------------------------------------------------- */
@@ -145,7 +66,7 @@ static const struct field get_more_fields[] = {
 
 static truce_status check_user(const struct call *call, int64_t id, bson_error_t *error)
 {
-    return held_is_of(call->server->cursors, id, call->connection->login.tag)
+    return cursors_is_of(call->server->cursors, id, call->connection->login.tag)
                ? TRUCE_OK
                : truce__refuse(CODE_UNAUTHORIZED, error,
                                "cursor id %lld was not created by the authenticated user",
@@ -155,7 +76,7 @@ static truce_status check_user(const struct call *call, int64_t id, bson_error_t
 truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct get_more more = {.batch = -1};
-    struct held_cursor *held;
+    struct cursor_entry *entry;
     int64_t id = 0;
     truce_status status = call_own_fields(call, get_more_fields, &more, error);
 
@@ -173,22 +94,23 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
     if (status)
         return status;
-    held = held_take(call->server->cursors, id, call_namespace(call, more.collection), call->owner,
-                     call->connection->login.tag);
-    if (!held)
+    entry = cursors_take(call->server->cursors, id, call_namespace(call, more.collection),
+                         call->owner, call->connection->login.tag);
+    if (!entry)
         return truce__refuse(CODE_CURSOR_NOT_FOUND, error,
                              "cursor id %lld not found: it was read to its end, closed, or not "
                              "asked for %d minutes",
                              (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
     status = fail_point_more(call, error);
     if (status) {
-        call->follows = held->watch != NULL;
-        held_close(held);
+        call->follows = entry->watch != NULL;
+        cursor_entry_close(entry);
         return status;
     }
-    if (held->watch)
-        return serve_watch_more(call, held, more.batch > 0 ? more.batch : -1, reply, error);
-    return answer_batch(call, held, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,
+    if (entry->watch)
+        return serve_change_stream_more(call, entry, more.batch > 0 ? more.batch : -1, reply,
+                                        error);
+    return cursor_reply(call, entry, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,
                         error);
 }
 
@@ -227,7 +149,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
         }
     if (!status && bson_iter_init(&at, kill.cursors))
         while (bson_iter_next(&at)) {
-            struct held_cursor *held;
+            struct cursor_entry *entry;
             char buffer[16];
             const char *key;
             int64_t id = 0;
@@ -235,14 +157,15 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
             bson_t *to;
 
             (void)truce__field_to_number(&at, &id); /* checked above */
-            held =
-                held_take(call->server->cursors, id, ns, call->owner, call->connection->login.tag);
-            waits = !held && held_kill(call->server->cursors, id, ns, call->connection->login.tag);
-            to = held || waits ? &killed : &missing;
+            entry = cursors_take(call->server->cursors, id, ns, call->owner,
+                                 call->connection->login.tag);
+            waits =
+                !entry && cursors_kill(call->server->cursors, id, ns, call->connection->login.tag);
+            to = entry || waits ? &killed : &missing;
             bson_uint32_to_string(bson_count_keys(to), &key, buffer, sizeof buffer);
             BSON_APPEND_INT64(to, key, id);
-            if (held)
-                held_close(held);
+            if (entry)
+                cursor_entry_close(entry);
         }
     serve_read_append_ids(&killed, "cursorsKilled", reply);
     serve_read_append_ids(&missing, "cursorsNotFound", reply);
@@ -257,49 +180,50 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
 
 truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct question_aggregate aggregate;
+    struct aggregate_request aggregate;
     const bson_t *pipeline = NULL;
     truce_cursor *cursor = NULL;
-    truce_status status = question_aggregate(call, &aggregate, error);
+    truce_status status = request_read_aggregate(call, &aggregate, error);
 
     if (!status && aggregate.explain)
         return serve_explain_aggregate(call, &aggregate, reply, error);
     if (!status && !aggregate.cursor)
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a cursor");
-    if (!status && call->snapshot && serve_is_watch(aggregate.pipeline))
+    if (!status && call->snapshot && serve_is_change_stream(aggregate.pipeline))
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
                                "a change stream does not read one moment: readConcern level "
                                "snapshot is not for it");
-    if (!status && (serve_is_watch(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
+    if (!status &&
+        (serve_is_change_stream(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
         status = view_refuse(call, call->database, aggregate.name, false, error);
-    if (!status && serve_is_watch(aggregate.pipeline))
-        return serve_watch(call, aggregate.pipeline, aggregate.place, aggregate.name,
-                           aggregate.batch, reply, error);
+    if (!status && serve_is_change_stream(aggregate.pipeline))
+        return serve_change_stream(call, aggregate.pipeline, aggregate.place, aggregate.name,
+                                   aggregate.batch, reply, error);
     if (!status && serve_is_stage(aggregate.pipeline))
         return serve_stage(call, aggregate.pipeline, aggregate.batch, reply, error);
     if (!status)
-        status = question_pipeline(call, &aggregate, &pipeline, error);
+        status = request_pipeline(call, &aggregate, &pipeline, error);
     if (!status)
         status = truce_aggregate(call->store, aggregate.place, pipeline, &aggregate.options,
                                  &cursor, error);
     if (status)
         return status;
-    return answer_first(call, cursor, call_namespace(call, aggregate.name), aggregate.batch, false,
-                        reply, error);
+    return cursor_reply_first(call, cursor, call_namespace(call, aggregate.name), aggregate.batch,
+                              false, reply, error);
 }
 
 /* ---- count, distinct ------------------------------------------------------------------------ */
 
 /* {n: 12}, of one document or none */
-static truce_status count_view(struct call *call, const struct question_count *count,
+static truce_status count_view(struct call *call, const struct count_request *count,
                                const struct view_source *source, int64_t *n, bson_error_t *error)
 {
-    struct question_aggregate aggregate;
+    struct aggregate_request aggregate;
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
     truce_status status;
 
-    question_count_of(call, count, source, &aggregate);
+    request_count_of_view(call, count, source, &aggregate);
     status = open_view(call, &aggregate, &cursor, error);
     if (!status)
         status = truce_cursor_next(cursor, &document, error);
@@ -311,14 +235,14 @@ static truce_status count_view(struct call *call, const struct question_count *c
 
 truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct question_count count;
+    struct count_request count;
     struct view_source source;
     char place[PLACE_MAX];
     int64_t n = 0;
     truce_status status = serve_read_read_name(call, place, &source, error);
 
     if (!status)
-        status = question_count(call, &count, error);
+        status = request_read_count(call, &count, error);
     if (!status && source.is_view)
         status = count_view(call, &count, &source, &n, error);
     else if (!status)
@@ -356,12 +280,12 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
 
 /* The store's own call takes no hint: a find does; and a view is asked by a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *place,
-                                        const struct question_distinct *question,
+                                        const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,
                                         bson_error_t *error)
 {
     const truce_find_options options = {.hint = question->hint, .deadline_ms = call->deadline_ms};
-    struct question_aggregate aggregate;
+    struct aggregate_request aggregate;
     truce_cursor *cursor = NULL;
     truce_status status;
 
@@ -369,7 +293,7 @@ static truce_status serve_read_distinct(struct call *call, const char *place,
         return truce_distinct(call->store, place, question->key, question->query, values, error);
     bson_init(values);
     if (source->is_view) {
-        question_distinct_of(call, question, source, &aggregate);
+        request_distinct_of_view(call, question, source, &aggregate);
         status = open_view(call, &aggregate, &cursor, error);
     } else {
         status = truce_find(call->store, place, question->query, &options, &cursor, error);
@@ -379,7 +303,7 @@ static truce_status serve_read_distinct(struct call *call, const char *place,
 
 truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct question_distinct question;
+    struct distinct_request question;
     struct view_source source;
     char place[PLACE_MAX];
     int64_t before;
@@ -387,15 +311,15 @@ truce_status serve_distinct(struct call *call, bson_t *reply, bson_error_t *erro
     truce_status status = serve_read_read_name(call, place, &source, error);
 
     if (!status)
-        status = question_distinct(call, &question, error);
+        status = request_read_distinct(call, &question, error);
     if (status)
         return status;
     before = truce_deadline_begin(call->deadline_ms);
     status = serve_read_distinct(call, place, &question, &source, &values, error);
     truce_deadline_end(before);
     BSON_APPEND_ARRAY(reply, "values", &values);
-    if (call->past)
-        serve_read_append_time(call->past, reply);
+    if (call->read_snapshot)
+        cursor_reply_append_time(call->read_snapshot, reply);
     bson_destroy(&values);
     return status;
 }

@@ -6,7 +6,7 @@
 
 #include "base/field.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 /* ---- adding up ------------------------------------------------------------------------------ */
 

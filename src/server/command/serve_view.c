@@ -20,7 +20,7 @@
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
 #include "query/incoming.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 #include "store/overlay/overlay.h"
 
 /* ---- what it is defined by ------------------------------------------------------------------ */

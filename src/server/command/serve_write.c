@@ -5,7 +5,7 @@
 
 #include "base/limits.h"
 #include "bson/value.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 /* ---- a bulk --------------------------------------------------------------------------------- */
 
@@ -33,12 +33,12 @@ void write_append_error(struct call *call, const truce_write_outcome *outcome, b
 
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
-    if (call->told_bytes >= TRUCE_SERVER_SENTENCES_BYTES) { /* as MongoDB */
+    if (call->error_bytes >= TRUCE_SERVER_SENTENCES_BYTES) { /* as MongoDB */
         BSON_APPEND_UTF8(element, "errmsg", "");
         return;
     }
-    call_append_sentence(call, element, &outcome->error);
-    call->told_bytes += element->len;
+    call_append_message(call, element, &outcome->error);
+    call->error_bytes += element->len;
 }
 
 static void append_write_errors(struct call *call, const truce_write *writes,
@@ -94,8 +94,9 @@ truce_status write_bulk(struct call *call, const truce_write *writes, uint32_t c
     truce_bulk_options options = {
         .unordered = !ordered, .relaxed = call->relaxed, .deadline_ms = call->deadline_ms};
     truce_status status =
-        call->kept ? kept_bulk(call->kept, call->store, writes, count, &options, outcomes, error)
-                   : truce_bulk(call->store, writes, count, &options, outcomes, error);
+        call->retryable
+            ? retryable_bulk(call->retryable, call->store, writes, count, &options, outcomes, error)
+            : truce_bulk(call->store, writes, count, &options, outcomes, error);
     bool failed = false, refused = false;
 
     for (uint32_t i = 0; i < count && !failed; i++) {
@@ -162,8 +163,8 @@ static truce_status serve_write_write_all(struct call *call, const truce_write *
         append_upserted(outcomes, count, reply);
     if (call->refused)
         append_write_errors(call, writes, outcomes, count, reply);
-    if (call->kept)
-        kept_append_again(call->kept, reply);
+    if (call->retryable)
+        retryable_append_retried(call->retryable, reply);
     write_release(outcomes, count);
     return status;
 }
@@ -448,9 +449,9 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                      .unvalidated = modify.unvalidated,
                                      .array_filters = modify.array_filters,
                                      .deadline_ms = call->deadline_ms};
-    if (call->kept)
-        status = kept_modify(call->kept, append_modified, &modify, reply, &again, &options.receipt,
-                             error);
+    if (call->retryable)
+        status = retryable_modify(call->retryable, append_modified, &modify, reply, &again,
+                                  &options.receipt, error);
     if (again && !status)
         BSON_APPEND_INT32(reply, "retriedStmtId", call->session.statement);
     if (again || status)
@@ -459,8 +460,8 @@ truce_status serve_find_and_modify(struct call *call, bson_t *reply, bson_error_
                                    modify.update.document, &options, &document, &result, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    if (!status && call->kept)
-        kept_modified(call->kept, &result);
+    if (!status && call->retryable)
+        retryable_modified(call->retryable, &result);
     append_modified(&modify, &result, &document, reply);
     truce_write_result_release(&result);
     bson_destroy(&document);

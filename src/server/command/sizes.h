@@ -8,7 +8,7 @@
  *
  * It is counted when it is asked for, by a walk through all that it is of: at 10^6 documents of 210 bytes half a second.
  */
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 struct sizes {
     int64_t documents, bytes, collections, indexes;

@@ -27,9 +27,10 @@
 #include "bson/value.h"
 #include "engine/documents/collections.h"
 #include "engine/documents/document_store.h"
-#include "server/command/groups.h"
-#include "server/watch/watch.h"
+#include "server/command/handlers.h"
+#include "server/session/change_stream.h"
 #include "store/alias.h"
+#include "store/file/file.h"
 #include "store/namespace_map.h"
 #include "store/store.h"
 
@@ -75,18 +76,6 @@ truce_status view_refuse(struct call *call, const char *database, const char *na
                                "Namespace %s.%.120s is a view, not a collection", database, name);
 }
 
-static bool source_is_one_of(const struct command *command,
-                             truce_status (*const *runs)(struct call *, bson_t *, bson_error_t *))
-{
-    while (*runs && *runs != command->run)
-        runs++;
-    return *runs != NULL;
-}
-
-/* They read views. */
-static truce_status (*const read_views[])(struct call *, bson_t *, bson_error_t *) = {
-    serve_find, serve_count, serve_distinct, serve_aggregate, NULL};
-
 /* {explain: {update: "adults", ...}}: nothing is told of each statement. */
 static truce_status guard_explained(struct call *call, bson_error_t *error)
 {
@@ -95,31 +84,25 @@ static truce_status guard_explained(struct call *call, bson_error_t *error)
 
     if (BSON_ITER_HOLDS_DOCUMENT(&call->value) && bson_iter_recurse(&call->value, &inner) &&
         bson_iter_next(&inner))
-        command = server_command(bson_iter_key(&inner));
-    return !command || source_is_one_of(command, read_views) || !BSON_ITER_HOLDS_UTF8(&inner)
+        command = call->server->commands->find(bson_iter_key(&inner));
+    return !command || command->traits & COMMAND_READS_VIEWS || !BSON_ITER_HOLDS_UTF8(&inner)
                ? TRUCE_OK
                : view_refuse(call, call->database, bson_iter_utf8(&inner, NULL), true, error);
 }
 
 truce_status view_guard(struct call *call, bson_error_t *error)
 {
-    /* they make views, or tell of each statement that it cannot be */
-    static truce_status (*const know[])(struct call *, bson_t *, bson_error_t *) = {
-        serve_insert, serve_update, serve_delete, serve_create, serve_modify_collection,
-        serve_drop,   NULL};
-    /* they change nothing that stands in a collection */
-    static truce_status (*const keep[])(struct call *, bson_t *,
-                                        bson_error_t *) = {serve_validate, serve_compact, NULL};
     const uint32_t reads = ACTION_FIND | ACTION_STATS | ACTION_LIST;
     const struct need *need = &call->command->need;
 
     if (need->kind == NEED_INNER)
         return guard_explained(call, error);
     if (need->kind != NEED_COLLECTION || !BSON_ITER_HOLDS_UTF8(&call->value) ||
-        source_is_one_of(call->command, read_views) || source_is_one_of(call->command, know))
+        call->command->traits & (COMMAND_READS_VIEWS | COMMAND_CHECKS_VIEWS))
         return TRUCE_OK;
     return view_refuse(call, call->database, bson_iter_utf8(&call->value, NULL),
-                       need->actions & ~reads && !source_is_one_of(call->command, keep), error);
+                       need->actions & ~reads && !(call->command->traits & COMMAND_KEEPS_DOCUMENTS),
+                       error);
 }
 
 /* ---- stages --------------------------------------------------------------------------------- */
@@ -304,7 +287,7 @@ static bool views_document_of(const struct names *names, const char *place,
 struct views *views_new(truce_store *store, const char *own)
 {
     struct views *views = bson_malloc0(sizeof *views);
-    struct engine *engine = watch_engine(store);
+    struct engine *engine = truce__file_engine_or_null(store);
 
     views->names.document_of = views_document_of;
     views->own = own;
@@ -332,7 +315,7 @@ static void list_free(struct list *list)
 
 void views_free(struct views *views)
 {
-    struct engine *engine = views->store ? watch_engine(views->store) : NULL;
+    struct engine *engine = views->store ? truce__file_engine_or_null(views->store) : NULL;
 
     if (engine && engine->writer.names == &views->names)
         engine->writer.names = NULL;

@@ -2,7 +2,7 @@
 #define TRUCE_SERVER_COMMAND_WRITE_H
 
 /* What insert, update, delete and bulkWrite share: statements as writes of one bulk, and what is said of each. */
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 /* ---- a statement ---------------------------------------------------------------------------- */
 

@@ -1,10 +1,12 @@
 /* One connection: a request is read whole, answered, and the next is read. */
 #include <signal.h>
 
+#include <openssl/crypto.h>
+
 #include "base/clock.h"
 #include "base/limits.h"
-#include "server/command/call.h"
-#include "server/command/state.h"
+#include "server/call/call.h"
+#include "server/call/state.h"
 #include "server/net/compress.h"
 #include "server/net/wire.h"
 
@@ -40,8 +42,8 @@ static void tell_stall(const struct connection *connection, size_t size)
     bson_t *fields =
         BCON_NEW("from", BCON_UTF8(connection->peer), "bytes", BCON_INT64((int64_t)size));
 
-    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
-             "message cut off, or not complete in time", fields);
+    log_write(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+              "message cut off, or not complete in time", fields);
     bson_destroy(fields);
 }
 
@@ -107,7 +109,7 @@ static bool open_up(struct connection *connection, struct buffer *in, int *compr
         return false;
     }
     *in = plain;
-    scram_wipe(packed.bytes, packed.size); /* it may hold a password */
+    OPENSSL_cleanse(packed.bytes, packed.size); /* it may hold a password */
     truce__buffer_release(&packed);
     return true;
 }
@@ -124,9 +126,9 @@ static bool connection_answer(struct connection *connection, struct buffer *in, 
     if (!open_up(connection, in, &compressor) ||
         !wire_read(in->bytes, (uint32_t)in->size, &request, &error))
         return false;
-    call_run(connection, &request, &reply);
+    connection->server->dispatch(connection, &request, &reply);
     if (connection->wipes)
-        scram_wipe(in->bytes, in->size);
+        OPENSSL_cleanse(in->bytes, in->size);
     connection->wipes = false;
     if (connection->ends) {
         done = false;
@@ -159,14 +161,13 @@ static void tell_handshake(const struct connection *connection)
 {
     bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer));
 
-    log_tell(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
-             "TLS handshake failed", fields);
+    log_write(connection->server->log, TRUCE_LOG_WARNING, LOG_NETWORK, connection->number,
+              "TLS handshake failed", fields);
     bson_destroy(fields);
 }
 
-void *connection_run(void *arg)
+void connection_serve(struct connection *connection)
 {
-    struct connection *connection = arg;
     const struct server *server = connection->server;
     struct buffer in = {0}, out = {0};
 
@@ -181,6 +182,4 @@ void *connection_run(void *arg)
     stream_end(&connection->stream);
     truce__buffer_release(&in);
     truce__buffer_release(&out);
-    server_forget(connection);
-    return NULL;
 }

@@ -7,20 +7,20 @@
 #include "base/limits.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "server/session/change_stream.h"
 #include "server/session/snapshot_registry.h"
-#include "server/watch/watch.h"
 
-struct held_cursors {
+struct cursor_registry {
     pthread_mutex_t mutex;
     struct random random;
-    struct held_cursor **all;
+    struct cursor_entry **all;
     int count, most;
-    struct held_cursor *waits; /* change streams that are read just now */
+    struct cursor_entry *waits; /* change streams that are read just now */
 };
 
-struct held_cursors *held_new(int most)
+struct cursor_registry *cursors_new(int most)
 {
-    struct held_cursors *cursors = bson_malloc0(sizeof *cursors);
+    struct cursor_registry *cursors = bson_malloc0(sizeof *cursors);
 
     pthread_mutex_init(&cursors->mutex, NULL);
     truce__random_seed(&cursors->random, truce__random_entropy());
@@ -29,10 +29,10 @@ struct held_cursors *held_new(int most)
     return cursors;
 }
 
-void held_free(struct held_cursors *cursors)
+void cursors_free(struct cursor_registry *cursors)
 {
     for (int i = 0; i < cursors->count; i++)
-        held_close(cursors->all[i]);
+        cursor_entry_close(cursors->all[i]);
     pthread_mutex_destroy(&cursors->mutex);
     bson_free(cursors->all);
     bson_free(cursors);
@@ -41,19 +41,19 @@ void held_free(struct held_cursors *cursors)
 /* ---- one cursor ----------------------------------------------------------------------------- */
 
 /* `view`: for a document of an array. */
-static truce_status held_next(struct held_cursor *held, bson_t *view, const bson_t **document,
-                              bson_error_t *error)
+static truce_status cursor_entry_next(struct cursor_entry *entry, bson_t *view,
+                                      const bson_t **document, bson_error_t *error)
 {
     const uint8_t *bytes;
     uint32_t size;
 
-    *document = held->waiting;
-    if (held->waiting)
+    *document = entry->waiting;
+    if (entry->waiting)
         return TRUCE_OK;
-    if (!held->array)
-        return truce_cursor_next(held->cursor, document, error);
-    if (bson_iter_next(&held->at)) {
-        bson_iter_document(&held->at, &size, &bytes);
+    if (!entry->array)
+        return truce_cursor_next(entry->cursor, document, error);
+    if (bson_iter_next(&entry->at)) {
+        bson_iter_document(&entry->at, &size, &bytes);
         (void)bson_init_static(view, bytes, size);
         *document = view;
     }
@@ -61,15 +61,15 @@ static truce_status held_next(struct held_cursor *held, bson_t *view, const bson
 }
 
 /* Is it known that nothing is left? Of a cursor of its own that is known only behind its last document. */
-static bool held_is_read(const struct held_cursor *held)
+static bool cursor_entry_is_read(const struct cursor_entry *entry)
 {
-    bson_iter_t ahead = held->at;
+    bson_iter_t ahead = entry->at;
 
-    return held->array && !held->waiting && !bson_iter_next(&ahead);
+    return entry->array && !entry->waiting && !bson_iter_next(&ahead);
 }
 
-truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bool *end,
-                       bson_error_t *error)
+truce_status cursor_entry_read(struct cursor_entry *entry, int64_t most, bson_t *batch, bool *end,
+                               bson_error_t *error)
 {
     char buffer[16];
     const char *key;
@@ -78,7 +78,7 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
     for (uint32_t i = 0; most < 0 || i < most; i++) {
         const bson_t *document;
         bson_t view;
-        truce_status status = held_next(held, &view, &document, error);
+        truce_status status = cursor_entry_next(entry, &view, &document, error);
 
         if (status)
             return status;
@@ -87,38 +87,38 @@ truce_status held_read(struct held_cursor *held, int64_t most, bson_t *batch, bo
             return TRUCE_OK;
         }
         if (i && batch->len + document->len > TRUCE_DOCUMENT_BYTES_MAX) {
-            if (!held->waiting)
-                held->waiting = bson_copy(document);
+            if (!entry->waiting)
+                entry->waiting = bson_copy(document);
             return TRUCE_OK;
         }
         bson_uint32_to_string(i, &key, buffer, sizeof buffer);
         BSON_APPEND_DOCUMENT(batch, key, document);
-        if (held->waiting)
-            bson_destroy(held->waiting);
-        held->waiting = NULL;
+        if (entry->waiting)
+            bson_destroy(entry->waiting);
+        entry->waiting = NULL;
     }
-    *end = held_is_read(held);
+    *end = cursor_entry_is_read(entry);
     return TRUCE_OK;
 }
 
-void held_close(struct held_cursor *held)
+void cursor_entry_close(struct cursor_entry *entry)
 {
-    truce_cursor_close(held->cursor);
-    if (held->past)
-        pasts_give(held->pasts, held->past);
-    if (held->array)
-        bson_destroy(held->array);
-    watch_free(held->watch);
-    if (held->waiting)
-        bson_destroy(held->waiting);
-    bson_free(held->user);
-    bson_free(held->place);
-    bson_free(held);
+    truce_cursor_close(entry->cursor);
+    if (entry->snapshot)
+        snapshot_registry_release(entry->snapshots, entry->snapshot);
+    if (entry->array)
+        bson_destroy(entry->array);
+    change_stream_free(entry->watch);
+    if (entry->waiting)
+        bson_destroy(entry->waiting);
+    bson_free(entry->user);
+    bson_free(entry->place);
+    bson_free(entry);
 }
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
-static int held_find(const struct held_cursors *cursors, int64_t id)
+static int cursors_find(const struct cursor_registry *cursors, int64_t id)
 {
     int i = 0;
 
@@ -127,25 +127,26 @@ static int held_find(const struct held_cursors *cursors, int64_t id)
     return i;
 }
 
-truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, bson_error_t *error)
+truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *entry,
+                         bson_error_t *error)
 {
     bool full;
 
-    held->idle_since_ns = truce__clock_monotonic_ns();
+    entry->idle_since_ns = truce__clock_monotonic_ns();
     pthread_mutex_lock(&cursors->mutex);
     full = cursors->count == cursors->most;
-    while (!full && !held->id) { /* hard to guess, and never negative: some clients print it */
+    while (!full && !entry->id) { /* hard to guess, and never negative: some clients print it */
         int64_t id = (int64_t)(truce__random_next(&cursors->random) >> 1);
 
-        if (held_find(cursors, id) == cursors->count)
-            held->id = id;
+        if (cursors_find(cursors, id) == cursors->count)
+            entry->id = id;
     }
     if (!full)
-        cursors->all[cursors->count++] = held;
+        cursors->all[cursors->count++] = entry;
     pthread_mutex_unlock(&cursors->mutex);
     if (!full)
         return TRUCE_OK;
-    held_close(held);
+    cursor_entry_close(entry);
     return truce__fail(
         TRUCE_LIMIT, error,
         "%d cursors are open, which is the maximum: read them to their end, or close "
@@ -153,90 +154,90 @@ truce_status held_keep(struct held_cursors *cursors, struct held_cursor *held, b
         cursors->most);
 }
 
-static struct held_cursor *held_take_out(struct held_cursors *cursors, int i)
+static struct cursor_entry *cursors_remove(struct cursor_registry *cursors, int i)
 {
-    struct held_cursor *held = cursors->all[i];
+    struct cursor_entry *entry = cursors->all[i];
 
     cursors->all[i] = cursors->all[--cursors->count];
-    return held;
+    return entry;
 }
 
-struct held_cursor *held_take(struct held_cursors *cursors, int64_t id, const char *place,
-                              int64_t owner, const char *user)
+struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *place,
+                                  int64_t owner, const char *user)
 {
-    struct held_cursor *held = NULL;
+    struct cursor_entry *entry = NULL;
     int i;
 
     pthread_mutex_lock(&cursors->mutex);
-    i = held_find(cursors, id);
+    i = cursors_find(cursors, id);
     if (i < cursors->count && !strcmp(cursors->all[i]->place, place) &&
         cursors->all[i]->owner == owner && !strcmp(cursors->all[i]->user, user))
-        held = held_take_out(cursors, i);
+        entry = cursors_remove(cursors, i);
     pthread_mutex_unlock(&cursors->mutex);
-    return held;
+    return entry;
 }
 
-void held_wait_begin(struct held_cursors *cursors, struct held_cursor *held)
+void cursors_wait_begin(struct cursor_registry *cursors, struct cursor_entry *entry)
 {
     pthread_mutex_lock(&cursors->mutex);
-    held->killed = false;
-    held->beside = cursors->waits;
-    cursors->waits = held;
+    entry->killed = false;
+    entry->beside = cursors->waits;
+    cursors->waits = entry;
     pthread_mutex_unlock(&cursors->mutex);
 }
 
-void held_wait_end(struct held_cursors *cursors, struct held_cursor *held)
+void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entry)
 {
-    struct held_cursor **at = &cursors->waits;
+    struct cursor_entry **at = &cursors->waits;
 
     pthread_mutex_lock(&cursors->mutex);
-    while (*at != held)
+    while (*at != entry)
         at = &(*at)->beside;
-    *at = held->beside;
+    *at = entry->beside;
     pthread_mutex_unlock(&cursors->mutex);
 }
 
-bool held_is_killed(struct held_cursors *cursors, const struct held_cursor *held)
+bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry)
 {
     bool killed;
 
     pthread_mutex_lock(&cursors->mutex);
-    killed = held->killed;
+    killed = entry->killed;
     pthread_mutex_unlock(&cursors->mutex);
     return killed;
 }
 
-bool held_kill(struct held_cursors *cursors, int64_t id, const char *place, const char *user)
+bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *place, const char *user)
 {
-    struct held_cursor *held;
+    struct cursor_entry *entry;
 
     pthread_mutex_lock(&cursors->mutex);
-    held = cursors->waits;
-    while (held &&
-           (held->id != id || strcmp(held->place, place) != 0 || strcmp(held->user, user) != 0))
-        held = held->beside;
-    if (held)
-        held->killed = true;
+    entry = cursors->waits;
+    while (entry &&
+           (entry->id != id || strcmp(entry->place, place) != 0 || strcmp(entry->user, user) != 0))
+        entry = entry->beside;
+    if (entry)
+        entry->killed = true;
     pthread_mutex_unlock(&cursors->mutex);
-    return held != NULL;
+    return entry != NULL;
 }
 
-bool held_is_of(struct held_cursors *cursors, int64_t id, const char *user)
+bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user)
 {
     bool is;
     int i;
 
     pthread_mutex_lock(&cursors->mutex);
-    i = held_find(cursors, id);
+    i = cursors_find(cursors, id);
     is = i == cursors->count || !strcmp(cursors->all[i]->user, user);
     pthread_mutex_unlock(&cursors->mutex);
     return is;
 }
 
 /* All that were idle since then, and are of this owner, if it is not 0. */
-static void held_close_all(struct held_cursors *cursors, int64_t before_ns, int64_t owner)
+static void cursors_close_all(struct cursor_registry *cursors, int64_t before_ns, int64_t owner)
 {
-    struct held_cursor *old;
+    struct cursor_entry *old;
 
     do {
         old = NULL;
@@ -244,25 +245,25 @@ static void held_close_all(struct held_cursors *cursors, int64_t before_ns, int6
         for (int i = 0; i < cursors->count && !old; i++)
             if (cursors->all[i]->idle_since_ns < before_ns &&
                 (!owner || cursors->all[i]->owner == owner))
-                old = held_take_out(cursors, i);
+                old = cursors_remove(cursors, i);
         pthread_mutex_unlock(&cursors->mutex);
         if (old)
-            held_close(old);
+            cursor_entry_close(old);
     } while (old);
 }
 
-void held_drop(struct held_cursors *cursors, int64_t owner)
+void cursors_close_owned(struct cursor_registry *cursors, int64_t owner)
 {
-    held_close_all(cursors, INT64_MAX, owner);
+    cursors_close_all(cursors, INT64_MAX, owner);
 }
 
 /* A transaction's are its own to end: it may be in use. */
-void held_expire(struct held_cursors *cursors, int64_t idle_ms)
+void cursors_expire(struct cursor_registry *cursors, int64_t idle_ms)
 {
-    held_close_all(cursors, truce__clock_monotonic_ns() - idle_ms * 1000000, 0);
+    cursors_close_all(cursors, truce__clock_monotonic_ns() - idle_ms * 1000000, 0);
 }
 
-int64_t held_bytes(struct held_cursors *cursors)
+int64_t cursors_bytes(struct cursor_registry *cursors)
 {
     int64_t bytes = 0;
 
@@ -273,7 +274,7 @@ int64_t held_bytes(struct held_cursors *cursors)
     return bytes;
 }
 
-int held_count(struct held_cursors *cursors)
+int cursors_count(struct cursor_registry *cursors)
 {
     int count;
 

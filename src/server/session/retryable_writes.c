@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/status.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 #define SPARE_BYTES 4096 /* of a record beside what is measured */
 
@@ -39,7 +39,7 @@ struct dids {
     size_t count, room;
 };
 
-struct kept {
+struct retryable {
     truce_receipt receipt; /* first */
     bson_t key;
     struct call *call;
@@ -58,7 +58,7 @@ struct kept {
     const truce_write *writes;
     const int32_t *numbers;
     /* ... or findAndModify */
-    kept_reply *fill;
+    retryable_reply *fill;
     void *arg;
 };
 
@@ -242,7 +242,7 @@ static void append_others(const struct dids *dids, bson_t *record)
         bson_append_array_end(record, &array);
 }
 
-static void kept_make_record(const struct kept *kept, struct dids *dids, bson_t *record)
+static void kept_make_record(const struct retryable *kept, struct dids *dids, bson_t *record)
 {
     dids_sort(dids);
     bson_concat(record, &kept->key);
@@ -257,7 +257,7 @@ static void kept_make_record(const struct kept *kept, struct dids *dids, bson_t 
 
 static bool agrees(truce_receipt *receipt, const bson_t *before)
 {
-    struct kept *kept = (struct kept *)receipt;
+    struct retryable *kept = (struct retryable *)receipt;
     bool same =
         before && kept->before ? bson_equal(before, kept->before) : !before && !kept->before;
 
@@ -282,7 +282,7 @@ static bool did_of(const truce_write *write, const truce_write_result *result, s
     }
 }
 
-static bool kept_add_bulk(const struct kept *kept, const truce_write_outcome *outcomes,
+static bool kept_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
                           size_t count, struct dids *dids)
 {
     bool any = false;
@@ -304,7 +304,7 @@ static bool has_modified(const truce_write_result *result)
     return result->modified || result->removed || result->upserted;
 }
 
-static bool add_reply(const struct kept *kept, const truce_write_result *result,
+static bool add_reply(const struct retryable *kept, const truce_write_result *result,
                       const bson_t *document, bson_t *reply, struct dids *dids)
 {
     bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
@@ -321,7 +321,7 @@ static bool add_reply(const struct kept *kept, const truce_write_result *result,
 static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcomes, size_t count,
                       const bson_t *document, bson_t *after)
 {
-    struct kept *kept = (struct kept *)receipt;
+    struct retryable *kept = (struct retryable *)receipt;
     bson_t reply = BSON_INITIALIZER;
     struct dids dids = {0};
     bool any;
@@ -347,7 +347,7 @@ static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcome
 
 /* ---- one command ---------------------------------------------------------------------------- */
 
-static truce_status read_ids(struct kept *kept, const bson_t *ids, bson_error_t *error)
+static truce_status read_ids(struct retryable *kept, const bson_t *ids, bson_error_t *error)
 {
     bson_iter_t at;
 
@@ -367,13 +367,13 @@ static truce_status read_ids(struct kept *kept, const bson_t *ids, bson_error_t 
     return TRUCE_OK;
 }
 
-truce_status kept_begin(struct call *call, struct session *session, int32_t first,
-                        const bson_t *ids, struct kept **kept, bson_error_t *error)
+truce_status retryable_begin(struct call *call, struct session *session, int32_t first,
+                             const bson_t *ids, struct retryable **kept, bson_error_t *error)
 {
-    struct kept *made = bson_aligned_alloc0(_Alignof(struct kept), sizeof *made);
+    struct retryable *made = bson_aligned_alloc0(_Alignof(struct retryable), sizeof *made);
     truce_status status;
 
-    *made = (struct kept){.call = call, .session = session, .first = first};
+    *made = (struct retryable){.call = call, .session = session, .first = first};
     bson_init(&made->key);
     BSON_APPEND_BINARY(&made->key, "_id", BSON_SUBTYPE_UUID, session->id, SESSION_ID_BYTES);
     bson_init(&made->read);
@@ -387,7 +387,7 @@ truce_status kept_begin(struct call *call, struct session *session, int32_t firs
     return status;
 }
 
-void kept_end(struct kept *kept, truce_status status, bool *stale)
+void retryable_end(struct retryable *kept, truce_status status, bool *stale)
 {
     *stale = kept->stale;
     if (status || kept->after)
@@ -408,7 +408,7 @@ static truce_status forgotten(int32_t id, bson_error_t *error)
                          "statement %d was done, and what it did is not known any more", (int)id);
 }
 
-static void comes_again(struct kept *kept, int32_t id)
+static void comes_again(struct retryable *kept, int32_t id)
 {
     if (!(kept->again_count & (kept->again_count - 1)))
         kept->again =
@@ -417,7 +417,7 @@ static void comes_again(struct kept *kept, int32_t id)
     kept->again[kept->again_count++] = id;
 }
 
-void kept_append_again(const struct kept *kept, bson_t *reply)
+void retryable_append_retried(const struct retryable *kept, bson_t *reply)
 {
     bson_t array;
 
@@ -460,7 +460,7 @@ static truce_status answer_again(const truce_write *write, const struct did *did
     return TRUCE_OK;
 }
 
-static int32_t kept_number_of(const struct kept *kept, uint32_t i)
+static int32_t kept_number_of(const struct retryable *kept, uint32_t i)
 {
     if (kept->ids)
         return i < kept->ids_count ? kept->ids[i] : -1;
@@ -468,7 +468,7 @@ static int32_t kept_number_of(const struct kept *kept, uint32_t i)
 }
 
 /* Which of the writes are to be done; the others have their outcomes. */
-static truce_status kept_choose(struct kept *kept, const truce_write *writes, uint32_t count,
+static truce_status kept_choose(struct retryable *kept, const truce_write *writes, uint32_t count,
                                 bool unordered, truce_write_outcome *outcomes, struct rest *rest,
                                 bson_error_t *error)
 {
@@ -506,7 +506,7 @@ static void kept_drop(truce_write_outcome *outcome)
     *outcome = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
 }
 
-static truce_status run_rest(struct kept *kept, truce_store *store, struct rest *rest,
+static truce_status run_rest(struct retryable *kept, truce_store *store, struct rest *rest,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              uint32_t count, bson_error_t *error)
 {
@@ -531,9 +531,9 @@ static truce_status run_rest(struct kept *kept, truce_store *store, struct rest 
     return status;
 }
 
-truce_status kept_bulk(struct kept *kept, truce_store *store, const truce_write *writes,
-                       uint32_t count, const truce_bulk_options *options,
-                       truce_write_outcome *outcomes, bson_error_t *error)
+truce_status retryable_bulk(struct retryable *kept, truce_store *store, const truce_write *writes,
+                            uint32_t count, const truce_bulk_options *options,
+                            truce_write_outcome *outcomes, bson_error_t *error)
 {
     struct rest rest = {.writes = bson_malloc0(count * sizeof *rest.writes),
                         .numbers = bson_malloc0(count * sizeof *rest.numbers),
@@ -558,8 +558,9 @@ truce_status kept_bulk(struct kept *kept, truce_store *store, const truce_write 
 
 /* ---- findAndModify -------------------------------------------------------------------------- */
 
-truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t *reply, bool *again,
-                         truce_receipt **receipt, bson_error_t *error)
+truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, void *arg,
+                              bson_t *reply, bool *again, truce_receipt **receipt,
+                              bson_error_t *error)
 {
     const struct did *did = kept->first < 0 ? NULL : dids_find(&kept->known, kept->first);
     bson_t view;
@@ -578,7 +579,7 @@ truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t 
     return truce_settle(sessions_store(kept->call->server->sessions), error);
 }
 
-void kept_modified(const struct kept *kept, const truce_write_result *result)
+void retryable_modified(const struct retryable *kept, const truce_write_result *result)
 {
     if (has_modified(result))
         fail_point_written(kept->call);

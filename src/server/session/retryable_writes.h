@@ -23,34 +23,35 @@
 #include "truce/sys/store.h"
 
 struct call;
-struct kept;
+struct retryable;
 
 /* Of a session that was taken, and whose number this is (session_write). `ids`: an array of statement ids (NULL: none
  * was given), else they are `first`, first + 1 ... -1: not kept. `call`: what the statements are of (fail_point.h). */
-truce_status kept_begin(struct call *call, struct session *session, int32_t first,
-                        const bson_t *ids, struct kept **kept, bson_error_t *error);
+truce_status retryable_begin(struct call *call, struct session *session, int32_t first,
+                             const bson_t *ids, struct retryable **kept, bson_error_t *error);
 /* `status`: of the command. *stale: another server has written for this session meanwhile; nothing was done: take it
  * again. */
-void kept_end(struct kept *kept, truce_status status, bool *stale);
+void retryable_end(struct retryable *kept, truce_status status, bool *stale);
 
 /* As truce_bulk, but for statements that come again, and those of several documents (72). 217: what one of them did
  * is not known any more. */
-truce_status kept_bulk(struct kept *kept, truce_store *store, const truce_write *writes,
-                       uint32_t count, const truce_bulk_options *options,
-                       truce_write_outcome *outcomes, bson_error_t *error);
+truce_status retryable_bulk(struct retryable *kept, truce_store *store, const truce_write *writes,
+                            uint32_t count, const truce_bulk_options *options,
+                            truce_write_outcome *outcomes, bson_error_t *error);
 
 /* For findAndModify: fills the empty reply from what it did. */
-typedef void kept_reply(void *arg, const truce_write_result *result, const bson_t *document,
-                        bson_t *reply);
+typedef void retryable_reply(void *arg, const truce_write_result *result, const bson_t *document,
+                             bson_t *reply);
 
 /* *again: it comes again, and the reply is filled. Else: the receipt that goes along with it. */
-truce_status kept_modify(struct kept *kept, kept_reply *fill, void *arg, bson_t *reply, bool *again,
-                         truce_receipt **receipt, bson_error_t *error);
+truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, void *arg,
+                              bson_t *reply, bool *again, truce_receipt **receipt,
+                              bson_error_t *error);
 
 /* It was not again, and this was done. */
-void kept_modified(const struct kept *kept, const truce_write_result *result);
+void retryable_modified(const struct retryable *kept, const truce_write_result *result);
 
 /* {retriedStmtIds: [...]}, if there were any. */
-void kept_append_again(const struct kept *kept, bson_t *reply);
+void retryable_append_retried(const struct retryable *kept, bson_t *reply);
 
 #endif

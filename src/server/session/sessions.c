@@ -14,7 +14,7 @@
 
 struct sessions {
     truce_store *store;
-    struct held_cursors *cursors;
+    struct cursor_registry *cursors;
     int64_t lifetime_ms;
     bool snapshot;
     struct overlay_total written; /* by the transactions */
@@ -28,7 +28,7 @@ struct sessions {
     struct session_sweep sweep;
 };
 
-struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
+struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursors,
                               const struct session_options *options)
 {
     struct sessions *sessions = bson_malloc0(sizeof *sessions);
@@ -276,7 +276,7 @@ void sessions_give(struct sessions *sessions, struct session *session)
 static void sessions_leave(struct sessions *sessions, struct session *session, int state)
 {
     if (session->transaction) {
-        held_drop(sessions->cursors, session->owner);
+        cursors_close_owned(sessions->cursors, session->owner);
         truce_store_close(session->transaction);
         session->transaction = NULL;
     }

@@ -63,7 +63,7 @@ struct session_options {
 
 struct sessions;
 
-struct sessions *sessions_new(truce_store *store, struct held_cursors *cursors,
+struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursors,
                               const struct session_options *options);
 void sessions_free(struct sessions *sessions); /* no call runs any more */
 

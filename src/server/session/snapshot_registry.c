@@ -5,21 +5,21 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "server/command/state.h"
+#include "server/call/state.h"
 #include "truce/snapshot.h"
 
-struct pasts {
+struct snapshot_registry {
     struct server *server;
     int64_t window_ms;
     pthread_mutex_t mutex; /* over what follows, and the moments' own */
-    struct past *first;
+    struct registered_snapshot *first;
     int count;
     uint64_t clock; /* of uses */
 };
 
-struct pasts *pasts_new(struct server *server, int64_t window_ms)
+struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms)
 {
-    struct pasts *pasts = bson_malloc0(sizeof *pasts);
+    struct snapshot_registry *pasts = bson_malloc0(sizeof *pasts);
 
     pasts->server = server;
     pasts->window_ms = window_ms ? window_ms : TRUCE_SERVER_PAST_MS;
@@ -27,17 +27,17 @@ struct pasts *pasts_new(struct server *server, int64_t window_ms)
     return pasts;
 }
 
-static void pasts_end(struct past *past)
+static void pasts_end(struct registered_snapshot *past)
 {
     truce_assert(!past->users);
     truce_store_close(past->view);
     bson_free(past);
 }
 
-void pasts_free(struct pasts *pasts)
+void snapshot_registry_free(struct snapshot_registry *pasts)
 {
     while (pasts->first) {
-        struct past *past = pasts->first;
+        struct registered_snapshot *past = pasts->first;
 
         pasts->first = past->next;
         pasts_end(past);
@@ -48,15 +48,15 @@ void pasts_free(struct pasts *pasts)
 
 /* ---- under the mutex ------------------------------------------------------------------------ */
 
-static void pasts_use(struct pasts *pasts, struct past *past)
+static void pasts_use(struct snapshot_registry *pasts, struct registered_snapshot *past)
 {
     past->users++;
     past->used = ++pasts->clock;
 }
 
-static void pasts_take_out(struct pasts *pasts, struct past **at)
+static void pasts_take_out(struct snapshot_registry *pasts, struct registered_snapshot **at)
 {
-    struct past *past = *at;
+    struct registered_snapshot *past = *at;
 
     *at = past->next;
     past->forgotten = true;
@@ -64,11 +64,11 @@ static void pasts_take_out(struct pasts *pasts, struct past **at)
 }
 
 /* The one that nobody has used for longest goes out of the list; NULL: all are used. */
-static struct past *pasts_take_out_idle(struct pasts *pasts)
+static struct registered_snapshot *pasts_take_out_idle(struct snapshot_registry *pasts)
 {
-    struct past **oldest = NULL, *gone;
+    struct registered_snapshot **oldest = NULL, *gone;
 
-    for (struct past **at = &pasts->first; *at; at = &(*at)->next)
+    for (struct registered_snapshot **at = &pasts->first; *at; at = &(*at)->next)
         if (!(*at)->users && (!oldest || (*at)->used < (*oldest)->used))
             oldest = at;
     if (!oldest)
@@ -80,7 +80,8 @@ static struct past *pasts_take_out_idle(struct pasts *pasts)
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-static truce_status pasts_refuse(const struct pasts *pasts, uint64_t time, bson_error_t *error)
+static truce_status pasts_refuse(const struct snapshot_registry *pasts, uint64_t time,
+                                 bson_error_t *error)
 {
     int64_t age_ms = truce__clock_wall_ms() - (int64_t)(time >> 32) * 1000;
     unsigned seconds = (unsigned)(time >> 32), number = (unsigned)time;
@@ -99,8 +100,8 @@ static truce_status pasts_refuse(const struct pasts *pasts, uint64_t time, bson_
                          seconds, number, TRUCE_SERVER_PASTS_MAX);
 }
 
-static truce_status pasts_find(struct pasts *pasts, uint64_t time, struct past **past,
-                               bson_error_t *error)
+static truce_status pasts_find(struct snapshot_registry *pasts, uint64_t time,
+                               struct registered_snapshot **past, bson_error_t *error)
 {
     pthread_mutex_lock(&pasts->mutex);
     *past = pasts->first;
@@ -113,7 +114,8 @@ static truce_status pasts_find(struct pasts *pasts, uint64_t time, struct past *
 }
 
 /* Into the list, if there is room or somebody makes it. */
-static bool pasts_enter(struct pasts *pasts, struct past *past, struct past **gone)
+static bool pasts_enter(struct snapshot_registry *pasts, struct registered_snapshot *past,
+                        struct registered_snapshot **gone)
 {
     bool enters;
 
@@ -131,10 +133,11 @@ static bool pasts_enter(struct pasts *pasts, struct past *past, struct past **go
 }
 
 /* The time is given before the moment is taken: what is changed afterwards is of a later one. */
-static truce_status pasts_make(struct pasts *pasts, struct past **past, bson_error_t *error)
+static truce_status pasts_make(struct snapshot_registry *pasts, struct registered_snapshot **past,
+                               bson_error_t *error)
 {
     const truce_snapshot_options options = {.age_ms = (uint32_t)pasts->window_ms};
-    struct past *made = bson_malloc0(sizeof *made), *gone;
+    struct registered_snapshot *made = bson_malloc0(sizeof *made), *gone;
     truce_status status;
 
     pthread_mutex_lock(&pasts->mutex);
@@ -159,20 +162,21 @@ static truce_status pasts_make(struct pasts *pasts, struct past **past, bson_err
     return TRUCE_OK;
 }
 
-truce_status pasts_take(struct pasts *pasts, uint64_t time, struct past **past, bson_error_t *error)
+truce_status snapshot_registry_take(struct snapshot_registry *pasts, uint64_t time,
+                                    struct registered_snapshot **past, bson_error_t *error)
 {
     *past = NULL;
     return time ? pasts_find(pasts, time, past, error) : pasts_make(pasts, past, error);
 }
 
-void pasts_hold(struct pasts *pasts, struct past *past)
+void snapshot_registry_hold(struct snapshot_registry *pasts, struct registered_snapshot *past)
 {
     pthread_mutex_lock(&pasts->mutex);
     pasts_use(pasts, past);
     pthread_mutex_unlock(&pasts->mutex);
 }
 
-void pasts_give(struct pasts *pasts, struct past *past)
+void snapshot_registry_release(struct snapshot_registry *pasts, struct registered_snapshot *past)
 {
     bool last;
 
@@ -185,14 +189,14 @@ void pasts_give(struct pasts *pasts, struct past *past)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-void pasts_expire(struct pasts *pasts)
+void snapshot_registry_expire(struct snapshot_registry *pasts)
 {
     int64_t before_ns = truce__clock_monotonic_ns() - pasts->window_ms * 1000000;
-    struct past *gone = NULL;
+    struct registered_snapshot *gone = NULL;
 
     pthread_mutex_lock(&pasts->mutex);
-    for (struct past **at = &pasts->first; *at;) {
-        struct past *past = *at;
+    for (struct registered_snapshot **at = &pasts->first; *at;) {
+        struct registered_snapshot *past = *at;
 
         if (past->since_ns >= before_ns) {
             at = &past->next;
@@ -206,14 +210,14 @@ void pasts_expire(struct pasts *pasts)
     }
     pthread_mutex_unlock(&pasts->mutex);
     while (gone) {
-        struct past *past = gone;
+        struct registered_snapshot *past = gone;
 
         gone = past->next;
         pasts_end(past);
     }
 }
 
-truce_status pasts_status(truce_status status, bson_error_t *error)
+truce_status snapshot_registry_status(truce_status status, bson_error_t *error)
 {
     if (status != TRUCE_EXPIRED)
         return status;

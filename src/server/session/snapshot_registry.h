@@ -17,12 +17,12 @@
 #include "truce/store.h"
 
 struct server;
-struct pasts;
+struct snapshot_registry;
 
-struct past {
+struct registered_snapshot {
     uint64_t time;     /* as replica sets count it (server_time) */
     truce_store *view; /* of that moment */
-    struct past *next;
+    struct registered_snapshot *next;
     int users;
     uint64_t used; /* number of its last use */
     int64_t since_ns;
@@ -30,18 +30,18 @@ struct past {
 };
 
 /* window_ms 0: TRUCE_SERVER_PAST_MS */
-struct pasts *pasts_new(struct server *server, int64_t window_ms);
-void pasts_free(struct pasts *pasts); /* nobody uses one */
+struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms);
+void snapshot_registry_free(struct snapshot_registry *pasts); /* nobody uses one */
 
 /* The moment of that time; 0: a new one, of now. 239: it is too old; 246: it is not kept; 72: it is to come. LIMIT. */
-truce_status pasts_take(struct pasts *pasts, uint64_t time, struct past **past,
-                        bson_error_t *error);
+truce_status snapshot_registry_take(struct snapshot_registry *pasts, uint64_t time,
+                                    struct registered_snapshot **past, bson_error_t *error);
 /* One user more of what is used. */
-void pasts_hold(struct pasts *pasts, struct past *past);
-void pasts_give(struct pasts *pasts, struct past *past);
+void snapshot_registry_hold(struct snapshot_registry *pasts, struct registered_snapshot *past);
+void snapshot_registry_release(struct snapshot_registry *pasts, struct registered_snapshot *past);
 /* 239, where a read of one is EXPIRED: the store has ended it; else the status as it is. */
-truce_status pasts_status(truce_status status, bson_error_t *error);
+truce_status snapshot_registry_status(truce_status status, bson_error_t *error);
 /* Forgets those that are older than the window. */
-void pasts_expire(struct pasts *pasts);
+void snapshot_registry_expire(struct snapshot_registry *pasts);
 
 #endif

@@ -1,8 +1,8 @@
-#ifndef TRUCE_SERVER_COMMAND_GROUPS_H
-#define TRUCE_SERVER_COMMAND_GROUPS_H
+#ifndef TRUCE_SERVER_COMMAND_HANDLERS_H
+#define TRUCE_SERVER_COMMAND_HANDLERS_H
 
 /* The commands, by the files that they stand in; commands.c lists them. */
-#include "server/command/call.h"
+#include "server/call/call.h"
 
 #define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
@@ -21,20 +21,21 @@ SERVED(serve_distinct);
 
 /* serve_explain.c */
 SERVED(serve_explain);
-struct question_aggregate;
+struct aggregate_request;
 /* {aggregate, explain: true} */
-truce_status serve_explain_aggregate(struct call *call, struct question_aggregate *aggregate,
+truce_status serve_explain_aggregate(struct call *call, struct aggregate_request *aggregate,
                                      bson_t *reply, bson_error_t *error);
 
-/* serve_watch.c */
+/* serve_change_stream.c */
 /* Is there a $changeStream in it? */
-bool serve_is_watch(const bson_t *pipeline);
+bool serve_is_change_stream(const bson_t *pipeline);
 /* Opens a change stream; `name` is the collection's as the client has it, `place` as the store has it. */
-truce_status serve_watch(struct call *call, const bson_t *pipeline, const char *place,
-                         const char *name, int64_t most, bson_t *reply, bson_error_t *error);
+truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
+                                 const char *name, int64_t most, bson_t *reply,
+                                 bson_error_t *error);
 /* A getMore of one, which it takes over. */
-truce_status serve_watch_more(struct call *call, struct held_cursor *held, int64_t most,
-                              bson_t *reply, bson_error_t *error);
+truce_status serve_change_stream_more(struct call *call, struct cursor_entry *held, int64_t most,
+                                      bson_t *reply, bson_error_t *error);
 
 /* serve_operation.c */
 SERVED(serve_current_op);
@@ -138,6 +139,8 @@ SERVED(serve_start_session);
 SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
 SERVED(serve_outside); /* refuses: there is no transaction */
+/* Runs the command of the call, in the transaction that it belongs to. */
+truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 
 /* serve_login.c */
 SERVED(serve_sasl_start);
@@ -158,12 +161,5 @@ SERVED(serve_revoke_roles);
 /* serve_user.c */
 SERVED(serve_users);
 SERVED(serve_roles);
-
-/* {cursor: {firstBatch, ns, id}} of an array, which it takes over: `most` of it, and a cursor for the
- * rest, which is kept in memory until the client has read it. */
-truce_status serve_array(struct call *call, bson_t *array, const char *ns, int64_t most,
-                         bson_t *reply, bson_error_t *error);
-/* ExceededMemoryLimit (146): too much of such arrays was not read yet; before anything is done. */
-truce_status serve_array_room(const struct call *call, bson_error_t *error);
 
 #endif

@@ -26,11 +26,13 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "engine/documents/document_store.h"
-#include "server/command/state.h"
-#include "server/watch/watch.h"
+#include "server/call/state.h"
+#include "server/session/change_stream.h"
+#include "store/file/file.h"
 #include "store/reserved.h"
 
 #define RESERVED_S 10
+#define BEHIND_S   10
 
 /* ---- now -------------------------------------------------------------------------------------- */
 
@@ -50,7 +52,7 @@ static int64_t position_of_time(uint64_t time)
 /* Lets the time be at least `least`, and returns it. */
 static uint64_t time_pass(struct server *server, uint64_t least)
 {
-    struct engine *engine = watch_engine(server->store);
+    struct engine *engine = truce__file_engine_or_null(server->store);
     unsigned long long last = atomic_load(&server->time);
 
     if (engine) /* change streams are to begin from it */
@@ -62,11 +64,12 @@ static uint64_t time_pass(struct server *server, uint64_t least)
 
 uint64_t server_time(struct server *server)
 {
-    struct engine *engine = watch_engine(server->store);
+    struct engine *engine = truce__file_engine_or_null(server->store);
     int64_t ms = truce__clock_wall_ms();
 
     if (engine)
-        return time_of_position(watch_time(engine, ms));
+        return time_of_position(
+            truce__feed_pass(&engine->writer, truce__feed_position(ms / 1000 - BEHIND_S, 0)));
     return time_pass(server, (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1));
 }
 
@@ -118,7 +121,7 @@ static truce_status move_reserved(struct server *server, uint64_t was, uint64_t 
 /* Reserves the next times, from `time` on or behind all that were reserved before, and lets the time be the first of them. */
 static truce_status reserve(struct server *server, uint64_t *time, bson_error_t *error)
 {
-    struct engine *engine = watch_engine(server->store);
+    struct engine *engine = truce__file_engine_or_null(server->store);
     bool moved = engine && engine->read_only;
     truce_status status = TRUCE_OK;
 

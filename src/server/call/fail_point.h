@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_ADMIN_FAIL_POINT_H
-#define TRUCE_SERVER_ADMIN_FAIL_POINT_H
+#ifndef TRUCE_SERVER_CALL_FAIL_POINT_H
+#define TRUCE_SERVER_CALL_FAIL_POINT_H
 
 /*
  * Failures by order, for the tests of drivers and programs: MongoDB's fail points "failCommand",

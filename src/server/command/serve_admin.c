@@ -5,8 +5,9 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "engine/documents/document_store.h"
-#include "server/command/groups.h"
-#include "server/watch/watch.h"
+#include "server/command/handlers.h"
+#include "server/session/change_stream.h"
+#include "store/file/file.h"
 #include "truce/compact.h"
 
 static truce_status check_admin(const struct call *call, bson_error_t *error)
@@ -216,8 +217,8 @@ truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *erro
     if (status)
         return status;
     told = BCON_NEW("from", BCON_UTF8(call->connection->peer));
-    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, call->connection->number,
-             "shutdown asked for", told);
+    log_write(server->log, TRUCE_LOG_INFO, LOG_SERVER, call->connection->number,
+              "shutdown asked for", told);
     bson_destroy(told);
     server->shutdown(server->shutdown_arg);
     return TRUCE_OK;
@@ -232,7 +233,7 @@ truce_status serve_fsync(struct call *call, bson_t *reply, bson_error_t *error)
     } given = {0};
     static const struct field fields[] = {
         {"lock", FIELD_FLAG, offsetof(struct sync, lock)}, {"async", FIELD_IGNORED, 0}, {0}};
-    struct engine *engine = watch_engine(call->server->store);
+    struct engine *engine = truce__file_engine_or_null(call->server->store);
     truce_status status = check_admin(call, error);
 
     if (!status)
@@ -268,7 +269,7 @@ truce_status serve_compact(struct call *call, bson_t *reply, bson_error_t *error
         status = serve_is_there(call, place, &there, NULL, error);
     if (!status && !there)
         status = serve_no_such_place(call, error);
-    if (!status && !watch_engine(call->server->store))
+    if (!status && !truce__file_engine_or_null(call->server->store))
         status = truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "this store is no file");
     if (!status)
         status = truce_compact(call->server->store, &options, &report, error);

@@ -1,4 +1,4 @@
-#include "server/admin/fail_point.h"
+#include "server/call/fail_point.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 #define SLICE_MS 5 /* of a wait */
 

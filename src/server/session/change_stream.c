@@ -17,7 +17,7 @@
  *
  * A crash of the server leaves nothing: the place is the client's.
  */
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,19 +38,19 @@
  *
  *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
  *
- * place: of enum watch_place; of a fragment with its number added. In hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
+ * place: of enum change_stream_place; of a fragment with its number added. In hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
  */
 #define TOKEN_BYTES   22
 #define TOKEN_VERSION 1
 
-void watch_token_append(const struct watch_token *token, bson_t *document)
+void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
 {
     uint8_t bytes[TOKEN_BYTES] = {TOKEN_VERSION};
     char text[2 * TOKEN_BYTES + 1];
 
     for (int i = 0; i < 8; i++)
         bytes[1 + i] = (uint8_t)((uint64_t)token->position >> (56 - 8 * i));
-    bytes[9] = (uint8_t)(token->place + (token->place == WATCH_FRAGMENT ? token->fragment : 0));
+    bytes[9] = (uint8_t)(token->place + (token->place == STREAM_FRAGMENT ? token->fragment : 0));
     memcpy(bytes + 10, token->feed.bytes, sizeof token->feed.bytes);
     for (int i = 0; i < TOKEN_BYTES; i++)
         snprintf(text + 2 * i, 3, "%02X", bytes[i]);
@@ -80,8 +80,8 @@ static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[
     return TRUCE_OK;
 }
 
-truce_status watch_token_read(const bson_t *document, struct watch_token *token,
-                              bson_error_t *error)
+truce_status change_stream_token_read(const bson_t *document, struct change_stream_token *token,
+                                      bson_error_t *error)
 {
     struct value data = truce__value_field(truce__value_document(document), "_data", 5);
     uint8_t bytes[TOKEN_BYTES];
@@ -102,8 +102,9 @@ truce_status watch_token_read(const bson_t *document, struct watch_token *token,
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
     token->position = (int64_t)position;
-    token->place = bytes[9] < WATCH_FRAGMENT ? (enum watch_place)bytes[9] : WATCH_FRAGMENT;
-    token->fragment = bytes[9] < WATCH_FRAGMENT ? 0 : bytes[9] - WATCH_FRAGMENT;
+    token->place =
+        bytes[9] < STREAM_FRAGMENT ? (enum change_stream_place)bytes[9] : STREAM_FRAGMENT;
+    token->fragment = bytes[9] < STREAM_FRAGMENT ? 0 : bytes[9] - STREAM_FRAGMENT;
     bson_oid_init_from_data(&token->feed, bytes + 10);
     return TRUCE_OK;
 }
@@ -111,19 +112,19 @@ truce_status watch_token_read(const bson_t *document, struct watch_token *token,
 /* ---- who sees what ------------------------------------------------------------------------------ */
 
 /* Of several collections: those of this database? */
-static bool reaches(const struct watch_scope *scope, const char *database)
+static bool reaches(const struct change_stream_scope *scope, const char *database)
 {
-    if (scope->reach == WATCH_DATABASE)
+    if (scope->reach == STREAM_DATABASE)
         return !strcmp(database, scope->database);
     return strcmp(database, "admin") && strcmp(database, "config") && strcmp(database, "local");
 }
 
-static bool is_within(const struct watch_scope *scope, const char *place)
+static bool is_within(const struct change_stream_scope *scope, const char *place)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
 
-    if (scope->reach == WATCH_COLLECTION)
+    if (scope->reach == STREAM_COLLECTION)
         return !strcmp(place, scope->place);
     truce__place_database(scope->own, place, database);
     name = truce__place_name(scope->own, database, place);
@@ -137,7 +138,8 @@ static bool is_expanded(enum feed_kind kind)
 }
 
 /* Is it a definition of a view that was made, changed or taken away, for who asks for such events? */
-static bool watch_is_of_view(const struct watch_scope *scope, const struct feed_entry *entry)
+static bool change_stream_is_of_view(const struct change_stream_scope *scope,
+                                     const struct feed_entry *entry)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
@@ -160,32 +162,35 @@ static const char *namespace_of_view(const struct feed_entry *entry)
     return text && strchr(text, '.') ? text : NULL;
 }
 
-static bool sees_view(const struct watch_scope *scope, const struct feed_entry *entry)
+static bool sees_view(const struct change_stream_scope *scope, const struct feed_entry *entry)
 {
     char database[DATABASE_NAME_MAX + 1];
 
     truce__place_database(scope->own, entry->collection, database);
-    return scope->reach != WATCH_COLLECTION && namespace_of_view(entry) && reaches(scope, database);
+    return scope->reach != STREAM_COLLECTION && namespace_of_view(entry) &&
+           reaches(scope, database);
 }
 
 /* Is the entry told to who watches that, and does it end the stream? */
-static bool watch_sees(const struct watch_scope *scope, const struct feed_entry *entry)
+static bool change_stream_sees(const struct change_stream_scope *scope,
+                               const struct feed_entry *entry)
 {
     if (is_expanded(entry->kind) && !scope->expanded)
         return false;
-    if (watch_is_of_view(scope, entry))
+    if (change_stream_is_of_view(scope, entry))
         return sees_view(scope, entry);
     if (entry->kind == FEED_DROP_DATABASE)
-        return scope->reach == WATCH_ALL ||
-               (scope->reach == WATCH_DATABASE && !strcmp(entry->collection, scope->database));
+        return scope->reach == STREAM_ALL ||
+               (scope->reach == STREAM_DATABASE && !strcmp(entry->collection, scope->database));
     return is_within(scope, entry->collection) || (entry->other && is_within(scope, entry->other));
 }
 
-static bool watch_ends(const struct watch_scope *scope, const struct feed_entry *entry)
+static bool change_stream_ends(const struct change_stream_scope *scope,
+                               const struct feed_entry *entry)
 {
     if (entry->kind == FEED_DROP_DATABASE)
-        return scope->reach == WATCH_DATABASE && watch_sees(scope, entry);
-    return scope->reach == WATCH_COLLECTION && watch_sees(scope, entry) &&
+        return scope->reach == STREAM_DATABASE && change_stream_sees(scope, entry);
+    return scope->reach == STREAM_COLLECTION && change_stream_sees(scope, entry) &&
            (entry->kind == FEED_DROP || entry->kind == FEED_RENAME);
 }
 
@@ -220,14 +225,14 @@ static const char *event_name_of(enum feed_kind kind)
     return "dropDatabase";
 }
 
-static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum watch_place place,
+static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum change_stream_place place,
                            const char *name, int64_t wall_ms)
 {
-    const struct watch_token token = {.feed = *feed, .position = position, .place = place};
+    const struct change_stream_token token = {.feed = *feed, .position = position, .place = place};
     bson_t *event = bson_new(), id;
 
     BSON_APPEND_DOCUMENT_BEGIN(event, "_id", &id);
-    watch_token_append(&token, &id);
+    change_stream_token_append(&token, &id);
     bson_append_document_end(event, &id);
     BSON_APPEND_UTF8(event, "operationType", name);
     BSON_APPEND_TIMESTAMP(event, "clusterTime", (uint32_t)(position >> FEED_SECOND_SHIFT),
@@ -236,8 +241,8 @@ static bson_t *begin_event(const bson_oid_t *feed, int64_t position, enum watch_
     return event;
 }
 
-static void append_names(const struct watch_scope *scope, const char *key, const char *place,
-                         bson_t *event)
+static void append_names(const struct change_stream_scope *scope, const char *key,
+                         const char *place, bson_t *event)
 {
     char database[DATABASE_NAME_MAX + 1];
     const char *name;
@@ -253,8 +258,8 @@ static void append_names(const struct watch_scope *scope, const char *key, const
 
 /* ---- what expanded events have ------------------------------------------------------------------- */
 
-static void event_append_uuid(const struct watch_scope *scope, int64_t number, const char *name,
-                              bson_t *document)
+static void event_append_uuid(const struct change_stream_scope *scope, int64_t number,
+                              const char *name, bson_t *document)
 {
     uint8_t uuid[UUID_BYTES];
 
@@ -289,8 +294,8 @@ static void event_append_index(const bson_t *what, const char *name, bson_t *to)
         BSON_APPEND_DOCUMENT(to, name, &index);
 }
 
-static void append_state_before(const struct watch_scope *scope, const struct feed_entry *entry,
-                                bson_t *event)
+static void append_state_before(const struct change_stream_scope *scope,
+                                const struct feed_entry *entry, bson_t *event)
 {
     bson_t state, options;
 
@@ -303,7 +308,7 @@ static void append_state_before(const struct watch_scope *scope, const struct fe
     bson_append_document_end(event, &state);
 }
 
-static void event_describe(const struct watch_scope *scope, const struct feed_entry *entry,
+static void event_describe(const struct change_stream_scope *scope, const struct feed_entry *entry,
                            bson_t *description)
 {
     bson_t indexes;
@@ -326,7 +331,7 @@ static void event_describe(const struct watch_scope *scope, const struct feed_en
     }
 }
 
-static void append_expanded(const struct watch_scope *scope, const struct feed_entry *entry,
+static void append_expanded(const struct change_stream_scope *scope, const struct feed_entry *entry,
                             bson_t *event)
 {
     bson_t description;
@@ -343,7 +348,8 @@ static void append_expanded(const struct watch_scope *scope, const struct feed_e
 }
 
 /* What paths there are that could be read otherwise is told to who asks, if there are none as well. */
-static void append_difference(const struct watch_scope *scope, const bson_t *diff, bson_t *event)
+static void append_difference(const struct change_stream_scope *scope, const bson_t *diff,
+                              bson_t *event)
 {
     static const char name[] = "disambiguatedPaths";
     bool has = bson_has_field(diff, name);
@@ -365,7 +371,7 @@ static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry
     const char *name = entry->kind == FEED_INSERT    ? "create"
                        : entry->kind == FEED_REPLACE ? "modify"
                                                      : "drop";
-    bson_t *event = begin_event(feed, entry->position, WATCH_EVENT, name, entry->wall_ms);
+    bson_t *event = begin_event(feed, entry->position, STREAM_EVENT, name, entry->wall_ms);
     const char *ns = namespace_of_view(entry), *dot = strchr(ns, '.');
     bson_t names, description;
 
@@ -384,15 +390,15 @@ static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry
 
 /* ---- all of an event -------------------------------------------------------------------------------- */
 
-static bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *feed,
-                           const struct feed_entry *entry)
+static bson_t *change_stream_event(const struct change_stream_scope *scope, const bson_oid_t *feed,
+                                   const struct feed_entry *entry)
 {
     bson_t *event, ns;
 
-    if (watch_is_of_view(scope, entry))
+    if (change_stream_is_of_view(scope, entry))
         return view_event(feed, entry);
-    event =
-        begin_event(feed, entry->position, WATCH_EVENT, event_name_of(entry->kind), entry->wall_ms);
+    event = begin_event(feed, entry->position, STREAM_EVENT, event_name_of(entry->kind),
+                        entry->wall_ms);
     if (entry->kind == FEED_INSERT || entry->kind == FEED_REPLACE)
         BSON_APPEND_DOCUMENT(event, "fullDocument", &entry->document);
     if (entry->kind == FEED_DROP_DATABASE) {
@@ -413,9 +419,9 @@ static bson_t *watch_event(const struct watch_scope *scope, const bson_oid_t *fe
     return event;
 }
 
-static bson_t *watch_invalidate(const bson_oid_t *feed, int64_t position, int64_t wall_ms)
+static bson_t *change_stream_invalidate(const bson_oid_t *feed, int64_t position, int64_t wall_ms)
 {
-    return begin_event(feed, position, WATCH_INVALIDATE, "invalidate", wall_ms);
+    return begin_event(feed, position, STREAM_INVALIDATE, "invalidate", wall_ms);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
@@ -452,8 +458,8 @@ static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_
 }
 
 /* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800, 7182802. */
-static truce_status watch_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
-                                      bson_error_t *error)
+static truce_status change_stream_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
+                                              bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     uint32_t left = bson_count_keys(stages), count = 0;
@@ -476,7 +482,7 @@ static truce_status watch_stages_take(const bson_t *stages, bson_t *rest, bool *
 }
 
 /* Stages that were compiled. 20: one that is not allowed here. */
-static truce_status watch_stages_check(const bson_t *stages, bson_error_t *error)
+static truce_status change_stream_stages_check(const bson_t *stages, bson_error_t *error)
 {
     static const char *const allowed[] = {"$match", "$project",     "$addFields",   "$set",
                                           "$unset", "$replaceRoot", "$replaceWith", "$redact"};
@@ -533,9 +539,9 @@ static truce_status stages_check_id(const bson_t *event, const bson_t *told, bso
 }
 
 /* `*told`: what the stages leave of the event; NULL: nothing; bson_destroy. */
-static truce_status watch_stages_run(struct pipeline *pipeline, struct engine *engine,
-                                     struct arena *arena, const bson_t *event, bson_t **told,
-                                     bson_error_t *error)
+static truce_status change_stream_stages_run(struct pipeline *pipeline, struct engine *engine,
+                                             struct arena *arena, const bson_t *event,
+                                             bson_t **told, bson_error_t *error)
 {
     struct one *one = bson_malloc0(sizeof *one);
     struct query_context context = truce__engine_context(engine, arena);
@@ -609,7 +615,8 @@ static size_t stages_end_of(const struct part *parts, size_t count, size_t from)
 }
 
 /* How many fragments an event is told in that is too large to be told at once; 7182500, 7182502: it cannot be. */
-static truce_status watch_fragments(const bson_t *event, int *fragments, bson_error_t *error)
+static truce_status change_stream_fragments(const bson_t *event, int *fragments,
+                                            bson_error_t *error)
 {
     size_t count;
     struct part *parts = stages_parts_of(event, &count);
@@ -618,7 +625,7 @@ static truce_status watch_fragments(const bson_t *event, int *fragments, bson_er
     *fragments = 0;
     for (size_t at = 0; at < count; at = stages_end_of(parts, count, at))
         ++*fragments;
-    if (!count || *fragments > WATCH_FRAGMENTS_MAX)
+    if (!count || *fragments > STREAM_FRAGMENTS_MAX)
         status = truce__refuse(7182502, error, "the event is too large, and cannot be split");
     else if (parts[count - 1].size > EVENT_BYTES - FRAGMENT_BYTES)
         status = truce__refuse(7182500, error,
@@ -630,7 +637,8 @@ static truce_status watch_fragments(const bson_t *event, int *fragments, bson_er
 }
 
 /* One of them, as the token says; bson_destroy. */
-static bson_t *watch_fragment(const bson_t *event, int fragments, const struct watch_token *token)
+static bson_t *change_stream_fragment(const bson_t *event, int fragments,
+                                      const struct change_stream_token *token)
 {
     bson_t *fragment = bson_new(), inner;
     size_t count, at = 0, end;
@@ -639,7 +647,7 @@ static bson_t *watch_fragment(const bson_t *event, int fragments, const struct w
     for (int i = 0; i < token->fragment; i++)
         at = stages_end_of(parts, count, at);
     BSON_APPEND_DOCUMENT_BEGIN(fragment, "_id", &inner);
-    watch_token_append(token, &inner);
+    change_stream_token_append(token, &inner);
     bson_append_document_end(fragment, &inner);
     BSON_APPEND_DOCUMENT_BEGIN(fragment, "splitEvent", &inner);
     BSON_APPEND_INT32(&inner, "fragment", token->fragment + 1);
@@ -661,20 +669,20 @@ struct event {
     struct event *next;
     bson_t *document;
     int64_t position;
-    enum watch_place place;
+    enum change_stream_place place;
     bool updates, whole; /* is it an update; or told by all of the document, or by its removal */
     bool no_before, no_after; /* wanted as it was, which was not kept */
     char *collection;         /* a place, of an update */
 };
 
-struct watch {
+struct change_stream {
     truce_store *store;
     struct engine *engine;
-    struct watch_scope scope;
-    enum watch_document full, before;
+    struct change_stream_scope scope;
+    enum change_stream_document full, before;
     struct pipeline *pipeline; /* NULL: no stages */
     struct arena arena;
-    struct watch_token at;
+    struct change_stream_token at;
     int64_t reached, from;
     struct event *first, **end;
     size_t queued; /* bytes */
@@ -691,11 +699,11 @@ struct watch {
 /* ---- the queue -------------------------------------------------------------------------------- */
 
 /* Documents as they were, if they are asked for. */
-static void watch_append_images(const struct watch *watch, const struct feed_entry *entry,
-                                struct event *event)
+static void change_stream_append_images(const struct change_stream *watch,
+                                        const struct feed_entry *entry, struct event *event)
 {
-    bool before = watch->before != WATCH_NONE && (event->updates || event->whole);
-    bool after = event->updates && (watch->full == WATCH_IF_ANY || watch->full == WATCH_REQUIRED);
+    bool before = watch->before != STREAM_NONE && (event->updates || event->whole);
+    bool after = event->updates && (watch->full == STREAM_IF_ANY || watch->full == STREAM_REQUIRED);
 
     event->no_after = after && bson_empty(&entry->after);
     event->no_before = before && bson_empty(&entry->before);
@@ -709,8 +717,8 @@ static void watch_append_images(const struct watch *watch, const struct feed_ent
         BSON_APPEND_NULL(event->document, "fullDocumentBeforeChange");
 }
 
-static void watch_push(struct watch *watch, bson_t *document, int64_t position,
-                       enum watch_place place, const struct feed_entry *entry)
+static void change_stream_push(struct change_stream *watch, bson_t *document, int64_t position,
+                               enum change_stream_place place, const struct feed_entry *entry)
 {
     struct event *event = bson_malloc0(sizeof *event);
 
@@ -721,7 +729,7 @@ static void watch_push(struct watch *watch, bson_t *document, int64_t position,
         event->updates = entry->kind == FEED_UPDATE;
         event->whole = entry->kind == FEED_REPLACE || entry->kind == FEED_DELETE;
         event->collection = event->updates ? bson_strdup(entry->collection) : NULL;
-        watch_append_images(watch, entry, event);
+        change_stream_append_images(watch, entry, event);
     }
     *watch->end = event;
     watch->end = &event->next;
@@ -736,7 +744,7 @@ static void free_event(struct event *event)
 }
 
 /* The first of the queue is done with. */
-static void pop(struct watch *watch)
+static void pop(struct change_stream *watch)
 {
     struct event *event = watch->first;
 
@@ -749,43 +757,44 @@ static void pop(struct watch *watch)
     free_event(event);
 }
 
-static void push_invalidate(struct watch *watch, const struct feed_entry *entry)
+static void push_invalidate(struct change_stream *watch, const struct feed_entry *entry)
 {
-    watch_push(watch, watch_invalidate(&watch->at.feed, entry->position, entry->wall_ms),
-               entry->position, WATCH_INVALIDATE, NULL);
+    change_stream_push(watch,
+                       change_stream_invalidate(&watch->at.feed, entry->position, entry->wall_ms),
+                       entry->position, STREAM_INVALIDATE, NULL);
     watch->ends = true;
 }
 
-static bool watch_take(void *arg, const struct feed_entry *entry)
+static bool change_stream_take(void *arg, const struct feed_entry *entry)
 {
-    struct watch *watch = arg;
+    struct change_stream *watch = arg;
     bson_t *event;
 
     if (watch->ends)
         return false;
-    if (entry->position < watch->from || !watch_sees(&watch->scope, entry))
+    if (entry->position < watch->from || !change_stream_sees(&watch->scope, entry))
         return true;
     if (watch->first && watch->queued > QUEUE_BYTES)
         return false;
-    event = watch_event(&watch->scope, &watch->at.feed, entry);
-    watch_push(watch, event, entry->position, WATCH_EVENT,
-               watch_is_of_view(&watch->scope, entry) ? NULL : entry);
-    if (watch_ends(&watch->scope, entry))
+    event = change_stream_event(&watch->scope, &watch->at.feed, entry);
+    change_stream_push(watch, event, entry->position, STREAM_EVENT,
+                       change_stream_is_of_view(&watch->scope, entry) ? NULL : entry);
+    if (change_stream_ends(&watch->scope, entry))
         push_invalidate(watch, entry);
     return true;
 }
 
-static truce_status watch_lost(bson_error_t *error)
+static truce_status change_stream_lost(bson_error_t *error)
 {
     return truce__refuse(CODE_CHANGE_STREAM_HISTORY_LOST, error,
                          "Resume of change stream was not possible, as the resume point may no "
                          "longer be in the feed of changes");
 }
 
-static truce_status watch_explain(truce_status status, bson_error_t *error)
+static truce_status change_stream_explain(truce_status status, bson_error_t *error)
 {
     if (status == TRUCE_EXPIRED)
-        return watch_lost(error);
+        return change_stream_lost(error);
     if (status == TRUCE_INVALID)
         return truce__refuse(CODE_CHANGE_STREAM_FATAL, error,
                              "cannot resume stream; the resume token was not found");
@@ -793,7 +802,7 @@ static truce_status watch_explain(truce_status status, bson_error_t *error)
 }
 
 /* More entries, if the queue is empty and there are any: `*more`. */
-static truce_status watch_fill(struct watch *watch, bool *more, bson_error_t *error)
+static truce_status change_stream_fill(struct change_stream *watch, bool *more, bson_error_t *error)
 {
     int64_t from = watch->reached;
     truce_status status;
@@ -802,12 +811,12 @@ static truce_status watch_fill(struct watch *watch, bool *more, bson_error_t *er
     if (watch->first || watch->ends)
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->reached, SCAN_MOST,
-                                     watch_take, watch, &watch->reached, error);
+                                     change_stream_take, watch, &watch->reached, error);
     if (status)
-        return watch_explain(status, error);
+        return change_stream_explain(status, error);
     if (!watch->first && watch->reached > watch->at.position) {
         watch->at.position = watch->reached;
-        watch->at.place = WATCH_MARK;
+        watch->at.place = STREAM_MARK;
     }
     *more = watch->reached > from;
     return TRUCE_OK;
@@ -824,8 +833,8 @@ static truce_status no_image(const char *which, const char *events, bson_error_t
 }
 
 /* The document as it is now, or null. */
-static truce_status watch_look_up(struct watch *watch, const struct event *event,
-                                  bson_error_t *error)
+static truce_status change_stream_look_up(struct change_stream *watch, const struct event *event,
+                                          bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, key, equal, document;
     bson_iter_t id;
@@ -847,16 +856,17 @@ static truce_status watch_look_up(struct watch *watch, const struct event *event
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status watch_complete(struct watch *watch, struct event *event, bson_error_t *error)
+static truce_status change_stream_complete(struct change_stream *watch, struct event *event,
+                                           bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
-    if (event->no_after && watch->full == WATCH_REQUIRED)
+    if (event->no_after && watch->full == STREAM_REQUIRED)
         return no_image("post", "update", error);
-    if (event->no_before && watch->before == WATCH_REQUIRED)
+    if (event->no_before && watch->before == STREAM_REQUIRED)
         return no_image("pre", "update, delete and replace", error);
-    if (event->updates && watch->full == WATCH_LOOKUP)
-        status = watch_look_up(watch, event, error);
+    if (event->updates && watch->full == STREAM_LOOKUP)
+        status = change_stream_look_up(watch, event, error);
     return status;
 }
 
@@ -888,10 +898,10 @@ static truce_status another_split(const char *how, bson_error_t *error)
 }
 
 /* The document is taken over. */
-static truce_status begin_split(struct watch *watch, bson_t *document, bson_error_t *error)
+static truce_status begin_split(struct change_stream *watch, bson_t *document, bson_error_t *error)
 {
     bool resumed = watch->skip && watch->first->position == watch->skip_at;
-    truce_status status = watch_fragments(document, &watch->fragments, error);
+    truce_status status = change_stream_fragments(document, &watch->fragments, error);
 
     watch->split = document;
     watch->fragment = resumed ? watch->skip : 0;
@@ -902,24 +912,24 @@ static truce_status begin_split(struct watch *watch, bson_t *document, bson_erro
     return status;
 }
 
-static void end_split(struct watch *watch)
+static void end_split(struct change_stream *watch)
 {
     bson_destroy(watch->split);
     watch->split = NULL;
     pop(watch);
 }
 
-static void tell_fragment(struct watch *watch, bson_t *batch, uint32_t *count, bool *fits)
+static void tell_fragment(struct change_stream *watch, bson_t *batch, uint32_t *count, bool *fits)
 {
-    const struct watch_token token = {watch->at.feed, watch->first->position, WATCH_FRAGMENT,
-                                      watch->fragment};
+    const struct change_stream_token token = {watch->at.feed, watch->first->position,
+                                              STREAM_FRAGMENT, watch->fragment};
     bson_t *fragment;
 
     if (watch->fragment == watch->fragments) {
         end_split(watch);
         return;
     }
-    fragment = watch_fragment(watch->split, watch->fragments, &token);
+    fragment = change_stream_fragment(watch->split, watch->fragments, &token);
     *fits = !*count || batch->len + fragment->len <= TRUCE_DOCUMENT_BYTES_MAX;
     if (*fits) {
         append_told(batch, count, fragment);
@@ -931,7 +941,7 @@ static void tell_fragment(struct watch *watch, bson_t *batch, uint32_t *count, b
 }
 
 /* What the stages have left of the first of the queue, which is taken over: told, or to be told in fragments. */
-static truce_status tell_whole(struct watch *watch, bson_t *document, bson_t *batch,
+static truce_status tell_whole(struct change_stream *watch, bson_t *document, bson_t *batch,
                                uint32_t *count, bson_error_t *error)
 {
     truce_status status;
@@ -954,8 +964,8 @@ static truce_status tell_whole(struct watch *watch, bson_t *document, bson_t *ba
 }
 
 /* The first of the queue. `*fits` false: it stays for the next batch. */
-static truce_status watch_tell(struct watch *watch, bson_t *batch, uint32_t *count, bool *fits,
-                               bson_error_t *error)
+static truce_status change_stream_tell(struct change_stream *watch, bson_t *batch, uint32_t *count,
+                                       bool *fits, bson_error_t *error)
 {
     struct event *event = watch->first;
     bson_t *told = NULL;
@@ -968,10 +978,10 @@ static truce_status watch_tell(struct watch *watch, bson_t *batch, uint32_t *cou
     *fits = !*count || batch->len + event->document->len <= TRUCE_DOCUMENT_BYTES_MAX;
     if (!*fits)
         return TRUCE_OK;
-    status = watch_complete(watch, event, error);
+    status = change_stream_complete(watch, event, error);
     if (!status && watch->pipeline)
-        status = watch_stages_run(watch->pipeline, watch->engine, &watch->arena, event->document,
-                                  &told, error);
+        status = change_stream_stages_run(watch->pipeline, watch->engine, &watch->arena,
+                                          event->document, &told, error);
     if (status) {
         if (told)
             bson_destroy(told);
@@ -984,18 +994,18 @@ static truce_status watch_tell(struct watch *watch, bson_t *batch, uint32_t *cou
     return tell_whole(watch, told ? told : bson_copy(event->document), batch, count, error);
 }
 
-truce_status watch_read(struct watch *watch, int64_t most, bson_t *batch, uint32_t *count,
-                        bson_error_t *error)
+truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_t *batch,
+                                uint32_t *count, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool more = true, fits = true;
 
     *count = 0;
     while (!status && more && fits && (most < 0 || *count < most)) {
-        status = watch_fill(watch, &more, error);
+        status = change_stream_fill(watch, &more, error);
         more = more || watch->first;
         while (!status && fits && watch->first && (most < 0 || *count < most))
-            status = watch_tell(watch, batch, count, &fits, error);
+            status = change_stream_tell(watch, batch, count, &fits, error);
     }
     return status;
 }
@@ -1003,23 +1013,23 @@ truce_status watch_read(struct watch *watch, int64_t most, bson_t *batch, uint32
 /* ---- beginning and end --------------------------------------------------------------------------- */
 
 struct looking {
-    const struct watch_scope *scope;
+    const struct change_stream_scope *scope;
     int64_t position, wall_ms;
     bool found, ends;
 };
 
-static bool watch_take_place(void *arg, const struct feed_entry *entry)
+static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
 {
     struct looking *looking = arg;
 
     looking->found = entry->position == looking->position;
-    looking->ends = looking->found && watch_ends(looking->scope, entry);
+    looking->ends = looking->found && change_stream_ends(looking->scope, entry);
     looking->wall_ms = entry->wall_ms;
     return true;
 }
 
 /* An event was told there: is it there, and did it end the stream? */
-static truce_status look_at_event(struct watch *watch, const struct feed_state *state,
+static truce_status look_at_event(struct change_stream *watch, const struct feed_state *state,
                                   bson_error_t *error)
 {
     struct looking looking = {.scope = &watch->scope, .position = watch->at.position};
@@ -1029,32 +1039,32 @@ static truce_status look_at_event(struct watch *watch, const struct feed_state *
     if (watch->at.position <= state->horizon) /* it is gone, and what comes behind it is not */
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
-                                     watch_take_place, &looking, &reached, error);
+                                     change_stream_take_place, &looking, &reached, error);
     if (!status && !looking.found)
         status = TRUCE_INVALID;
     if (!status && looking.ends)
         push_invalidate(watch, &(struct feed_entry){.position = watch->at.position,
                                                     .wall_ms = looking.wall_ms});
-    return watch_explain(status, error);
+    return change_stream_explain(status, error);
 }
 
 /* Behind a fragment: its event is read again. */
-static truce_status set_out_within(struct watch *watch, const struct feed_state *state,
+static truce_status set_out_within(struct change_stream *watch, const struct feed_state *state,
                                    bson_error_t *error)
 {
     if (!watch->splits)
         return another_split(" fragment, but the pipeline has no $changeStreamSplitLargeEvent",
                              error);
     if (watch->at.position <= state->horizon)
-        return watch_lost(error);
+        return change_stream_lost(error);
     watch->skip_at = watch->at.position;
     watch->skip = watch->at.fragment + 1;
     watch->reached = watch->at.position - 1;
     return look_at_event(watch, state, error);
 }
 
-static truce_status set_out(struct watch *watch, const struct watch_options *options,
-                            bson_error_t *error)
+static truce_status set_out(struct change_stream *watch,
+                            const struct change_stream_options *options, bson_error_t *error)
 {
     struct feed_state state;
     truce_status status = truce__engine_feed_state(watch->engine, &state, error);
@@ -1066,60 +1076,50 @@ static truce_status set_out(struct watch *watch, const struct watch_options *opt
     if (status)
         return status;
     watch->scope.file = state.file;
-    watch->at = (struct watch_token){.feed = state.spec.id, .position = state.last};
+    watch->at = (struct change_stream_token){.feed = state.spec.id, .position = state.last};
     if (options->from) {
         watch->from = options->from;
         if (options->from <= state.horizon)
-            return watch_lost(error);
+            return change_stream_lost(error);
         if (options->from <= state.last)
             watch->at.position = options->from - 1;
     }
     if (options->resume) {
         watch->at = *options->resume;
         if (!bson_oid_equal(&watch->at.feed, &state.spec.id) || watch->at.position < state.horizon)
-            return watch_lost(error);
+            return change_stream_lost(error);
         if (watch->at.position > state.last)
-            return watch_explain(TRUCE_INVALID, error);
+            return change_stream_explain(TRUCE_INVALID, error);
     }
     watch->reached = watch->at.position;
-    if (watch->at.place == WATCH_FRAGMENT)
+    if (watch->at.place == STREAM_FRAGMENT)
         return set_out_within(watch, &state, error);
-    return watch->at.place == WATCH_EVENT ? look_at_event(watch, &state, error) : TRUCE_OK;
+    return watch->at.place == STREAM_EVENT ? look_at_event(watch, &state, error) : TRUCE_OK;
 }
 
-struct engine *watch_engine(truce_store *store)
-{
-    return truce__file_engine_or_null(store);
-}
-
-int64_t watch_time(struct engine *engine, int64_t now_ms)
-{
-    return truce__feed_pass(&engine->writer,
-                            truce__feed_position(now_ms / 1000 - WATCH_BEHIND_S, 0));
-}
-
-static truce_status compile_stages(struct watch *watch, const bson_t *stages, bson_error_t *error)
+static truce_status compile_stages(struct change_stream *watch, const bson_t *stages,
+                                   bson_error_t *error)
 {
     bson_t rest;
-    truce_status status = watch_stages_take(stages, &rest, &watch->splits, error);
+    truce_status status = change_stream_stages_take(stages, &rest, &watch->splits, error);
 
     if (!status && !bson_empty(&rest)) {
         status = truce__pipeline_new(&rest, &watch->pipeline, error);
         if (!status)
-            status = watch_stages_check(&rest, error);
+            status = change_stream_stages_check(&rest, error);
     }
     bson_destroy(&rest);
     return status;
 }
 
-truce_status watch_new(truce_store *store, const struct watch_options *options,
-                       struct watch **watch, bson_error_t *error)
+truce_status change_stream_new(truce_store *store, const struct change_stream_options *options,
+                               struct change_stream **watch, bson_error_t *error)
 {
-    struct watch *made = bson_malloc0(sizeof *made);
+    struct change_stream *made = bson_malloc0(sizeof *made);
     truce_status status = TRUCE_OK;
 
     made->store = store;
-    made->engine = watch_engine(store);
+    made->engine = truce__file_engine_or_null(store);
     made->end = &made->first;
     made->full = options->full;
     made->before = options->before;
@@ -1138,14 +1138,14 @@ truce_status watch_new(truce_store *store, const struct watch_options *options,
     if (!status)
         status = set_out(made, options, error);
     if (status) {
-        watch_free(made);
+        change_stream_free(made);
         made = NULL;
     }
     *watch = made;
     return status;
 }
 
-void watch_free(struct watch *watch)
+void change_stream_free(struct change_stream *watch)
 {
     if (!watch)
         return;
@@ -1158,22 +1158,22 @@ void watch_free(struct watch *watch)
     bson_free(watch);
 }
 
-bool watch_is_over(const struct watch *watch)
+bool change_stream_is_over(const struct change_stream *watch)
 {
     return watch->ends && !watch->first;
 }
 
-struct watch_token watch_at(const struct watch *watch)
+struct change_stream_token change_stream_at(const struct change_stream *watch)
 {
     return watch->at;
 }
 
-enum watch_reach watch_reach(const struct watch *watch)
+enum change_stream_reach change_stream_reach(const struct change_stream *watch)
 {
     return watch->scope.reach;
 }
 
-void watch_wait(struct watch *watch, uint64_t *seen, uint32_t most_ms)
+void change_stream_wait(struct change_stream *watch, uint64_t *seen, uint32_t most_ms)
 {
     bson_error_t ignored; /* whoever asks looks for what has come, and for the reasons to end */
 

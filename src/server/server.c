@@ -1,4 +1,4 @@
-#include "server/net/server.h"
+#include "server/server.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,9 +15,12 @@
 #include "base/status.h"
 #include "engine/documents/document_store.h"
 #include "server/admin/top.h"
-#include "server/command/state.h"
-#include "server/watch/watch.h"
+#include "server/call/state.h"
+#include "server/commands.h"
+#include "server/dispatch.h"
+#include "server/session/change_stream.h"
 #include "store/decorators/database.h"
+#include "store/file/file.h"
 #include "store/reserved.h"
 #include "truce/sys/store.h"
 
@@ -66,7 +69,7 @@ static void tell_connection(const struct connection *connection, truce_log_level
 {
     bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer), name, BCON_INT64(number));
 
-    log_tell(connection->server->log, level, LOG_NETWORK, connection->number, message, fields);
+    log_write(connection->server->log, level, LOG_NETWORK, connection->number, message, fields);
     bson_destroy(fields);
 }
 
@@ -117,7 +120,7 @@ static bool server_enter(struct server *server, struct connection *connection)
     return enters;
 }
 
-void server_forget(struct connection *connection)
+static void server_forget(struct connection *connection)
 {
     struct server *server = connection->server;
     struct connection **at = &server->connections;
@@ -156,6 +159,16 @@ static void join_ended(struct server *server)
     }
 }
 
+/* The thread of a connection. */
+static void *server_run_connection(void *arg)
+{
+    struct connection *connection = arg;
+
+    connection_serve(connection);
+    server_forget(connection);
+    return NULL;
+}
+
 static void welcome(struct server *server, int socket, const struct sockaddr_in *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
@@ -175,19 +188,10 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
         bson_free(connection);
         return;
     }
-    connection->started = !pthread_create(&connection->thread, NULL, connection_run, connection);
+    connection->started =
+        !pthread_create(&connection->thread, NULL, server_run_connection, connection);
     if (!connection->started)
         server_forget(connection); /* no thread can be had: the same as too many connections */
-}
-
-bool server_is_stopping(struct server *server)
-{
-    bool stopping;
-
-    pthread_mutex_lock(&server->mutex);
-    stopping = server->stopping;
-    pthread_mutex_unlock(&server->mutex);
-    return stopping;
 }
 
 static void *server_accept_all(void *arg)
@@ -207,9 +211,9 @@ static void *server_accept_all(void *arg)
         else if (errno == EMFILE || errno == ENFILE)
             truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
         join_ended(server);
-        held_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
+        cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
-        pasts_expire(server->pasts);
+        snapshot_registry_expire(server->snapshots);
     }
     return NULL;
 }
@@ -219,7 +223,7 @@ static void *server_accept_all(void *arg)
 /* Those who write keep it within its bounds; where nobody does, time passes all the same. */
 static void prune_feed(struct server *server)
 {
-    struct engine *engine = watch_engine(server->store);
+    struct engine *engine = truce__file_engine_or_null(server->store);
     struct feed_state state;
     bson_error_t ignored; /* it is tried again */
     bool more = true;
@@ -246,7 +250,7 @@ static void *keep_feed(void *arg)
 static truce_status start_feed(struct server *server, const struct server_feed *feed,
                                bson_error_t *error)
 {
-    struct engine *engine = watch_engine(server->store);
+    struct engine *engine = truce__file_engine_or_null(server->store);
     struct feed_state state;
     truce_status status = TRUCE_OK;
 
@@ -263,7 +267,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
         state.spec.table) /* streams may begin there, so it is behind what is gone */
         (void)truce__feed_pass(&engine->writer, state.last + 1);
     if (!status && engine) /* without a thread the writers do it alone */
-        server->keeps = !pthread_create(&server->keeper, NULL, keep_feed, server);
+        server->prunes = !pthread_create(&server->pruner, NULL, keep_feed, server);
     return status;
 }
 
@@ -279,8 +283,8 @@ static void server_free(struct server *server)
     fail_point_free(server->fail_point);
     handles_free(server->handles);
     sessions_free(server->sessions);
-    held_free(server->cursors);
-    pasts_free(server->pasts);
+    cursors_free(server->cursors);
+    snapshot_registry_free(server->snapshots);
     views_free(server->views);
     if (server->listener >= 0)
         close(server->listener);
@@ -294,10 +298,10 @@ static void server_free(struct server *server)
 static void server_give_up(struct server *server)
 {
     pthread_mutex_lock(&server->mutex);
-    server->stopping = true;
+    atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
-    if (server->keeps)
-        pthread_join(server->keeper, NULL);
+    if (server->prunes)
+        pthread_join(server->pruner, NULL);
     sweeper_stop(server->sweeper);
     sweeper_join(server->sweeper);
     metrics_close(server->metrics_port);
@@ -384,7 +388,7 @@ static void tell_start(const struct server *server, const char *address)
 
     if (server->set[0])
         BSON_APPEND_UTF8(fields, "replicaSet", server->set);
-    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, "started", fields);
+    log_write(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, "started", fields);
     bson_destroy(fields);
 }
 
@@ -410,17 +414,19 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         return status;
     made = bson_malloc0(sizeof *made);
     made->store = store;
+    made->commands = &server_commands;
+    made->dispatch = server_dispatch;
     made->listener = -1;
     snprintf(made->database, sizeof made->database, "%s", database);
     made->connections_max =
         options->connections_max ? options->connections_max : TRUCE_CONNECTIONS_MAX;
     made->started_ms = truce__clock_wall_ms();
     made->started_ns = truce__clock_monotonic_ns();
-    made->cursors = held_new(TRUCE_SERVER_CURSORS_MAX);
+    made->cursors = cursors_new(TRUCE_SERVER_CURSORS_MAX);
     made->handles = handles_new();
-    made->pasts = pasts_new(made, options->past_ms);
+    made->snapshots = snapshot_registry_new(made, options->past_ms);
     made->views = views_new(store, made->database);
-    made->metrics = metrics_new();
+    made->metrics = metrics_new(&server_commands);
     made->top = top_new();
     made->sweeper = sweeper_new(options->sweep_every_ms);
     made->sessions = sessions_new(store, made->cursors, &sessions);
@@ -479,7 +485,7 @@ static void tell_stop(const struct server *server, const char *message, const ch
 {
     bson_t *fields = BCON_NEW(name, BCON_INT64(number));
 
-    log_tell(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, message, fields);
+    log_write(server->log, TRUCE_LOG_INFO, LOG_SERVER, 0, message, fields);
     bson_destroy(fields);
 }
 
@@ -490,14 +496,14 @@ void server_stop(struct server *server, int64_t drain_ms)
 
     tell_stop(server, "stopping", "waitsMs", drain_ms);
     pthread_mutex_lock(&server->mutex);
-    server->stopping = true;
+    atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
     sweeper_stop(server->sweeper);
     (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
-    if (server->keeps)
-        pthread_join(server->keeper, NULL);
+    if (server->prunes)
+        pthread_join(server->pruner, NULL);
     pthread_mutex_lock(&server->mutex);
     hang_up(server, SHUT_RD);
     while (server->connected || server->sweeping) {

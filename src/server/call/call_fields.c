@@ -9,7 +9,7 @@
 #include "bson/number.h"
 #include "bson/value.h"
 #include "query/expression/expression.h"
-#include "server/command/call.h"
+#include "server/call/call.h"
 #include "truce/sys/store.h"
 
 /* ---- fields --------------------------------------------------------------------------------- */

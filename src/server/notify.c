@@ -1,4 +1,4 @@
-#include "server/watch/notify.h"
+#include "server/notify.h"
 
 #include <stddef.h>
 #include <stdlib.h>

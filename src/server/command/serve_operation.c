@@ -1,5 +1,6 @@
 /* currentOp, killOp, validate; and the stages of a pipeline that the server answers itself. */
-#include "server/command/groups.h"
+#include "server/command/cursor_reply.h"
+#include "server/command/handlers.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -347,9 +348,10 @@ truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most
     if (!status)
         status = run_over(&documents, pipeline, 1, &array, error);
     if (!status)
-        status = serve_array(call, bson_copy(&array),
-                             of_collection ? bson_iter_utf8(&call->value, NULL) : "$cmd.aggregate",
-                             most, reply, error);
+        status = cursor_reply_array(call, bson_copy(&array),
+                                    of_collection ? bson_iter_utf8(&call->value, NULL)
+                                                  : "$cmd.aggregate",
+                                    most, reply, error);
     bson_destroy(&documents);
     bson_destroy(&array);
     return status;

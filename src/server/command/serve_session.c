@@ -1,7 +1,6 @@
 /* Sessions, and commands within transactions. */
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 #include "server/command/same_collection.h"
-#include "server/command/serve_operations.h"
 
 #include <string.h>
 
@@ -182,33 +181,9 @@ truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bs
 
 /* ---- within a transaction ------------------------------------------------------------------- */
 
-static bool session_is_one_of(const char *name, const char *const *names)
-{
-    while (*names && strcmp(name, *names) != 0)
-        names++;
-    return *names != NULL;
-}
-
 static truce_status check_form(const struct call *call, bson_error_t *error)
 {
-    static const char *const allowed[] = {"find",
-                                          "getMore",
-                                          "killCursors",
-                                          "aggregate",
-                                          "count",
-                                          "distinct",
-                                          "insert",
-                                          "update",
-                                          "delete",
-                                          "findAndModify",
-                                          "bulkWrite",
-                                          "create",
-                                          "createIndexes",
-                                          "commitTransaction",
-                                          "abortTransaction",
-                                          "findandmodify",
-                                          NULL};
-    const struct operation_row *row = command_row(call->command);
+    const struct command *command = call->command;
     const struct call_session *session = &call->session;
 
     if (session->start && !session->transaction)
@@ -219,7 +194,7 @@ static truce_status check_form(const struct call *call, bson_error_t *error)
                              "a transaction needs a session (lsid) and a number (txnNumber)");
     if (session->autocommit)
         return truce__refuse(CODE_INVALID_OPTIONS, error, "autocommit can only be false");
-    if (row ? !(row->ways & OPERATION_TRANSACTS) : !session_is_one_of(call->command->name, allowed))
+    if (!(command->traits & COMMAND_TRANSACTS))
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error, "'%s' cannot be run in a transaction",
                              call->command->name);
     return TRUCE_OK;
@@ -302,9 +277,6 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
 
 static truce_status check_kept(const struct call *call, bson_error_t *error)
 {
-    static const char *const allowed[] = {"insert",        "update",    "delete", "findAndModify",
-                                          "findandmodify", "bulkWrite", NULL};
-
     if (!(call->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__refuse(CODE_ILLEGAL_OPERATION, error,
                              "Transaction numbers are only allowed on a replica set member or "
@@ -312,7 +284,7 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
     if (!call->session.given)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "a number (txnNumber) needs a session (lsid)");
-    if (!session_is_one_of(call->command->name, allowed))
+    if (!(call->command->traits & COMMAND_RETRIES))
         return truce__refuse(CODE_NOT_RETRYABLE, error,
                              "txnNumber is for transactions and writes that may be sent again; "
                              "'%s' is no such write, and autocommit: false was not given",
@@ -323,14 +295,14 @@ static truce_status check_kept(const struct call *call, bson_error_t *error)
 static truce_status run_kept(struct call *call, struct session *session, bson_t *reply, bool *stale,
                              bson_error_t *error)
 {
-    truce_status status = kept_begin(call, session, call->session.statement,
-                                     call->session.statements, &call->kept, error);
+    truce_status status = retryable_begin(call, session, call->session.statement,
+                                          call->session.statements, &call->retryable, error);
 
     if (!status)
         status = run_command(call, reply, error);
     call->unknown = status == TRUCE_UNKNOWN;
-    kept_end(call->kept, status, stale);
-    call->kept = NULL;
+    retryable_end(call->retryable, status, stale);
+    call->retryable = NULL;
     return status;
 }
 
@@ -352,18 +324,18 @@ static truce_status run_kept_again(struct call *call, struct session *session, b
 
 static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct pasts *pasts = call->server->pasts;
-    truce_status status = pasts_take(pasts, call->time, &call->past, error);
+    struct snapshot_registry *pasts = call->server->snapshots;
+    truce_status status = snapshot_registry_take(pasts, call->time, &call->read_snapshot, error);
 
     if (status)
         return status;
-    call->store = call->past->view;
-    status = pasts_status(run_command(call, reply, error), error);
-    pasts_give(pasts, call->past);
+    call->store = call->read_snapshot->view;
+    status = snapshot_registry_status(run_command(call, reply, error), error);
+    snapshot_registry_release(pasts, call->read_snapshot);
     return status;
 }
 
-truce_status call_in_session(struct call *call, bson_t *reply, bson_error_t *error)
+truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct session *session;
     truce_status status;

@@ -1,5 +1,5 @@
 /* aggregate with $changeStream, and getMore of what it opens (lease_watch.h). */
-#include "server/command/groups.h"
+#include "server/command/handlers.h"
 
 #include <limits.h>
 #include <poll.h>
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "bson/value.h"
-#include "server/watch/watch.h"
+#include "server/session/change_stream.h"
 
 #define WAIT_MS  1000 /* of a getMore that does not say how long, as MongoDB */
 #define SLICE_MS 100  /* between two looks whether to end */
@@ -46,24 +46,25 @@ static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
     return -1;
 }
 
-bool serve_is_watch(const bson_t *pipeline)
+bool serve_is_change_stream(const bson_t *pipeline)
 {
     bson_iter_t stage;
 
     return place_of_stage(pipeline, &stage) >= 0;
 }
 
-static truce_status watch_read_kind(const char *text, const char *field, const char *none,
-                                    bool looks_up, enum watch_document *kind, bson_error_t *error)
+static truce_status change_stream_read_kind(const char *text, const char *field, const char *none,
+                                            bool looks_up, enum change_stream_document *kind,
+                                            bson_error_t *error)
 {
     if (!text || !strcmp(text, none))
-        *kind = WATCH_NONE;
+        *kind = STREAM_NONE;
     else if (looks_up && !strcmp(text, "updateLookup"))
-        *kind = WATCH_LOOKUP;
+        *kind = STREAM_LOOKUP;
     else if (!strcmp(text, "whenAvailable"))
-        *kind = WATCH_IF_ANY;
+        *kind = STREAM_IF_ANY;
     else if (!strcmp(text, "required"))
-        *kind = WATCH_REQUIRED;
+        *kind = STREAM_REQUIRED;
     else
         return truce__refuse(CODE_BAD_VALUE, error,
                              "Enumeration value '%.80s' for field '$changeStream.%s' is not a "
@@ -72,8 +73,10 @@ static truce_status watch_read_kind(const char *text, const char *field, const c
     return TRUCE_OK;
 }
 
-static truce_status watch_read_start(const struct stage *stage, struct watch_token *token,
-                                     struct watch_options *options, bson_error_t *error)
+static truce_status change_stream_read_start(const struct stage *stage,
+                                             struct change_stream_token *token,
+                                             struct change_stream_options *options,
+                                             bson_error_t *error)
 {
     const bson_t *given = stage->resume_after ? stage->resume_after : stage->start_after;
     truce_status status;
@@ -95,8 +98,8 @@ static truce_status watch_read_start(const struct stage *stage, struct watch_tok
     }
     if (!given)
         return TRUCE_OK;
-    status = watch_token_read(given, token, error);
-    if (!status && stage->resume_after && token->place == WATCH_INVALIDATE)
+    status = change_stream_token_read(given, token, error);
+    if (!status && stage->resume_after && token->place == STREAM_INVALIDATE)
         status = truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                                "Attempting to resume a change stream using 'resumeAfter' is not "
                                "allowed from an invalidate notification.");
@@ -113,7 +116,7 @@ static truce_status refuse_internal(const char *what, bson_error_t *error)
 }
 
 static truce_status read_reach(struct call *call, const struct stage *stage, const char *name,
-                               struct watch_options *options, bson_error_t *error)
+                               struct change_stream_options *options, bson_error_t *error)
 {
     bool whole = truce__field_is_number(&call->value);
     bool is_admin = !strcmp(call->database, "admin");
@@ -122,7 +125,7 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "A $changeStream with 'allChangesForCluster:true' may only be opened "
                              "on the 'admin' database, and with no collection name");
-    options->reach = stage->all ? WATCH_ALL : whole ? WATCH_DATABASE : WATCH_COLLECTION;
+    options->reach = stage->all ? STREAM_ALL : whole ? STREAM_DATABASE : STREAM_COLLECTION;
     if (!stage->all &&
         (is_admin || !strcmp(call->database, "config") || !strcmp(call->database, "local")))
         return refuse_internal(call->database, error);
@@ -146,7 +149,7 @@ static void rest_of(const bson_t *pipeline, bson_t *stages)
 }
 
 /* What is told was committed; a weaker read is not to be had. */
-static truce_status watch_check_concern(const struct call *call, bson_error_t *error)
+static truce_status change_stream_check_concern(const struct call *call, bson_error_t *error)
 {
     bson_iter_t at, level;
 
@@ -160,101 +163,102 @@ static truce_status watch_check_concern(const struct call *call, bson_error_t *e
                          bson_iter_utf8(&level, NULL));
 }
 
-static truce_status watch_read_options(struct call *call, const bson_t *pipeline, const char *name,
-                                       struct watch_token *token, struct watch_options *options,
-                                       bson_error_t *error)
+static truce_status change_stream_read_options(struct call *call, const bson_t *pipeline,
+                                               const char *name, struct change_stream_token *token,
+                                               struct change_stream_options *options,
+                                               bson_error_t *error)
 {
     struct stage stage = {0};
     bson_iter_t at;
     truce_status status;
 
-    if (place_of_stage(pipeline, &at) > 0 || serve_is_watch(options->stages))
+    if (place_of_stage(pipeline, &at) > 0 || serve_is_change_stream(options->stages))
         return truce__refuse(40602, error,
                              "$changeStream is only valid as the first stage in a pipeline");
     if (call->session.transaction)
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
                              "Stage not supported inside of a multi-document transaction: "
                              "$changeStream");
-    status = watch_check_concern(call, error);
+    status = change_stream_check_concern(call, error);
     if (status)
         return status;
     if (!BSON_ITER_HOLDS_DOCUMENT(&at))
         return truce__refuse(50808, error, "$changeStream stage expects a document as argument");
     status = call_fields(call, call_view_of(call, &at), stage_fields, false, &stage, error);
     if (!status)
-        status =
-            watch_read_kind(stage.full, "fullDocument", "default", true, &options->full, error);
+        status = change_stream_read_kind(stage.full, "fullDocument", "default", true,
+                                         &options->full, error);
     if (!status)
-        status = watch_read_kind(stage.before, "fullDocumentBeforeChange", "off", false,
-                                 &options->before, error);
+        status = change_stream_read_kind(stage.before, "fullDocumentBeforeChange", "off", false,
+                                         &options->before, error);
     options->expanded = stage.expanded;
     if (!status)
         status = read_reach(call, &stage, name, options, error);
-    return status ? status : watch_read_start(&stage, token, options, error);
+    return status ? status : change_stream_read_start(&stage, token, options, error);
 }
 
 /* ---- answers --------------------------------------------------------------------------------------- */
 
-static void watch_append_place(const struct watch *watch, bson_t *cursor)
+static void change_stream_append_place(const struct change_stream *watch, bson_t *cursor)
 {
-    const struct watch_token at = watch_at(watch);
+    const struct change_stream_token at = change_stream_at(watch);
     bson_t token;
 
     BSON_APPEND_DOCUMENT_BEGIN(cursor, "postBatchResumeToken", &token);
-    watch_token_append(&at, &token);
+    change_stream_token_append(&at, &token);
     bson_append_document_end(cursor, &token);
 }
 
 /* {cursor: {NAME: batch, postBatchResumeToken, id, ns}}; the stream is kept, or closed if it is over or has failed. */
-static truce_status watch_answer(struct call *call, struct held_cursor *held, const char *name,
-                                 const bson_t *batch, truce_status status, bson_t *reply,
-                                 bson_error_t *error)
+static truce_status change_stream_answer(struct call *call, struct cursor_entry *entry,
+                                         const char *name, const bson_t *batch, truce_status status,
+                                         bson_t *reply, bson_error_t *error)
 {
-    bool over = status || watch_is_over(held->watch);
+    bool over = status || change_stream_is_over(entry->watch);
     int64_t id = 0;
     bson_t cursor;
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
     BSON_APPEND_ARRAY(&cursor, name, batch);
-    watch_append_place(held->watch, &cursor);
-    BSON_APPEND_UTF8(&cursor, "ns", held->place);
+    change_stream_append_place(entry->watch, &cursor);
+    BSON_APPEND_UTF8(&cursor, "ns", entry->place);
     if (over) {
-        held_close(held);
+        cursor_entry_close(entry);
     } else {
-        status = held_keep(call->server->cursors, held, error);
-        id = status ? 0 : held->id;
+        status = cursors_add(call->server->cursors, entry, error);
+        id = status ? 0 : entry->id;
     }
     BSON_APPEND_INT64(&cursor, "id", id);
     bson_append_document_end(reply, &cursor);
     return status;
 }
 
-truce_status serve_watch(struct call *call, const bson_t *pipeline, const char *place,
-                         const char *name, int64_t most, bson_t *reply, bson_error_t *error)
+truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
+                                 const char *name, int64_t most, bson_t *reply, bson_error_t *error)
 {
-    struct watch_options options = {
+    struct change_stream_options options = {
         .own = call->server->database, .database = call->database, .place = place};
     bson_t stages, batch = BSON_INITIALIZER;
-    struct watch_token token;
-    struct held_cursor *held;
-    struct watch *watch = NULL;
+    struct change_stream_token token;
+    struct cursor_entry *entry;
+    struct change_stream *watch = NULL;
     uint32_t count;
     truce_status status;
 
     call->follows = true;
     rest_of(pipeline, &stages);
     options.stages = &stages;
-    status = watch_read_options(call, pipeline, name, &token, &options, error);
+    status = change_stream_read_options(call, pipeline, name, &token, &options, error);
     if (!status)
-        status = watch_new(call->server->store, &options, &watch, error);
+        status = change_stream_new(call->server->store, &options, &watch, error);
     bson_destroy(&stages);
     if (!status) {
-        held = bson_malloc0(sizeof *held);
-        held->watch = watch;
-        held->user = bson_strdup(call->connection->login.tag);
-        held->place = bson_strdup(call_namespace(call, name));
-        status = watch_read(watch, most, &batch, &count, error);
-        status = watch_answer(call, held, "firstBatch", &batch, status, reply, error);
+        entry = bson_malloc0(sizeof *entry);
+        entry->watch = watch;
+        entry->user = bson_strdup(call->connection->login.tag);
+        entry->place = bson_strdup(call_namespace(call, name));
+        status = change_stream_read(watch, most, &batch, &count, error);
+        status = change_stream_answer(call, entry, "firstBatch", &batch, status, reply, error);
     }
     bson_destroy(&batch);
     return status;
@@ -270,19 +274,19 @@ static bool has_hung_up(const struct connection *connection)
 }
 
 /* Not OK: it ends with that. `*enough`: there is nobody to wait for. */
-static truce_status watch_look_around(struct call *call, const struct held_cursor *held,
-                                      bool *enough, bson_error_t *error)
+static truce_status change_stream_look_around(struct call *call, const struct cursor_entry *entry,
+                                              bool *enough, bson_error_t *error)
 {
     *enough = server_is_stopping(call->server) || has_hung_up(call->connection);
-    if (held_is_killed(call->server->cursors, held))
+    if (cursors_is_killed(call->server->cursors, entry))
         return truce__refuse(CODE_CURSOR_KILLED, error, "cursor id %lld was killed",
-                             (long long)held->id);
+                             (long long)entry->id);
     if (__atomic_load_n(&call->connection->operation.killed, __ATOMIC_RELAXED))
         return truce__refuse(CODE_INTERRUPTED, error, "operation was interrupted");
     return TRUCE_OK;
 }
 
-static truce_status read_or_wait(struct call *call, struct held_cursor *held, int64_t most,
+static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, int64_t most,
                                  bson_t *batch, bson_error_t *error)
 {
     int64_t wait_ms = call->deadline_ms ? call->deadline_ms : WAIT_MS;
@@ -295,33 +299,33 @@ static truce_status read_or_wait(struct call *call, struct held_cursor *held, in
         uint32_t count = 0;
         bool enough = false;
 
-        watch_wait(held->watch, &seen,
-                   left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
+        change_stream_wait(entry->watch, &seen,
+                           left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
         call->waited_ns += truce__clock_monotonic_ns() - now_ns;
-        status = watch_read(held->watch, most, batch, &count, error);
-        if (status || count || watch_is_over(held->watch) || left_ms <= 0)
+        status = change_stream_read(entry->watch, most, batch, &count, error);
+        if (status || count || change_stream_is_over(entry->watch) || left_ms <= 0)
             return status;
-        status = watch_look_around(call, held, &enough, error);
+        status = change_stream_look_around(call, entry, &enough, error);
         if (status || enough)
             return status;
     }
 }
 
-truce_status serve_watch_more(struct call *call, struct held_cursor *held, int64_t most,
-                              bson_t *reply, bson_error_t *error)
+truce_status serve_change_stream_more(struct call *call, struct cursor_entry *entry, int64_t most,
+                                      bson_t *reply, bson_error_t *error)
 {
     bson_t batch = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
 
     call->follows = true;
-    if (watch_reach(held->watch) == WATCH_ALL && !access_may(call, "", ACTION_FIND))
+    if (change_stream_reach(entry->watch) == STREAM_ALL && !access_may(call, "", ACTION_FIND))
         status = access_refuse(call, "admin", error);
     if (!status) {
-        held_wait_begin(call->server->cursors, held);
-        status = read_or_wait(call, held, most, &batch, error);
-        held_wait_end(call->server->cursors, held);
+        cursors_wait_begin(call->server->cursors, entry);
+        status = read_or_wait(call, entry, most, &batch, error);
+        cursors_wait_end(call->server->cursors, entry);
     }
-    status = watch_answer(call, held, "nextBatch", &batch, status, reply, error);
+    status = change_stream_answer(call, entry, "nextBatch", &batch, status, reply, error);
     bson_destroy(&batch);
     return status;
 }

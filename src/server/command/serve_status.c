@@ -1,7 +1,7 @@
 /* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
+#include "operations/operation.h"
 #include "server/admin/top.h"
-#include "server/command/groups.h"
-#include "server/command/serve_operations.h"
+#include "server/command/handlers.h"
 #include "server/net/compress.h"
 
 #include <stdio.h>
@@ -199,10 +199,10 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
         BSON_APPEND_INT64(&counters, names[i], atomic_load(&server->counted[i]));
     bson_append_document_end(reply, &counters);
     BCON_APPEND(reply, "metrics", "{", "cursor", "{", "open", "{", "total",
-                BCON_INT64(held_count(server->cursors)), "}", "}", "ttl", "{", "deletedDocuments",
-                BCON_INT64(sums.all.expired), "passes", BCON_INT64(sums.turns), "}", "}", "sweep",
-                "{", "everySeconds", BCON_DOUBLE((double)sums.every_ms / 1000), "turns",
-                BCON_INT64(sums.turns), "skipped", BCON_INT64(sums.skipped), "broken",
+                BCON_INT64(cursors_count(server->cursors)), "}", "}", "ttl", "{",
+                "deletedDocuments", BCON_INT64(sums.all.expired), "passes", BCON_INT64(sums.turns),
+                "}", "}", "sweep", "{", "everySeconds", BCON_DOUBLE((double)sums.every_ms / 1000),
+                "turns", BCON_INT64(sums.turns), "skipped", BCON_INT64(sums.skipped), "broken",
                 BCON_INT64(sums.broken), "undone", BCON_INT64(sums.all.undone), "finished",
                 BCON_INT64(sums.all.finished), "cleaned", BCON_INT64(sums.all.cleaned), "stripped",
                 BCON_INT64(sums.all.stripped), "purged", BCON_INT64(sums.all.purged), "expired",
@@ -320,7 +320,7 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
     BSON_APPEND_BOOL(&one, "requiresAuth", command->need.kind != NEED_NOTHING);
-    if (call_is_stable(command))
+    if (command->traits & COMMAND_STABLE)
         BCON_APPEND(&one, "apiVersions", "[", BCON_UTF8("1"), "]");
     else
         BCON_APPEND(&one, "apiVersions", "[", "]");
@@ -329,16 +329,17 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
 
 truce_status serve_list_commands(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    const struct command_table *table = call->server->commands;
     bool tests = call->server->fail_point != NULL;
     bson_t commands;
 
     (void)error;
     BSON_APPEND_DOCUMENT_BEGIN(reply, "commands", &commands);
-    for (const struct command *at = server_commands; at->name; at++)
+    for (const struct command *at = table->commands; at->name; at++)
         append_help(at, tests, &commands);
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++)
-            append_help(row_command(*at), tests, &commands);
+            append_help(table->of_operation(*at), tests, &commands);
     bson_append_document_end(reply, &commands);
     return TRUCE_OK;
 }

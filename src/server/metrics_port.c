@@ -8,7 +8,7 @@
 
 #include <microhttpd.h>
 
-#include "server/command/state.h"
+#include "server/call/state.h"
 
 #define CONNECTIONS_MAX 16
 #define IDLE_S          3           /* that a connection may be */
@@ -54,6 +54,9 @@ static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, 
                                   size_t *body_size, void **state)
 {
     struct metrics_port *port = arg;
+    struct metrics_gauges gauges = {.cursors = (uint64_t)cursors_count(port->server->cursors),
+                                    .transactions =
+                                        (uint64_t)sessions_running(port->server->sessions)};
     struct buffer out = {0};
     enum MHD_Result result;
 
@@ -65,7 +68,7 @@ static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, 
         return port_refuse(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n");
     if (strcmp(url, "/metrics") != 0)
         return port_refuse(connection, MHD_HTTP_NOT_FOUND, "there is /metrics, and nothing else\n");
-    metrics_write(port->server, &out);
+    metrics_write(port->server, &gauges, &out);
     result = port_answer(connection, MHD_HTTP_OK, out.bytes, out.size);
     truce__buffer_release(&out);
     return result;

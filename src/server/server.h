@@ -1,5 +1,5 @@
-#ifndef TRUCE_SERVER_NET_SERVER_H
-#define TRUCE_SERVER_NET_SERVER_H
+#ifndef TRUCE_SERVER_SERVER_H
+#define TRUCE_SERVER_SERVER_H
 
 /*
  * A store behind MongoDB's wire protocol: a thread that accepts, a thread for each connection.

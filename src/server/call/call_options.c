@@ -1,0 +1,346 @@
+/*
+ * The options that every command may have, besides its own fields:
+ *
+ *     $db                                        the database
+ *     maxTimeMS                                  the deadline of the call
+ *     writeConcern: {w: 0} or {j: false}         the call does not wait for the disk
+ *     readConcern: {level: "snapshot"}           the call reads a snapshot (snapshot_registry.h)
+ *     lsid, txnNumber, autocommit: false,
+ *     startTransaction                           a statement of a transaction (sessions.h)
+ *     lsid, txnNumber, stmtId, stmtIds           a retryable write (retryable_writes.h)
+ *     apiVersion, apiStrict                      the client accepts MongoDB's stable API only
+ *
+ * Other options ($clusterTime, $readPreference, comment ...) are accepted and ignored: a single node always
+ * has the newest data.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/sha256.h"
+#include "bson/value.h"
+#include "server/call/call.h"
+
+#define CONCERN_MEMBERS_MAX 50 /* MongoDB's maximum of a replica set */
+
+/* Keeps the writeConcernError of a write concern that a set of one member cannot satisfy. The write itself is done. */
+static void options_keep_members(struct call *call, const bson_iter_t *w)
+{
+    int64_t members;
+    bool many = truce__field_to_number(w, &members) && members > 1;
+    bool other = BSON_ITER_HOLDS_UTF8(w) && strcmp(bson_iter_utf8(w, NULL), "majority") != 0;
+    bson_t *concern;
+
+    if (!call->server->set[0] || (!many && !other))
+        return;
+    concern =
+        many ? BCON_NEW("code", BCON_INT32(100), "codeName", BCON_UTF8("UnsatisfiableWriteConcern"),
+                        "errmsg", BCON_UTF8("Not enough data-bearing nodes"))
+             : BCON_NEW("code", BCON_INT32(79), "codeName", BCON_UTF8("UnknownReplWriteConcern"),
+                        "errmsg", BCON_UTF8("No write concern mode of that name is known"));
+    call->concern = call_view(
+        call, truce__arena_copy(&call->arena, bson_get_data(concern), concern->len), concern->len);
+    bson_destroy(concern);
+}
+
+/* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch for j. */
+static truce_status options_check_concern(const bson_iter_t *field, bson_error_t *error)
+{
+    const char *name = bson_iter_key(field);
+    bool document = BSON_ITER_HOLDS_DOCUMENT(field), text = BSON_ITER_HOLDS_UTF8(field);
+    int64_t number;
+
+    if (BSON_ITER_HOLDS_NULL(field))
+        return TRUCE_OK;
+    if (!strcmp(name, "w")) {
+        if (!truce__field_to_number(field, &number) && !text && !document)
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "w of writeConcern must be a number, a string, or an object");
+        if (truce__field_is_number(field) && (number < 0 || number > CONCERN_MEMBERS_MAX))
+            return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                                 "w of writeConcern is %lld, but must be a number from 0 to %d",
+                                 (long long)number, CONCERN_MEMBERS_MAX);
+    } else if (!strcmp(name, "j") || !strcmp(name, "fsync")) {
+        if (!truce__field_is_number(field) && !BSON_ITER_HOLDS_BOOL(field))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "%s of writeConcern must be numeric or a boolean value", name);
+    } else if (!strcmp(name, "wtimeout") && !truce__field_is_number(field)) {
+        return truce__refuse(CODE_FAILED_TO_PARSE, error,
+                             "wtimeout of writeConcern must be a number");
+    }
+    return TRUCE_OK;
+}
+
+static truce_status options_read_concern(struct call *call, const bson_iter_t *value,
+                                         bson_error_t *error)
+{
+    bson_iter_t field;
+    truce_status status = TRUCE_OK;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "writeConcern must be a document");
+    while (!status && bson_iter_next(&field)) {
+        int64_t number;
+        bool no_wait = !strcmp(bson_iter_key(&field), "w") &&
+                       truce__field_to_number(&field, &number) && !number;
+        bool no_journal = !strcmp(bson_iter_key(&field), "j") && !BSON_ITER_HOLDS_NULL(&field) &&
+                          !truce__field_truth(&field);
+
+        status = options_check_concern(&field, error);
+        call->relaxed = call->relaxed || no_wait || no_journal;
+        if (!status && !strcmp(bson_iter_key(&field), "w"))
+            options_keep_members(call, &field);
+    }
+    return status;
+}
+
+static truce_status options_read_deadline(struct call *call, const bson_iter_t *value,
+                                          bson_error_t *error)
+{
+    int64_t number;
+
+    if (!truce__field_to_number(value, &number))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "maxTimeMS must be a number");
+    if (number < 0 || number > INT32_MAX)
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "maxTimeMS is %lld, but must be a number from 0 to %d",
+                             (long long)number, INT32_MAX);
+    call->deadline_ms = (uint32_t)number;
+    return TRUCE_OK;
+}
+
+truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
+                            bson_error_t *error)
+{
+    bson_subtype_t subtype = BSON_SUBTYPE_BINARY;
+    const uint8_t *bytes;
+    uint32_t size = 0;
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid must be a document");
+    if (!bson_iter_find(&field, "id"))
+        return truce__refuse(40414, error, "lsid must have the field 'id'");
+    if (BSON_ITER_HOLDS_BINARY(&field))
+        bson_iter_binary(&field, &subtype, &size, &bytes);
+    if (subtype != BSON_SUBTYPE_UUID)
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "lsid.id must be a UUID");
+    if (size != sizeof session->id)
+        return truce__refuse(CODE_INVALID_UUID, error, "lsid.id has %u bytes, but a UUID has 16",
+                             size);
+    session->given = true;
+    memcpy(session->id, bytes, sizeof session->id);
+    return TRUCE_OK;
+}
+
+static truce_status options_read_session(struct call *call, const bson_iter_t *at,
+                                         bson_error_t *error)
+{
+    struct call_session *session = &call->session;
+    const char *name = bson_iter_key(at);
+
+    if (!strcmp(name, "lsid"))
+        return call_read_lsid(session, at, error);
+    if (!strcmp(name, "txnNumber")) {
+        if (!BSON_ITER_HOLDS_INT64(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "txnNumber must be an integer of 64 bits (long)");
+        if (bson_iter_int64(at) < 0)
+            return truce__refuse(CODE_INVALID_OPTIONS, error, "txnNumber cannot be negative");
+        session->number = bson_iter_as_int64(at);
+    } else if (!strcmp(name, "stmtId")) {
+        if (!BSON_ITER_HOLDS_INT(at) || bson_iter_as_int64(at) < -1 ||
+            bson_iter_as_int64(at) > INT32_MAX)
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "stmtId must be a number of 32 bits that is not negative");
+        session->statement = (int32_t)bson_iter_as_int64(at);
+    } else if (!strcmp(name, "stmtIds")) {
+        if (!BSON_ITER_HOLDS_ARRAY(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "stmtIds must be an array");
+        session->statements = call_view_of(call, at);
+    } else if (!strcmp(name, "autocommit") || !strcmp(name, "startTransaction")) {
+        bool *into = name[0] == 'a' ? &session->autocommit : &session->start;
+
+        if (!BSON_ITER_HOLDS_BOOL(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", name);
+        *into = bson_iter_bool(at);
+        session->transaction = session->transaction || name[0] == 'a';
+    }
+    return TRUCE_OK;
+}
+
+/* Checks the level of readConcern. All levels but snapshot are the same: a single node has the newest data. */
+static truce_status options_check_level(const bson_iter_t *level, bson_error_t *error)
+{
+    static const char *const levels[] = {"local", "available", "majority", "linearizable",
+                                         "snapshot"};
+
+    if (!BSON_ITER_HOLDS_UTF8(level))
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "the level of readConcern must be a string");
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        if (!strcmp(bson_iter_utf8(level, NULL), levels[i]))
+            return TRUCE_OK;
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "Enumeration value '%.40s' for field 'readConcern.level' is not a valid "
+                         "value.",
+                         bson_iter_utf8(level, NULL));
+}
+
+static truce_status options_read_concern_of_reads(struct call *call, const bson_iter_t *value,
+                                                  bson_error_t *error)
+{
+    bson_iter_t field;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(value) || !bson_iter_recurse(value, &field))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "readConcern must be a document");
+    while (bson_iter_next(&field))
+        if (!strcmp(bson_iter_key(&field), "level")) {
+            truce_status status = options_check_level(&field, error);
+
+            if (status)
+                return status;
+            call->snapshot = !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
+        } else if (!strcmp(bson_iter_key(&field), "atClusterTime")) {
+            uint32_t seconds, number;
+
+            if (!BSON_ITER_HOLDS_TIMESTAMP(&field))
+                return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                     "atClusterTime must be a timestamp");
+            bson_iter_timestamp(&field, &seconds, &number);
+            call->time = (uint64_t)seconds << 32 | number;
+            if (!call->time)
+                return truce__refuse(CODE_INVALID_OPTIONS, error,
+                                     "atClusterTime must not be a null timestamp");
+        }
+    return TRUCE_OK;
+}
+
+/* Checks that a read at a snapshot is possible: only for reads outside of transactions, as a transaction has its own
+ * snapshot. getMore reads the snapshot of its cursor and ignores the options. */
+static truce_status options_check_snapshot(struct call *call, bson_error_t *error)
+{
+    const char *name = call->command->name;
+
+    if (!strcmp(name, "getMore") || !strcmp(name, "killCursors")) {
+        call->snapshot = false;
+        call->time = 0;
+    }
+    if (call->time && (!call->snapshot || call->session.transaction))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "atClusterTime is only allowed with level snapshot, and outside of "
+                             "transactions");
+    if (!call->snapshot || call->session.transaction)
+        return TRUCE_OK;
+    if (!call->server->set[0])
+        return truce__refuse(CODE_NOT_A_REPLICA_SET, error,
+                             "readConcern level snapshot needs a server that was started with "
+                             "--replica-set, or a transaction");
+    if (strcmp(name, "find") != 0 && strcmp(name, "aggregate") != 0 &&
+        strcmp(name, "distinct") != 0)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "readConcern level snapshot is not supported by %s, only by find, "
+                             "aggregate, and distinct",
+                             name);
+    return TRUCE_OK;
+}
+
+static truce_status options_read_field(struct call *call, const bson_iter_t *at,
+                                       bson_error_t *error)
+{
+    const char *name = bson_iter_key(at);
+    truce_status status;
+
+    if (BSON_ITER_HOLDS_NULL(at) && strcmp(name, "$db") != 0)
+        return TRUCE_OK; /* the same as absent, as in call_fields */
+    if (!strcmp(name, "$db")) {
+        if (!BSON_ITER_HOLDS_UTF8(at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a string");
+        snprintf(call->database, sizeof call->database, "%s", bson_iter_utf8(at, NULL));
+        status = truce__text_check(at, CODE_INVALID_NAMESPACE, error);
+        return status ? status : truce__database_name_check(bson_iter_utf8(at, NULL), error);
+    }
+    if (!strcmp(name, "maxTimeMS"))
+        return options_read_deadline(call, at, error);
+    if (!strcmp(name, "writeConcern"))
+        return options_read_concern(call, at, error);
+    if (!strcmp(name, "readConcern"))
+        return options_read_concern_of_reads(call, at, error);
+    return options_read_session(call, at, error);
+}
+
+bool call_is_strict(const struct call *call)
+{
+    bson_iter_t strict;
+
+    return bson_iter_init_find(&strict, &call->request->body, "apiStrict") &&
+           truce__field_truth(&strict);
+}
+
+static truce_status options_check_api(const struct call *call, bson_error_t *error)
+{
+    const bson_t *body = &call->request->body;
+    static const char *const flags[] = {"apiStrict", "apiDeprecationErrors"};
+    bson_iter_t version, flag;
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (bson_iter_init_find(&flag, body, flags[i]) && !BSON_ITER_HOLDS_BOOL(&flag) &&
+            !BSON_ITER_HOLDS_NULL(&flag))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "%s must be true or false", flags[i]);
+    if (!bson_iter_init_find(&version, body, "apiVersion") || BSON_ITER_HOLDS_NULL(&version))
+        return bson_has_field(body, "apiStrict") || bson_has_field(body, "apiDeprecationErrors")
+                   ? truce__refuse(CODE_API_VERSION_ERROR, error,
+                                   "Provided apiStrict and/or apiDeprecationErrors without passing "
+                                   "apiVersion")
+                   : TRUCE_OK;
+    if (!BSON_ITER_HOLDS_UTF8(&version))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "apiVersion must be a string");
+    if (strcmp(bson_iter_utf8(&version, NULL), "1") != 0)
+        return truce__refuse(CODE_API_VERSION_ERROR, error, "API version must be \"1\"");
+    if (!call_is_strict(call) || call->command->traits & COMMAND_STABLE)
+        return TRUCE_OK;
+    return truce__refuse(CODE_API_STRICT, error,
+                         "Provided apiStrict:true, but the command %s is not in API Version 1",
+                         call->command->name);
+}
+
+truce_status call_read_options(struct call *call, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    if (call->request->old) { /* "admin.$cmd" */
+        const char *dot = strchr(call->request->namespace, '.');
+
+        snprintf(call->database, sizeof call->database, "%.*s",
+                 dot ? (int)(dot - call->request->namespace) : 0, call->request->namespace);
+    }
+    (void)bson_iter_init(&at, &call->request->body);
+    while (!status && bson_iter_next(&at))
+        status = options_read_field(call, &at, error);
+    if (!status && !call->database[0])
+        status =
+            truce__refuse(40571, error, "the command has no field $db, which names the database");
+    if (!status)
+        status = options_check_snapshot(call, error);
+    if (!status)
+        status = options_check_api(call, error);
+    return status;
+}
+
+void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
+                     uint8_t id[SESSION_ID_BYTES])
+{
+    const char *tag = call->connection->login.tag;
+    uint8_t digest[SHA256_BYTES];
+    struct sha256 sha;
+
+    if (!tag[0]) {
+        memmove(id, given, SESSION_ID_BYTES);
+        return;
+    }
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, given, SESSION_ID_BYTES);
+    truce__sha256_add(&sha, tag, strlen(tag));
+    truce__sha256_end(&sha, digest);
+    memcpy(id, digest, SESSION_ID_BYTES);
+}

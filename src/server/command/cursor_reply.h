@@ -1,0 +1,22 @@
+#ifndef TRUCE_SERVER_COMMAND_CURSOR_REPLY_H
+#define TRUCE_SERVER_COMMAND_CURSOR_REPLY_H
+
+/* Replies with a batch of documents: {cursor: {id, ns, firstBatch: [...]}}. */
+#include "server/call/call.h"
+
+/* Appends a batch of at most `most` documents (negative: no maximum) named `name`. Then the entry is closed if it is
+ * at its end or with `one_batch`, and otherwise registered for getMore. */
+truce_status cursor_reply(struct call *call, struct cursor_entry *entry, const char *name,
+                          int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
+/* Appends the first batch of a new cursor, which it takes over. */
+truce_status cursor_reply_first(struct call *call, truce_cursor *cursor, const char *ns,
+                                int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
+/* Appends the first batch of the documents in an array, which it takes over. */
+truce_status cursor_reply_array(struct call *call, bson_t *array, const char *ns, int64_t most,
+                                bson_t *reply, bson_error_t *error);
+/* Appends {atClusterTime: the time of the snapshot}. */
+void cursor_reply_append_time(const struct registered_snapshot *snapshot, bson_t *to);
+/* Fails with 146 if the arrays of open cursors use too much memory. */
+truce_status cursor_reply_room(const struct call *call, bson_error_t *error);
+
+#endif

@@ -1,0 +1,183 @@
+/*
+ * Runs one command: finds it in the table, reads its options, checks access, runs its handler, and completes the
+ * reply.
+ *
+ *     find the command -> read the options -> check access -> fail point -> handler (in its session) -> reply
+ *      commands.c          call_options.c      access.c                     serve_session.c         call_error.c
+ */
+#include "server/dispatch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "query/expression/expression.h"
+#include "server/admin/top.h"
+#include "server/command/handlers.h"
+#include "store/alias.h"
+
+#define TROUBLE_LOG_NS 1000000000 /* failures of the store are logged at most once in this time */
+
+static truce_status dispatch_find(struct call *call, bson_error_t *error)
+{
+    const char *name;
+
+    if (!bson_iter_init(&call->value, &call->request->body) || !bson_iter_next(&call->value))
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "the command is empty");
+    name = bson_iter_key(&call->value);
+    call->command = call->server->commands->find(name);
+    if (!call->command || (call->command->need.kind == NEED_TESTS && !call->server->fail_point))
+        return truce__refuse(CODE_COMMAND_NOT_FOUND, error, "no such command: '%.80s'", name);
+    return BSON_ITER_HOLDS_UTF8(&call->value)
+               ? truce__text_check(&call->value, CODE_INVALID_NAMESPACE, error)
+               : TRUCE_OK;
+}
+
+/* Old drivers wrap the command: {$query: {isMaster: 1}, $readPreference: ...}. */
+static void dispatch_unwrap(struct wire_request *request)
+{
+    bson_iter_t iter;
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (request->old && bson_iter_init_find(&iter, &request->body, "$query") &&
+        BSON_ITER_HOLDS_DOCUMENT(&iter)) {
+        bson_iter_document(&iter, &size, &bytes);
+        (void)bson_init_static(&request->body, bytes, size);
+    }
+}
+
+/* Appends the cluster time, by which clients order what they read from several members of a replica set. */
+static void dispatch_append_time(const struct call *call, bson_t *reply)
+{
+    static const uint8_t unsigned_[20];
+    struct server *server = call->server;
+    uint64_t now;
+
+    if (!server->set[0] || (server->auth && !call->connection->login.user))
+        return;
+    now = server_time(server);
+    BCON_APPEND(reply, "operationTime", BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now),
+                "$clusterTime", "{", "clusterTime",
+                BCON_TIMESTAMP((uint32_t)(now >> 32), (uint32_t)now), "signature", "{", "hash",
+                BCON_BIN(BSON_SUBTYPE_BINARY, unsigned_, sizeof unsigned_), "keyId", BCON_INT64(0),
+                "}", "}");
+}
+
+/* Keeps the name that the client program gave itself in hello: {client: {application: {name}}}. */
+static void dispatch_read_app(struct call *call)
+{
+    struct connection *connection = call->connection;
+    bson_iter_t at, found;
+
+    if (call->command->run == serve_hello && !connection->app[0] &&
+        bson_iter_init(&at, &call->request->body) &&
+        bson_iter_find_descendant(&at, "client.application.name", &found) &&
+        BSON_ITER_HOLDS_UTF8(&found))
+        snprintf(connection->app, sizeof connection->app, "%s", bson_iter_utf8(&found, NULL));
+}
+
+/* Logs the name and the collection of the command, and nothing else of it, as other fields may contain secrets. */
+static void dispatch_log(const struct call *call, truce_log_level level, enum log_part part,
+                         const char *message, const bson_t *more)
+{
+    const struct connection *connection = call->connection;
+    const char *collection =
+        BSON_ITER_HOLDS_UTF8(&call->value) ? bson_iter_utf8(&call->value, NULL) : "$cmd";
+    bson_t *fields = BCON_NEW("command", BCON_UTF8(call->command->name), "db",
+                              BCON_UTF8(call->database), "collection", BCON_UTF8(collection));
+
+    bson_concat(fields, more);
+    if (connection->login.user)
+        BSON_APPEND_UTF8(fields, "user", connection->login.tag);
+    if (connection->app[0])
+        BSON_APPEND_UTF8(fields, "app", connection->app);
+    log_write(call->server->log, level, part, connection->number, message, fields);
+    bson_destroy(fields);
+}
+
+static void dispatch_log_slow(const struct call *call, int64_t ms, const bson_t *reply)
+{
+    bson_t *more = BCON_NEW("ms", BCON_INT64(ms), "replyBytes", BCON_INT64(reply->len));
+    bson_iter_t code;
+
+    if (bson_iter_init_find(&code, reply, "code") && BSON_ITER_HOLDS_INT32(&code))
+        BSON_APPEND_INT32(more, "code", bson_iter_int32(&code));
+    dispatch_log(call, TRUCE_LOG_INFO, LOG_COMMAND, "slow command", more);
+    bson_destroy(more);
+}
+
+/* Logs a failure of the store, such as a full disk or a damaged file, as it concerns more than the client. Further
+ * failures within a second are only counted, as all calls may fail then. */
+static void dispatch_log_trouble(const struct call *call, const bson_error_t *error)
+{
+    struct server *server = call->server;
+    long long now = truce__clock_monotonic_ns(), last = atomic_load(&server->trouble_ns);
+    bson_t *more;
+
+    if ((last && now - last < TROUBLE_LOG_NS) ||
+        !atomic_compare_exchange_strong(&server->trouble_ns, &last, now)) {
+        atomic_fetch_add(&server->trouble_suppressed, 1);
+        return;
+    }
+    more = BCON_NEW("text", BCON_UTF8(error->message));
+    if (atomic_load(&server->trouble_suppressed))
+        BSON_APPEND_INT64(more, "suppressed", atomic_exchange(&server->trouble_suppressed, 0));
+    dispatch_log(call, TRUCE_LOG_ERROR, LOG_STORE, "the store failed", more);
+    bson_destroy(more);
+}
+
+void server_dispatch(struct connection *connection, const struct wire_request *request,
+                     bson_t *reply)
+{
+    struct wire_request own = *request;
+    struct call call = {.server = connection->server,
+                        .connection = connection,
+                        .request = &own,
+                        .store = connection->server->store,
+                        .session.number = -1};
+    bson_error_t error = {0};
+    truce_status status = truce__message_check(&own.body, &error);
+    int64_t ns = 0;
+
+    bson_init(reply);
+    if (!status) {
+        dispatch_unwrap(&own);
+        status = dispatch_find(&call, &error);
+    }
+    if (!status)
+        status = call_read_options(&call, &error);
+    if (!status)
+        status = access_check(&call, &error);
+    if (!status) {
+        call_session_id(&call, call.session.id, call.session.id);
+        atomic_fetch_add_explicit(&call.server->counted[call.command->counted], 1,
+                                  memory_order_relaxed);
+        operation_begin(&call);
+        dispatch_read_app(&call);
+        truce__cluster_time_begin(call.server->set[0] ? server_time(call.server) : 0);
+        status = fail_point_enter(&call, &error);
+        if (!status)
+            status = serve_in_session(&call, reply, &error);
+        truce__cluster_time_begin(0);
+        truce__let_begin(NULL, false);
+        (void)truce__aliases_use(NULL);
+        ns = operation_end(&call) - call.waited_ns;
+        if (!status)
+            top_ran(call.server->top, &call, ns);
+    }
+    if (call.command && (status == TRUCE_IO || status == TRUCE_CORRUPT))
+        dispatch_log_trouble(&call, &error);
+    if (status) {
+        bson_reinit(reply);
+        call_append_error(&call, reply, status, &error);
+    } else {
+        BSON_APPEND_DOUBLE(reply, "ok", 1);
+        fail_point_leave(&call, reply);
+    }
+    dispatch_append_time(&call, reply);
+    if (call.command && ns / 1000000 >= atomic_load(&call.server->slow_ms))
+        dispatch_log_slow(&call, ns / 1000000, reply);
+    truce__aliases_release(call.aliases);
+    truce__arena_release(&call.arena);
+}

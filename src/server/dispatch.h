@@ -1,0 +1,10 @@
+#ifndef TRUCE_SERVER_DISPATCH_H
+#define TRUCE_SERVER_DISPATCH_H
+
+#include "server/call/state.h"
+
+/* Runs the command of a request and fills its reply, which is always initialised. */
+void server_dispatch(struct connection *connection, const struct wire_request *request,
+                     bson_t *reply);
+
+#endif
