@@ -164,3 +164,15 @@ truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *forma
     va_end(arguments);
     return truce__status_of_code(code);
 }
+
+void truce__defer_error(struct deferred_error *deferred, const char *format, ...)
+{
+    va_list arguments;
+
+    if (deferred->status)
+        return;
+    deferred->status = TRUCE_INVALID;
+    va_start(arguments, format);
+    status_fill(&deferred->error, TRUCE_ERROR, TRUCE_INVALID, format, arguments);
+    va_end(arguments);
+}

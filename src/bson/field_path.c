@@ -5,21 +5,12 @@
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-#define SMALL 16 /* entries up to which they are looked through one by one */
+/* A table of so few entries compares a name with each of them. */
+#define SMALL 16
 
 void truce__field_table_begin(struct field_table *table, struct arena *arena, size_t bytes_max)
 {
-    *table = (struct field_table){.arena = arena, .bytes_max = bytes_max};
-}
-
-/* FNV-1a */
-static uint32_t table_hash(const char *key, uint32_t length)
-{
-    uint32_t sum = 2166136261u;
-
-    for (uint32_t i = 0; i < length; i++)
-        sum = (sum ^ (uint8_t)key[i]) * 16777619u;
-    return sum;
+    *table = (struct field_table){.arena = arena, .bytes_max = bytes_max, .names.arena = arena};
 }
 
 static bool table_same_key(const struct field_entry *entry, const char *key, uint32_t length)
@@ -30,37 +21,36 @@ static bool table_same_key(const struct field_entry *entry, const char *key, uin
 struct field_entry *truce__field_table_find(const struct field_table *table, const char *key,
                                             uint32_t length)
 {
-    if (!table->buckets) {
+    if (table->room <= SMALL) {
         for (uint32_t i = 0; i < table->count; i++) {
             if (table_same_key(&table->entries[i], key, length))
                 return &table->entries[i];
         }
         return NULL;
     }
-    for (uint32_t at = table->buckets[table_hash(key, length) % table->buckets_count]; at;
-         at = table->entries[at - 1].next) {
-        if (table_same_key(&table->entries[at - 1], key, length))
-            return &table->entries[at - 1];
+    for (struct hash_probe probe = truce__hash_probe(&table->names, truce__hash_bytes(key, length));
+         truce__hash_next(&probe);) {
+        if (table_same_key(&table->entries[probe.number], key, length))
+            return &table->entries[probe.number];
     }
     return NULL;
 }
 
-static void link_entry(struct field_table *table, uint32_t at)
+static void table_index(struct field_table *table, uint32_t at)
 {
-    struct field_entry *entry = &table->entries[at];
-    uint32_t *bucket =
-        &table->buckets[table_hash(entry->key, entry->key_length) % table->buckets_count];
+    const struct field_entry *entry = &table->entries[at];
 
-    entry->next = *bucket;
-    *bucket = at + 1;
+    truce__hash_add(&table->names, truce__hash_bytes(entry->key, entry->key_length), at);
 }
 
 static bool table_grow(struct field_table *table)
 {
     uint32_t room = table->room ? 2 * table->room : SMALL;
-    size_t bytes = room * (sizeof *table->entries + sizeof *table->buckets);
+    size_t bytes = room * sizeof *table->entries;
     struct field_entry *entries;
 
+    if (room > SMALL)
+        bytes += truce__hash_bytes_needed(room);
     if (table->arena->bytes + bytes > table->bytes_max)
         return false;
     entries = truce__arena_take(table->arena, room * sizeof *entries);
@@ -70,11 +60,9 @@ static bool table_grow(struct field_table *table)
     table->room = room;
     if (room <= SMALL)
         return true;
-    table->buckets_count = room;
-    table->buckets = truce__arena_take(table->arena, room * sizeof *table->buckets);
-    memset(table->buckets, 0, room * sizeof *table->buckets);
-    for (uint32_t i = 0; i < table->count; i++)
-        link_entry(table, i);
+    truce__hash_reserve(&table->names, room);
+    for (uint32_t i = table->names.count; i < table->count; i++)
+        table_index(table, i);
     return true;
 }
 
@@ -92,8 +80,8 @@ bool truce__field_table_set(struct field_table *table, const char *key, uint32_t
     truce_assert(table->count < table->room);
     table->entries[table->count] =
         (struct field_entry){.key = key, .key_length = length, .value = value};
-    if (table->buckets)
-        link_entry(table, table->count);
+    if (table->room > SMALL)
+        table_index(table, table->count);
     table->count++;
     return true;
 }
@@ -116,18 +104,12 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 #define PLACES       8
 #define ASKED_OFTEN  8                  /* from then on a table is worth it */
 #define TABLES_BYTES (64 * 1024 * 1024) /* of all tables; what has no room is looked through */
-#define EMPTY        UINT32_MAX
-
-struct name {
-    uint32_t at; /* of the field, from the beginning of the document; EMPTY: the slot is free */
-    uint32_t length;
-};
 
 struct table {
     const uint8_t *document;
     uint32_t asked;
-    uint32_t mask;      /* of the slots: a power of two, less one */
-    struct name *slots; /* NULL: none yet */
+    /* The offsets of the fields in the document, by the hashes of their names. */
+    struct hash_table fields;
 };
 
 struct field_finder_tables {
@@ -149,60 +131,49 @@ static struct table *finder_place_of(struct field_finder_tables *tables, const u
     return place;
 }
 
-/* FNV-1a */
-static uint32_t finder_hash(const char *name, uint32_t length)
+/* Finds the field of that name and its offset in the document. */
+static bool finder_find(const struct table *table, const char *name, uint32_t length, uint64_t hash,
+                        uint32_t *at)
 {
-    uint32_t sum = 2166136261u;
+    for (struct hash_probe probe = truce__hash_probe(&table->fields, hash);
+         truce__hash_next(&probe);) {
+        const char *known = (const char *)table->document + probe.number + 1;
 
-    for (uint32_t i = 0; i < length; i++)
-        sum = (sum ^ (uint8_t)name[i]) * 16777619u;
-    return sum ^ sum >> 15;
-}
-
-/* The slot of the name, or the free one where it belongs. */
-static struct name *finder_find_slot(const struct table *table, const char *name, uint32_t length)
-{
-    uint32_t at = finder_hash(name, length) & table->mask;
-
-    for (;; at = (at + 1) & table->mask) {
-        struct name *slot = &table->slots[at];
-
-        if (slot->at == EMPTY ||
-            (slot->length == length && !memcmp(table->document + slot->at + 1, name, length)))
-            return slot;
+        if (!strncmp(known, name, length) && !known[length]) {
+            *at = probe.number;
+            return true;
+        }
     }
+    return false;
 }
 
-/* Of two fields with one name the first is the one. */
+/* Of two fields with one name, the first is found. */
 static void finder_build(struct field_finder_tables *tables, struct table *table,
                          struct value document, uint32_t *steps)
 {
     struct fields fields = truce__fields(document);
-    uint32_t count = 0, room = 16;
+    uint32_t count = 0, known;
 
     while (truce__fields_next(&fields))
         count++;
-    while (room < 2 * count)
-        room *= 2;
     *steps += count;
-    if (tables->arena.bytes + room * sizeof *table->slots > TABLES_BYTES)
+    if (tables->arena.bytes + truce__hash_bytes_needed(count) > TABLES_BYTES)
         return;
-    table->slots = truce__arena_take(&tables->arena, room * sizeof *table->slots);
-    table->mask = room - 1;
-    memset(table->slots, 0xff, room * sizeof *table->slots);
+    table->fields.arena = &tables->arena;
+    truce__hash_reserve(&table->fields, count);
     fields = truce__fields(document);
     while (truce__fields_next(&fields)) {
-        struct name *slot = finder_find_slot(table, fields.key, fields.key_length);
-        uint32_t at = (uint32_t)((const uint8_t *)fields.key - 1 - document.data);
+        uint64_t hash = truce__hash_bytes(fields.key, fields.key_length);
 
-        if (slot->at == EMPTY)
-            *slot = (struct name){at, fields.key_length};
+        if (!finder_find(table, fields.key, fields.key_length, hash, &known))
+            truce__hash_add(&table->fields, hash,
+                            (uint32_t)((const uint8_t *)fields.key - 1 - document.data));
     }
 }
 
-static struct value finder_value_at(struct value document, const struct name *name)
+static struct value finder_value_at(struct value document, uint32_t at, uint32_t name_length)
 {
-    const uint8_t *field = document.data + name->at, *data = field + 1 + name->length + 1;
+    const uint8_t *field = document.data + at, *data = field + 1 + name_length + 1;
 
     return (struct value){data, truce__value_size(*field, data), *field};
 }
@@ -211,20 +182,21 @@ struct value truce__field_finder_find_large(struct field_finder *finder, struct 
                                             const char *name, uint32_t length, uint32_t *steps)
 {
     struct table *table;
-    struct name *slot;
+    uint32_t at;
 
     if (!finder->tables)
         finder->tables = bson_malloc0(sizeof *finder->tables);
     table = finder_place_of(finder->tables, document.data);
     if (++table->asked == ASKED_OFTEN)
         finder_build(finder->tables, table, document, steps);
-    if (!table->slots) {
+    if (!table->fields.room) {
         *steps += document.size / 1024;
         return truce__value_field(document, name, length);
     }
     *steps += 1;
-    slot = finder_find_slot(table, name, length);
-    return slot->at == EMPTY ? truce__value_missing() : finder_value_at(document, slot);
+    if (!finder_find(table, name, length, truce__hash_bytes(name, length), &at))
+        return truce__value_missing();
+    return finder_value_at(document, at, length);
 }
 
 void truce__field_finder_release_tables(struct field_finder *finder)

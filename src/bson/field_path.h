@@ -3,6 +3,7 @@
 
 /* Paths of fields as aggregation has them ("a.b", without the `$`): stricter than those of filters.
  */
+#include "base/hash_table.h"
 #include "bson/builder.h"
 #include "bson/path.h"
 #include "bson/value.h"
@@ -23,7 +24,6 @@ truce_status truce__field_name_check(const char *name, size_t length, bson_error
 struct field_entry {
     const char *key;
     uint32_t key_length;
-    uint32_t next; /* in the chain of its bucket, plus one; 0: the last */
     struct value value;
 };
 
@@ -32,8 +32,8 @@ struct field_table {
     size_t bytes_max; /* of the arena */
     struct field_entry *entries;
     uint32_t count, room;
-    uint32_t *buckets; /* the newest entry plus one; NULL while the table is small */
-    uint32_t buckets_count;
+    /* Finds the entries by the hashes of their keys, once the table is large. */
+    struct hash_table names;
 };
 
 void truce__field_table_begin(struct field_table *table, struct arena *arena, size_t bytes_max);

@@ -2,40 +2,16 @@
 
 #include "base/assert.h"
 
-#define SMALL 8 /* things up to which they are looked through one by one */
+/* A numbering of so few things compares a key with each of them. */
+#define SMALL 8
 
 void truce__numbering_begin(struct numbering *numbering, struct arena *arena, uint32_t most,
                             bool by_value)
 {
-    uint32_t size = 16;
-
-    *numbering = (struct numbering){.room = most, .by_value = by_value};
+    *numbering = (struct numbering){.room = most, .by_value = by_value, .table.arena = arena};
     numbering->keys = truce__arena_take(arena, (most + 1) * sizeof *numbering->keys);
-    if (most <= SMALL)
-        return;
-    while (size < 2 * (uint64_t)most && size < 1u << 31)
-        size *= 2;
-    numbering->mask = size - 1;
-    numbering->slots = truce__arena_take(arena, size * sizeof *numbering->slots);
-    memset(numbering->slots, 0, size * sizeof *numbering->slots);
-}
-
-/* Eight bytes at a time. */
-static uint64_t numbering_hash_bytes(struct value key)
-{
-    uint64_t hash = (key.size + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ key.type, word;
-    uint32_t at = 0;
-
-    for (; at + 8 <= key.size; at += 8) {
-        memcpy(&word, key.data + at, 8);
-        hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
-        hash ^= hash >> 32;
-    }
-    word = 0;
-    if (at < key.size)
-        memcpy(&word, key.data + at, key.size - at);
-    hash = (hash ^ word) * UINT64_C(0xc4ceb9fe1a85ec53);
-    return hash ^ hash >> 29;
+    if (most > SMALL)
+        truce__hash_reserve(&numbering->table, most);
 }
 
 static bool numbering_same(const struct numbering *numbering, uint32_t number, struct value key)
@@ -54,7 +30,7 @@ static uint32_t numbering_add(struct numbering *numbering, struct value key)
     return numbering->count++;
 }
 
-static uint32_t numbering_look(struct numbering *numbering, struct value key)
+static uint32_t numbering_scan(struct numbering *numbering, struct value key)
 {
     for (uint32_t i = 0; i < numbering->count; i++) {
         if (numbering_same(numbering, i, key))
@@ -65,14 +41,15 @@ static uint32_t numbering_look(struct numbering *numbering, struct value key)
 
 static uint32_t numbering_look_up(struct numbering *numbering, struct value key)
 {
-    uint32_t at =
-        (uint32_t)(numbering->by_value ? truce__value_hash(key) : numbering_hash_bytes(key));
+    uint64_t hash = numbering->by_value ? truce__value_hash(key)
+                                        : truce__hash_bytes(key.data, key.size) ^ key.type;
 
-    for (at &= numbering->mask; numbering->slots[at]; at = (at + 1) & numbering->mask) {
-        if (numbering_same(numbering, numbering->slots[at] - 1, key))
-            return numbering->slots[at] - 1;
+    for (struct hash_probe probe = truce__hash_probe(&numbering->table, hash);
+         truce__hash_next(&probe);) {
+        if (numbering_same(numbering, probe.number, key))
+            return probe.number;
     }
-    numbering->slots[at] = numbering->count + 1;
+    truce__hash_add(&numbering->table, hash, numbering->count);
     return numbering_add(numbering, key);
 }
 
@@ -81,8 +58,8 @@ uint32_t truce__numbering_of(struct numbering *numbering, struct value key)
     uint32_t number = numbering->expected;
 
     if (number >= numbering->count || !truce__value_identical(numbering->keys[number], key))
-        number =
-            numbering->slots ? numbering_look_up(numbering, key) : numbering_look(numbering, key);
+        number = numbering->room > SMALL ? numbering_look_up(numbering, key)
+                                         : numbering_scan(numbering, key);
     numbering->expected = number + 1;
     return number;
 }

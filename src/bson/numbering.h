@@ -9,12 +9,17 @@
  * Versions mostly have the same things in the same order, so the number that follows the last one is
  * tried before the table is asked.
  */
+#include "base/hash_table.h"
 #include "bson/value.h"
 
 struct numbering {
-    struct value *keys; /* of each number; borrowed */
-    uint32_t *slots;    /* number + 1, by hash; 0: free */
-    uint32_t count, room, mask, expected;
+    /* The key of each number; borrowed. */
+    struct value *keys;
+    /* Finds the numbers by the hashes of their keys. */
+    struct hash_table table;
+    uint32_t count, room;
+    /* The number that follows the last answer. */
+    uint32_t expected;
     bool by_value;
 };
 

@@ -2,27 +2,35 @@
 #define TRUCE_BSON_VALUE_SET_H
 
 /*
- * A set of values, found by their hashes: equal ones (truce__value_equal) are one. To look
- * whether a value is among many takes time in proportion to the value, not to the many.
+ * A set of values in an arena. Values that are equal for truce__value_equal are one element: 1 and
+ * 1.0, for example. A lookup hashes the value; its time does not depend on the size of the set.
  */
-#include "base/arena.h"
+#include "base/hash_table.h"
 #include "bson/value.h"
 
-struct value_set {
-    struct arena *arena; /* of the table */
-    struct value_set_slot *slots;
-    uint32_t count, room; /* room: a power of two */
+struct value_set_entry {
+    struct value value;
+    uint32_t number;
 };
 
-/* Values are borrowed. */
+struct value_set {
+    struct hash_table table;
+    /* In the order in which the values were added. */
+    struct value_set_entry *entries;
+    uint32_t count, room;
+};
+
+/* Begins an empty set with room for `expected` values. The set borrows the values that are added. */
 void truce__value_set_begin(struct value_set *set, struct arena *arena, uint32_t expected);
 
 bool truce__value_set_has(const struct value_set *set, struct value value);
-/* False: an equal one is in it already, and stays. */
+/* Returns false if the set already has an equal value, which then stays. */
 bool truce__value_set_add(struct value_set *set, struct value value);
 
-/* The same with a number, which the first of equal ones has; those without have 0. */
+/* Adds a value with a number, which truce__value_set_number returns for every equal value. A value
+ * that was added without a number has the number 0. */
 bool truce__value_set_add_number(struct value_set *set, struct value value, uint32_t number);
+/* Returns false, and 0 as the number, if the set has no equal value. */
 bool truce__value_set_number(const struct value_set *set, struct value value, uint32_t *number);
 
 #endif

@@ -442,20 +442,6 @@ bool truce__entry_writes(const struct entry *entry)
 
 /* ---- filters -------------------------------------------------------------------------------- */
 
-void truce__filter_id(const bson_value_t *id, bson_t *filter)
-{
-    bson_t equal;
-
-    bson_init(filter);
-    if (id->value_type != BSON_TYPE_DOCUMENT) {
-        bson_append_value(filter, "_id", 3, id);
-        return;
-    }
-    bson_append_document_begin(filter, "_id", 3, &equal);
-    bson_append_value(&equal, "$eq", 3, id);
-    bson_append_document_end(filter, &equal);
-}
-
 static void entry_append_absent(bson_t *filter, const char *field)
 {
     bson_t exists;

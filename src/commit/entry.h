@@ -11,6 +11,7 @@
  * at once, errors come at once, and the commit insists that it is still as it was) or BLIND
  * (changes are kept, and applied to whatever stands there when the commit takes it).
  */
+#include "bson/filter.h"
 #include "bson/value.h"
 #include "query/update/update.h"
 #include "truce/commit.h"
@@ -130,8 +131,6 @@ truce_status truce__token_of(const bson_t *document, struct token *token, bson_e
 /* A filter is a document, too, and has its limits. */
 #define VALUE_GUARD_BYTES_MAX (8u * 1024 * 1024)
 
-/* {_id: id} */
-void truce__filter_id(const bson_value_t *id, bson_t *filter);
 /* {_id, _rev as in the token, _intent absent, $and: guards}: the entry's document, as it must be.
  * With `any_rev` the revision is not compared. */
 void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter);

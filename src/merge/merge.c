@@ -47,12 +47,9 @@ void truce__merge_path_restore(struct merge *merge, uint32_t length)
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
                            const struct merged_text *text)
 {
-    char digits[16];
-    const char *key;
     bson_t conflict;
 
-    bson_uint32_to_string(merge->conflicts_count++, &key, digits, sizeof digits);
-    bson_append_document_begin(merge->conflicts, key, -1, &conflict);
+    truce__array_open_document(&merge->conflicts, &conflict);
     bson_append_utf8(&conflict, "path", 4, merge->path, (int)merge->path_length);
     bson_append_utf8(&conflict, "kind", 4, kind, -1);
     truce__value_append(&conflict, "base", 4, three->base);
@@ -62,7 +59,7 @@ void truce__merge_conflict(struct merge *merge, const char *kind, const struct m
         bson_append_array(&conflict, "hunks", 5, &text->hunks);
         truce__value_append(&conflict, "marked", 6, text->marked);
     }
-    bson_append_document_end(merge->conflicts, &conflict);
+    truce__array_close_document(&merge->conflicts, &conflict);
 }
 
 static const char *merge_kind_of(const struct merge_three *three)
@@ -397,7 +394,7 @@ truce_status truce__merge(struct value base, struct value mine, struct value the
     bson_init(merged);
     bson_init(conflicts);
     merge->options = options ? options : &defaults;
-    merge->conflicts = conflicts;
+    merge->conflicts.to = conflicts;
     truce_assert(base.type == BSON_TYPE_DOCUMENT && mine.type == BSON_TYPE_DOCUMENT &&
                  theirs.type == BSON_TYPE_DOCUMENT);
     truce__builder_begin(&merge->out, &merge->made, MERGE_BYTES_MAX, BSON_TYPE_DOCUMENT);

@@ -3,6 +3,7 @@
 
 /* What the files of the merge share. */
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/builder.h"
 #include "bson/numbering.h"
 #include "merge/merge.h"
@@ -32,8 +33,7 @@ struct merge {
     const struct merge_options *options;
     struct arena arena, made;
     struct builder out; /* the result, in `made` */
-    bson_t *conflicts;
-    uint32_t conflicts_count;
+    struct array conflicts;
     struct merge_name
         names[TRUCE_DOCUMENT_DEPTH_MAX + 1]; /* of fields, without elements: for rules */
     uint32_t depth;

@@ -225,8 +225,7 @@ struct text_merge {
     struct buffer *merged; /* a hunk has here what one side has */
     struct buffer *marked; /* and here both sides, between markers; NULL: hunks end the merge */
     enum side wins;        /* whose hunks are in `merged` */
-    bson_t *hunks;         /* array of {base, mine, theirs}; NULL with `marked` */
-    uint32_t hunks_count;
+    struct array hunks;    /* of {base, mine, theirs}; unused without `marked` */
 };
 
 static bool merge_pieces(struct text_merge *merge, struct text *texts);
@@ -241,8 +240,6 @@ static void put_marked_line(struct buffer *to, const char *mark)
 static void add_hunk(struct text_merge *merge, const struct stretch *at)
 {
     static const char *const names[] = {"base", "mine", "theirs"};
-    char text[16];
-    const char *key;
     bson_t hunk;
 
     text_put(merge->merged, at[merge->wins]);
@@ -251,11 +248,10 @@ static void add_hunk(struct text_merge *merge, const struct stretch *at)
     put_marked_line(merge->marked, "=======\n");
     text_put(merge->marked, at[THEIRS]);
     put_marked_line(merge->marked, ">>>>>>> theirs\n");
-    bson_uint32_to_string(merge->hunks_count++, &key, text, sizeof text);
-    bson_append_document_begin(merge->hunks, key, -1, &hunk);
+    truce__array_open_document(&merge->hunks, &hunk);
     for (int side = 0; side < SIDES; side++)
         bson_append_utf8(&hunk, names[side], -1, begin_of(at[side]), (int)length_of(at[side]));
-    bson_append_document_end(merge->hunks, &hunk);
+    truce__array_close_document(&merge->hunks, &hunk);
 }
 
 /* Lines that both changed, by words. False: it stays a hunk, and nothing was put. */
@@ -352,7 +348,7 @@ bool truce__merge_text(struct arena *arena, const struct merge_three *three, boo
                                .merged = &plain,
                                .marked = &marked,
                                .wins = mine_wins ? MINE : THEIRS,
-                               .hunks = &merged->hunks};
+                               .hunks.to = &merged->hunks};
     struct text texts[SIDES];
     enum ends ends;
     bool done = true;

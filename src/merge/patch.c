@@ -100,29 +100,14 @@ static bool patch_read_index(const struct token *token, uint32_t most, uint32_t 
     return number <= most;
 }
 
-static bool patch_find_field(const struct patch_node *node, const struct token *token, uint32_t *at)
-{
-    if (node->slots) {
-        uint32_t slot = *truce__patch_slot(node, token->text, token->length);
-
-        *at = slot - 1;
-        return slot && node->children[slot - 1].node;
-    }
-    for (uint32_t i = 0; i < node->count; i++) {
-        if (node->children[i].node &&
-            truce__patch_is_named(&node->children[i], token->text, token->length)) {
-            *at = i;
-            return true;
-        }
-    }
-    return false;
-}
-
 static bool patch_find_child(const struct patch_node *node, const struct token *token, uint32_t *at)
 {
     if (node->type == BSON_TYPE_ARRAY)
         return node->count && patch_read_index(token, node->count - 1, at);
-    return node->type == BSON_TYPE_DOCUMENT && patch_find_field(node, token, at);
+    if (node->type != BSON_TYPE_DOCUMENT)
+        return false;
+    *at = truce__patch_find(node, token->text, token->length);
+    return *at < node->count;
 }
 
 /* The container that the last token of a pointer is looked up in. */

@@ -15,6 +15,7 @@
  */
 #include <stdio.h>
 
+#include "bson/array.h"
 #include "bson/numbering.h"
 #include "merge/lcs.h"
 #include "merge/patch.h"
@@ -269,20 +270,18 @@ void truce__patch_diff(struct value before, struct value after, bson_t *operatio
 {
     struct arena arena = ARENA_INIT;
     struct steps steps = {.arena = &arena};
+    struct array list = {.to = operations};
 
     bson_init(operations);
     patch_diff_diff_value(&steps, before, after);
     for (uint32_t i = 0; i < steps.count; i++) {
-        char text[16];
-        const char *key;
         bson_t operation;
 
-        bson_uint32_to_string(i, &key, text, sizeof text);
-        bson_append_document_begin(operations, key, -1, &operation);
+        truce__array_open_document(&list, &operation);
         bson_append_utf8(&operation, "op", 2, steps.steps[i].op, -1);
         bson_append_utf8(&operation, "path", 4, steps.steps[i].path, -1);
         truce__value_append(&operation, "value", 5, steps.steps[i].value);
-        bson_append_document_end(operations, &operation);
+        truce__array_close_document(&list, &operation);
     }
     bson_free(steps.steps);
     bson_free(steps.path);

@@ -1,6 +1,7 @@
 #include "merge/patch_tree.h"
 
-#define WIDE 32 /* fields from which on their names are hashed */
+/* A document with room for so many fields finds them by the hashes of their names. */
+#define WIDE 32
 
 struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw)
 {
@@ -10,38 +11,47 @@ struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw)
     return node;
 }
 
-static uint32_t tree_hash_name(const char *name, uint32_t length)
-{
-    uint32_t sum = 2166136261u; /* FNV-1a */
-
-    for (uint32_t i = 0; i < length; i++)
-        sum = (sum ^ (uint8_t)name[i]) * 16777619u;
-    return sum ^ sum >> 15;
-}
-
-bool truce__patch_is_named(const struct patch_child *child, const char *name, uint32_t length)
+static bool patch_is_named(const struct patch_child *child, const char *name, uint32_t length)
 {
     return child->length == length && !memcmp(child->name, name, length);
 }
 
-/* The slot of that name, or the free one where it belongs. */
-uint32_t *truce__patch_slot(const struct patch_node *node, const char *name, uint32_t length)
+uint32_t truce__patch_find(const struct patch_node *node, const char *name, uint32_t length)
 {
-    uint32_t at = tree_hash_name(name, length) & node->mask;
+    if (!node->names.room) {
+        for (uint32_t i = 0; i < node->count; i++) {
+            if (node->children[i].node && patch_is_named(&node->children[i], name, length))
+                return i;
+        }
+        return node->count;
+    }
+    for (struct hash_probe probe = truce__hash_probe(&node->names, truce__hash_bytes(name, length));
+         truce__hash_next(&probe);) {
+        const struct patch_child *child = &node->children[probe.number];
 
-    while (node->slots[at] &&
-           !truce__patch_is_named(&node->children[node->slots[at] - 1], name, length))
-        at = (at + 1) & node->mask;
-    return &node->slots[at];
+        if (child->node && patch_is_named(child, name, length))
+            return probe.number;
+    }
+    return node->count;
 }
 
-/* The first of a name is the one that is found. */
+/* Of two fields with one name, the first is found. A new field replaces a removed one. */
 static void index_child(struct patch_node *node, uint32_t at)
 {
-    uint32_t *slot = truce__patch_slot(node, node->children[at].name, node->children[at].length);
+    const struct patch_child *child = &node->children[at];
+    uint64_t hash = truce__hash_bytes(child->name, child->length);
 
-    if (!*slot || !node->children[*slot - 1].node)
-        *slot = at + 1;
+    for (struct hash_probe probe = truce__hash_probe(&node->names, hash);
+         truce__hash_next(&probe);) {
+        const struct patch_child *known = &node->children[probe.number];
+
+        if (!patch_is_named(known, child->name, child->length))
+            continue;
+        if (!known->node)
+            truce__hash_replace(&node->names, &probe, at);
+        return;
+    }
+    truce__hash_add(&node->names, hash, at);
 }
 
 static void tree_grow(struct patch_tree *tree, struct patch_node *node)
@@ -55,9 +65,10 @@ static void tree_grow(struct patch_tree *tree, struct patch_node *node)
     node->room = room;
     if (node->type != BSON_TYPE_DOCUMENT || room < WIDE)
         return;
-    node->mask = 2 * room - 1;
-    node->slots = truce__arena_take(tree->arena, 2 * room * sizeof *node->slots);
-    memset(node->slots, 0, 2 * room * sizeof *node->slots);
+    if (node->names.room)
+        return;
+    node->names.arena = tree->arena;
+    truce__hash_reserve(&node->names, room);
     for (uint32_t i = 0; i < node->count; i++)
         index_child(node, i);
 }
@@ -71,7 +82,7 @@ void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uin
             (parent->count - at) * sizeof *parent->children);
     parent->children[at] = child;
     parent->count++;
-    if (parent->slots)
+    if (parent->names.room)
         index_child(parent, at);
 }
 

@@ -2,6 +2,7 @@
 #define TRUCE_MERGE_PATCH_TREE_H
 
 /* The tree that a JSON Patch is applied to: patch.c has the picture. */
+#include "base/hash_table.h"
 #include "merge/patch.h"
 
 struct patch_node;
@@ -18,8 +19,8 @@ struct patch_node {
     uint8_t type;
     struct patch_child *children;
     uint32_t count, room;
-    uint32_t *slots; /* of a wide document: child + 1, by the hash of its name; 0: free */
-    uint32_t mask;
+    /* The children of a wide document by the hashes of their names. */
+    struct hash_table names;
 };
 
 struct patch_tree {
@@ -31,9 +32,8 @@ struct patch_tree {
 };
 
 struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw);
-bool truce__patch_is_named(const struct patch_child *child, const char *name, uint32_t length);
-/* The slot of that name, or the free one where it belongs. */
-uint32_t *truce__patch_slot(const struct patch_node *node, const char *name, uint32_t length);
+/* Returns the number of the first child with that name that was not removed, or node->count. */
+uint32_t truce__patch_find(const struct patch_node *node, const char *name, uint32_t length);
 void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uint32_t at,
                          struct patch_child child);
 /* Fields keep their places, so that those behind are still found. */

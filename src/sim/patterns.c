@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "bson/array.h"
 #include "sim/run.h"
 
 /*
@@ -239,16 +240,13 @@ static const struct sim_pattern items = {
 static void append_tag(bson_t *to, const bson_t *document, int txn)
 {
     struct value tags = truce__value_field(truce__value_document(document), "tags", 4);
-    uint32_t index = 0;
-    bson_t list;
-    char tag[16];
+    struct array list;
 
-    bson_append_array_begin(to, "tags", 4, &list);
+    truce__array_begin(&list, to, "tags");
     for (struct fields fields = truce__fields(tags); truce__fields_next(&fields);)
-        truce__value_append_element(&list, &index, fields.value);
-    snprintf(tag, sizeof tag, "%u", index);
-    bson_append_int32(&list, tag, -1, txn + 1);
-    bson_append_array_end(to, &list);
+        truce__array_add(&list, fields.value);
+    truce__array_add_int32(&list, txn + 1);
+    truce__array_end(&list, to);
 }
 
 /* What a client makes of what it read: one more in the sum, its tag, its own field, and the one that

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash_table.h"
 #include "sim/sim.h"
 
 /*
@@ -13,51 +14,32 @@
 
 #define PATH_MAX 4096
 
-struct set {
-    uint64_t *slots; /* 0: free */
-    size_t room, count;
-};
-
 struct search {
     struct sim_chooser base;
-    struct set seen;
+    /* The hashes of the states that were seen. */
+    struct hash_table seen;
+    uint64_t *states;
+    uint32_t states_room;
     int path[PATH_MAX];  /* the choice at each depth */
     int width[PATH_MAX]; /* how many there were */
     int length;          /* of the prefix to replay */
     int depth;
 };
 
-static bool search_put(uint64_t *slots, size_t room, uint64_t key)
+/* Returns true if the state is new. A state is a hash already. */
+static bool search_add(struct search *search, uint64_t state)
 {
-    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u) & (room - 1);
-
-    while (slots[at] && slots[at] != key)
-        at = (at + 1) & (room - 1);
-    if (slots[at] == key)
-        return false;
-    slots[at] = key;
-    return true;
-}
-
-/* True: it is new. */
-static bool search_add(struct set *set, uint64_t key)
-{
-    key = key ? key : 1;
-    if (2 * (set->count + 1) > set->room) {
-        size_t room = set->room ? 2 * set->room : 4096;
-        uint64_t *slots = bson_malloc0(room * sizeof *slots);
-
-        for (size_t i = 0; i < set->room; i++) {
-            if (set->slots[i])
-                search_put(slots, room, set->slots[i]);
-        }
-        bson_free(set->slots);
-        set->slots = slots;
-        set->room = room;
+    for (struct hash_probe probe = truce__hash_probe(&search->seen, state);
+         truce__hash_next(&probe);) {
+        if (search->states[probe.number] == state)
+            return false;
     }
-    if (!search_put(set->slots, set->room, key))
-        return false;
-    set->count++;
+    if (search->seen.count == search->states_room) {
+        search->states_room = search->states_room ? 2 * search->states_room : 4096;
+        search->states = bson_realloc(search->states, search->states_room * sizeof *search->states);
+    }
+    search->states[search->seen.count] = state;
+    truce__hash_add(&search->seen, state, search->seen.count);
     return true;
 }
 
@@ -74,7 +56,7 @@ static int search_choose(struct sim_chooser *base, const struct sim_choice *choi
         truce_assert(search->width[depth] == count); /* else the run is not deterministic */
         return search->path[depth];
     }
-    if (!search_add(&search->seen, state)) {
+    if (!search_add(search, state)) {
         search->depth--;
         return -1;
     }
@@ -137,6 +119,7 @@ void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, F
         fprintf(trace, "scenario %s:\n", scenario->name);
         truce__sim_run(scenario, &search->base, trace, &again);
     }
-    bson_free(search->seen.slots);
+    truce__hash_release(&search->seen);
+    bson_free(search->states);
     bson_free(search);
 }

@@ -25,7 +25,7 @@ void truce__verify_free(struct verify *verify)
     bson_free(verify->txns);
     bson_free(verify->keys);
     bson_free(verify->types);
-    bson_free(verify->slots);
+    truce__hash_release(&verify->key_numbers);
     bson_free(verify);
 }
 
@@ -45,49 +45,28 @@ void truce__verify_tell(struct verify *verify, const char *name, const char *for
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-static uint32_t verify_hash_of(const char *key)
-{
-    uint32_t hash = 2166136261u;
-
-    for (; *key; key++)
-        hash = (hash ^ (uint8_t)*key) * 16777619u;
-    return hash;
-}
-
-static uint32_t verify_slot_of(const struct verify *verify, const char *key)
-{
-    uint32_t at = verify_hash_of(key) & (verify->slots_count - 1);
-
-    while (verify->slots[at] && strcmp(verify->keys[verify->slots[at] - 1], key) != 0)
-        at = (at + 1) & (verify->slots_count - 1);
-    return at;
-}
-
 static void grow_keys(struct verify *verify)
 {
     verify->keys_room = verify->keys_room ? 2 * verify->keys_room : 64;
     verify->keys = bson_realloc((void *)verify->keys, verify->keys_room * sizeof *verify->keys);
     verify->types = bson_realloc(verify->types, verify->keys_room * sizeof *verify->types);
-    bson_free(verify->slots);
-    verify->slots_count = 4 * verify->keys_room;
-    verify->slots = bson_malloc0(verify->slots_count * sizeof *verify->slots);
-    for (uint32_t i = 0; i < verify->keys_count; i++)
-        verify->slots[verify_slot_of(verify, verify->keys[i])] = i + 1;
 }
 
 static uint32_t key_number(struct verify *verify, const char *key)
 {
-    uint32_t at;
+    uint64_t hash = truce__hash_text(key);
 
+    for (struct hash_probe probe = truce__hash_probe(&verify->key_numbers, hash);
+         truce__hash_next(&probe);) {
+        if (!strcmp(verify->keys[probe.number], key))
+            return probe.number;
+    }
     if (verify->keys_count == verify->keys_room)
         grow_keys(verify);
-    at = verify_slot_of(verify, key);
-    if (!verify->slots[at]) {
-        verify->keys[verify->keys_count] = truce__arena_copy(&verify->arena, key, strlen(key) + 1);
-        verify->types[verify->keys_count] = VERIFY_UNTYPED;
-        verify->slots[at] = ++verify->keys_count;
-    }
-    return verify->slots[at] - 1;
+    truce__hash_add(&verify->key_numbers, hash, verify->keys_count);
+    verify->keys[verify->keys_count] = truce__arena_copy(&verify->arena, key, strlen(key) + 1);
+    verify->types[verify->keys_count] = VERIFY_UNTYPED;
+    return verify->keys_count++;
 }
 
 /* ---- one transaction ------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/hash_table.h"
 #include "sim/verify.h"
 
 enum verify_outcome { VERIFY_OK, VERIFY_FAIL, VERIFY_UNKNOWN };
@@ -38,8 +39,8 @@ struct verify {
     const char **keys;
     enum verify_type *types;
     uint32_t keys_count, keys_room;
-    uint32_t *slots; /* of keys: index + 1, by hash */
-    uint32_t slots_count;
+    /* Finds the numbers of keys by their hashes. */
+    struct hash_table key_numbers;
 
     verify_function *function;
     void *arg;
