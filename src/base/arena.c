@@ -7,8 +7,8 @@
 
 #include "base/assert.h"
 
-/* Most arenas are short-lived and hold little: their first block is one that malloc keeps at hand
- * for each thread, and the next ones are larger. */
+/* Most arenas are short-lived and hold little. The first block is small enough for malloc's
+ * cache of each thread; the next ones are larger. */
 #define FIRST_BYTES  ((size_t)1000)
 #define BLOCK_BYTES  ((size_t)16 * 1024)
 #define BLOCK_GROWTH 4
@@ -58,7 +58,7 @@ void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size)
     return copy;
 }
 
-/* The largest block is kept, but none of those that were made for something large. */
+/* Keeps the largest block of the usual sizes. Blocks for one large allocation are freed. */
 void truce__arena_empty(struct arena *arena)
 {
     struct arena_block *kept = NULL, *next;

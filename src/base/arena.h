@@ -2,8 +2,8 @@
 #define TRUCE_BASE_ARENA_H
 
 /*
- * An arena: memory that is given back all at once. Values that live as long as one evaluation (one
- * document through a pipeline stage, one update) are taken from it.
+ * An arena allocates memory that is freed all at once. It serves values that live as long as one
+ * evaluation: one document in a pipeline stage, or one update.
  *
  * Not safe for several threads. Zero-initialise, or use ARENA_INIT; release frees everything.
  */
@@ -13,9 +13,12 @@
 struct arena_block;
 
 struct arena {
-    struct arena_block *first; /* the blocks in use, newest first */
-    uint8_t *at, *end;         /* free part of the newest block */
-    size_t bytes;              /* taken since the last reset, all blocks together */
+    /* The blocks in use, the newest first. */
+    struct arena_block *first;
+    /* The free part of the newest block. */
+    uint8_t *at, *end;
+    /* Allocated since the last reset, in all blocks. */
+    size_t bytes;
 };
 
 #define ARENA_INIT                                                                                 \
@@ -23,11 +26,12 @@ struct arena {
         0                                                                                          \
     }
 
-/* `size` bytes, aligned for any type, not initialised; never NULL (out of memory aborts) */
+/* Allocates `size` bytes, aligned for any type and not initialised. Never returns NULL: if memory
+ * runs out, the process aborts. */
 void *truce__arena_take(struct arena *arena, size_t size);
 void *truce__arena_copy(struct arena *arena, const void *bytes, size_t size);
 
-/* Everything taken is gone; one block is kept, so that a loop allocates nothing once it is warm. */
+/* Frees everything but one block, so that a loop that resets an arena soon needs no malloc. */
 void truce__arena_empty(struct arena *arena);
 static inline void truce__arena_reset(struct arena *arena)
 {

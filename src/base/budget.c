@@ -18,7 +18,7 @@ static truce_status budget_end(struct budget *budget, uint32_t code, bson_error_
     budget->over = code;
     return truce__refuse(code, error, "%s",
                          code == CODE_INTERRUPTED ? "the call was interrupted"
-                                                  : "the time of the call is over");
+                                                  : "the call exceeded its time limit");
 }
 
 static _Thread_local const int *watched;
@@ -68,6 +68,6 @@ bool truce__budget_hold(struct budget *budget, size_t before, size_t after)
 truce_status truce__budget_full(const struct budget *budget, bson_error_t *error)
 {
     return truce__refuse(CODE_EXCEEDED_MEMORY_LIMIT, error,
-                         "the stages of a pipeline take more than %zu bytes of memory together",
+                         "the stages of the pipeline exceed %zu bytes of memory",
                          budget->memory_max);
 }

@@ -2,14 +2,15 @@
 #define TRUCE_BASE_BUDGET_H
 
 /*
- * What one call may spend: time, until its deadline passes or somebody interrupts it, and memory.
+ * A budget limits the time and the memory of one call. The time ends at the deadline of the call,
+ * or when another thread interrupts it.
  *
- * Work is counted in steps; a step is about one value looked at. Only every BUDGET_STEPS steps the
- * budget looks at the clock, by the function that it was given, and at the flag. So the loops of query/
- * can be ended, and query/ still reads no clock: with a budget of its own making a test counts work.
+ * Work is counted in steps; reading one value is about one step. After each BUDGET_STEPS steps, the
+ * budget reads the clock and the flag of the interrupt. The clock is a function pointer, so the
+ * loops of query/ can be ended although query/ reads no clock, and a test can count steps.
  *
- * A budget belongs to one call or cursor, and is used by one thread at a time. Once it is over it
- * stays over: whatever goes on by mistake ends at its next step.
+ * A budget belongs to one call or cursor and is used by one thread at a time. A budget that has
+ * ended never becomes valid again: code that continues by mistake ends at its next step.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,31 +21,40 @@
 #define BUDGET_STEPS 4096u
 
 struct budget {
-    uint32_t left;             /* steps until the next look */
-    uint32_t over;             /* the code of its end; 0: it goes on */
-    int64_t (*clock_ns)(void); /* monotonic; NULL: there is no deadline */
-    int64_t deadline_ns;       /* 0: none */
-    const int *interrupted;    /* set to 1 by any thread; NULL: nobody does */
-    const int *above;          /* the same, of the store that a view is of */
-    uint64_t spent;            /* steps, up to the last look */
-    size_t memory, memory_max; /* held by all stages of a pipeline together; max 0: no maximum */
+    /* Steps until the next check. */
+    uint32_t left;
+    /* The error code with which the budget ended; 0: it has not ended. */
+    uint32_t over;
+    /* Monotonic. NULL: no deadline. */
+    int64_t (*clock_ns)(void);
+    /* 0: none. */
+    int64_t deadline_ns;
+    /* Any thread sets it to 1 to interrupt the call. May be NULL. */
+    const int *interrupted;
+    /* The same flag of the store below a view. May be NULL. */
+    const int *above;
+    /* Steps up to the last check. */
+    uint64_t spent;
+    /* Bytes of all stages of a pipeline; memory_max 0: no maximum. */
+    size_t memory, memory_max;
 };
 
 void truce__budget_init(struct budget *budget, int64_t deadline_ns, const int *interrupted);
 
-/* What this thread works on ends as if it was interrupted once the flag is set, whatever its budgets are; NULL: nothing else
- * ends it. For work that nobody else's depends on. */
+/* Interrupts every call of this thread, with any budget, once `flag` is 1. Only for work on
+ * which no other thread depends. NULL ends this. */
 void truce__budget_watch(const int *flag);
 
-/* Is it over? TIMEOUT, with MongoDB's code 50 for the deadline and 11601 for the interrupt. */
+/* Checks the deadline and the flags. Returns TIMEOUT with MongoDB's code 50 for the deadline and
+ * 11601 for the interrupt. */
 truce_status truce__budget_look(struct budget *budget, bson_error_t *error);
 
-/* The steps taken so far. */
+/* Returns the number of steps so far. */
 uint64_t truce__budget_spent(const struct budget *budget);
 
 truce_status truce__budget_spend_many(struct budget *budget, uint32_t steps, bson_error_t *error);
 
-/* TIMEOUT: it is over. `budget` may be NULL: nothing ends the work. */
+/* Counts steps. Returns TIMEOUT if the budget has ended. NULL is a budget without limits. */
 static inline truce_status truce__budget_spend(struct budget *budget, uint32_t steps,
                                                bson_error_t *error)
 {
@@ -57,10 +67,11 @@ static inline truce_status truce__budget_spend(struct budget *budget, uint32_t s
     return truce__budget_spend_many(budget, steps, error);
 }
 
-/* Who holds more or less memory says so; false: it is more than all may hold together. What was
- * added has to be taken off again in any case. `budget` may be NULL. */
+/* Records that a stage's memory changed from `before` to `after` bytes. Returns false if all stages
+ * together exceed the maximum; the change is recorded anyway, and the stage must later record that
+ * it has freed the memory. `budget` may be NULL. */
 bool truce__budget_hold(struct budget *budget, size_t before, size_t after);
-/* The refusal that belongs to it: LIMIT, with MongoDB's code 146. */
+/* Returns the error for exceeded memory: LIMIT, with MongoDB's code 146. */
 truce_status truce__budget_full(const struct budget *budget, bson_error_t *error);
 
 #endif

@@ -1,7 +1,8 @@
 #ifndef TRUCE_BASE_BUFFER_H
 #define TRUCE_BASE_BUFFER_H
 
-/* Bytes that grow. Zero-initialise; release frees. Out of memory aborts. */
+/* A growing byte array. Zero-initialise it; release frees it. If memory runs out, the process
+ * aborts. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -14,7 +15,7 @@ struct buffer {
 void truce__buffer_grow(struct buffer *buffer, size_t more);
 void truce__buffer_release(struct buffer *buffer);
 
-/* Room for so many bytes behind those that are there. */
+/* Makes room for `more` bytes after the bytes in use. */
 static inline void truce__buffer_reserve(struct buffer *buffer, size_t more)
 {
     if (!buffer->bytes || buffer->room - buffer->size < more)
@@ -40,7 +41,7 @@ static inline void truce__buffer_append_text(struct buffer *buffer, const char *
     truce__buffer_append(buffer, text, strlen(text));
 }
 
-/* The order of memcmp, and of what begins alike the shorter one first. What is empty may be NULL. */
+/* Compares by memcmp; a prefix comes before what it is a prefix of. Empty bytes may be NULL. */
 static inline int truce__bytes_compare(const uint8_t *a, size_t a_size, const uint8_t *b,
                                        size_t b_size)
 {

@@ -3,11 +3,11 @@
 
 #include <stdint.h>
 
-/* Wall-clock time, milliseconds since 1970 (UTC): what goes into documents. Never decides safety.
- */
+/* Returns the wall-clock time in milliseconds since 1970 (UTC). It is stored in documents; no
+ * guarantee depends on it. */
 int64_t truce__clock_wall_ms(void);
 
-/* Monotonic time in nanoseconds, for deadlines and measuring. */
+/* Returns the monotonic time in nanoseconds, for deadlines and measurements. */
 int64_t truce__clock_monotonic_ns(void);
 
 /* Returns the name of the monotonic clock. Processes with the same name read the same clock: it

@@ -1,10 +1,11 @@
 #ifndef TRUCE_BASE_CODES_H
 #define TRUCE_BASE_CODES_H
 
-/* MongoDB's public error codes that we answer with, or pass on, in the order of their numbers; the names are MongoDB's own.
- * Codes of its "Location" kind (>= 10000, but for 11000 and a few) are written as numbers where they are used.
+/* MongoDB's public error codes that truce returns or passes on, sorted by number. The names are
+ * MongoDB's own. MongoDB's "Location" codes (>= 10000, except 11000 and a few others) are written
+ * as numbers where they are used.
  *
- *     X(what stands behind CODE_, number, MongoDB's name) */
+ *     X(the identifier after CODE_, number, MongoDB's name) */
 #define TRUCE_CODES(X)                                                                             \
     X(OK, 0, "OK")                                                                                 \
     X(INTERNAL_ERROR, 1, "InternalError")                                                          \

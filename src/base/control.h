@@ -2,18 +2,19 @@
 #define TRUCE_BASE_CONTROL_H
 
 /*
- * Characters that a text must not show as they are, in UTF-8.
+ * Characters of UTF-8 that a message must show as escapes.
  *
- * A terminal obeys some of them: control characters (C0 with DEL, C1), those that change the direction of the text around
- * them (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069), and the separators of lines (U+2028, U+2029).
+ * A terminal obeys some of them: control characters (C0 with DEL, and C1) and line separators
+ * (U+2028, U+2029). It also obeys characters that change the direction of text (U+061C, U+200E,
+ * U+200F, U+202A to U+202E, U+2066 to U+2069).
  *
- * Others are invisible, so a reader cannot see why a text is wrong: spaces other than the plain one, marks without a
- * width, the byte order mark, variation selectors, and tags.
+ * Others are invisible, so a reader cannot see why a string is wrong: spaces other than U+0020,
+ * marks without width, the byte order mark, variation selectors, and tags.
  */
 #include <stddef.h>
 #include <stdint.h>
 
-/* The character that the text begins with, and how many bytes it has; 0 bytes: it is not UTF-8. */
+/* Returns the first character and, in `size`, its number of bytes; 0 bytes: invalid UTF-8. */
 static inline uint32_t truce__text_code(const char *text, size_t length, size_t *size)
 {
     const uint8_t *at = (const uint8_t *)text;
@@ -39,7 +40,7 @@ static inline uint32_t truce__text_code(const char *text, size_t length, size_t 
     return code;
 }
 
-/* Whether a terminal obeys the character. */
+/* Returns whether a terminal obeys the character. */
 static inline int truce__code_controls(uint32_t code)
 {
     return code < 0x20 || (code >= 0x7f && code <= 0x9f) || code == 0x61c || code == 0x200e ||
@@ -47,7 +48,7 @@ static inline int truce__code_controls(uint32_t code)
            (code >= 0x2066 && code <= 0x2069);
 }
 
-/* Whether a reader cannot see the character, or takes it for a plain space. */
+/* Returns whether the character is invisible or looks like a plain space. */
 static inline int truce__code_hides(uint32_t code)
 {
     return code == 0xa0 || code == 0xad || code == 0x34f || code == 0x1680 || code == 0x115f ||
@@ -59,7 +60,7 @@ static inline int truce__code_hides(uint32_t code)
            (code >= 0xe0000 && code <= 0xe0fff);
 }
 
-/* How many bytes the control character has that `text` begins with; 0: it begins with none. */
+/* Returns the number of bytes of the control character at the beginning of `text`; 0: none. */
 static inline size_t truce__text_control(const char *text, size_t length)
 {
     size_t size;
@@ -68,7 +69,7 @@ static inline size_t truce__text_control(const char *text, size_t length)
     return size && truce__code_controls(code) ? size : 0;
 }
 
-/* The number of a control character of so many bytes in Unicode. */
+/* Returns the code point of a control character of `size` bytes. */
 static inline unsigned truce__text_control_code(const char *text, size_t size)
 {
     return truce__text_code(text, size, &size);

@@ -2,28 +2,29 @@
 #define TRUCE_BASE_DEADLINE_H
 
 /*
- * The deadline of what a thread does now, for the calls below: they end by then, whatever their own options say, and
- * a server that stands still does not hold a commit for longer than the commit may take. Each call does not have
- * to hand it down.
+ * The deadline of the calling thread's current operation. Every call below it ends by then, even if
+ * its own options allow more time. A server that does not answer therefore cannot delay a commit
+ * beyond the commit's deadline. The deadline is thread-local, so no function has to pass it on.
  */
 #include <stdint.h>
 
-/* Monotonic; 0: none. Gives back what it was, which is set again when the work is done. */
+/* Sets the deadline (monotonic; 0: none). Returns the one before, which the caller restores. */
 int64_t truce__deadline_set(int64_t until_ns);
 int64_t truce__deadline(void);
 
-/* The same, unless what there is ends before. deadline_ms from now; 0: as it is. */
+/* Sets the deadline to deadline_ms from now, unless the current one is earlier. 0 changes nothing.
+ * Returns the one before. */
 int64_t truce__deadline_narrow(uint32_t deadline_ms);
 
-/* The earlier of the two; 0: none. */
+/* Returns the earlier one of `until_ns` and the current deadline; 0: none. */
 int64_t truce__deadline_least(int64_t until_ns);
 
-/* What begins late does this much all the same: what is to be cleaned up is done if nobody is in the way. */
+/* The least time for cleaning up after the deadline: enough if no lock is in the way. */
 #define DEADLINE_LEAST_NS INT64_C(100000000)
 
 void truce__deadline_leave(const int64_t *before_ns);
 
-/* Until the end of the block, however it is left. */
+/* Narrows the deadline until the end of the block. */
 #define DEADLINE_SCOPE(deadline_ms)                                                                \
     __attribute__((cleanup(truce__deadline_leave), unused)) int64_t deadline_before_ns =           \
         truce__deadline_narrow(deadline_ms)

@@ -2,8 +2,8 @@
 #define TRUCE_BASE_ENVIRONMENT_H
 
 /*
- * Where time and chance come from. A thread may put another world in the place of the system's: the
- * simulator does, so that a run is a function of its seed.
+ * The source of time and random numbers. A thread can replace the system's by its own. The
+ * simulator does so, and a run is then a function of its seed.
  */
 #include <stdint.h>
 
@@ -17,8 +17,9 @@ struct world {
     const char *(*clock_name)(void *arg);
 };
 
-/* For this thread, until it is called again; NULL: the system's. The world is borrowed. */
+/* Sets the environment of this thread; NULL: the system's. The environment is borrowed. */
 void truce__world_use(const struct world *world);
-const struct world *truce__world(void); /* NULL: the system's */
+/* Returns the environment of this thread; NULL: the system's. */
+const struct world *truce__world(void);
 
 #endif

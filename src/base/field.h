@@ -1,13 +1,13 @@
 #ifndef TRUCE_BASE_FIELD_H
 #define TRUCE_BASE_FIELD_H
 
-/* A field of a document, by name, where what is missing or of another type need not be told from
- * nothing. */
+/* Reads a field of a document by name. Most of these functions treat a missing field, and a
+ * field of another type, as an empty one. */
 #include <stdint.h>
 
 #include <bson/bson.h>
 
-/* Borrowed from the document; "": there is no such text. */
+/* Returns the string, borrowed from the document; "" if there is no such string. */
 static inline const char *truce__field_text(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -17,7 +17,7 @@ static inline const char *truce__field_text(const bson_t *document, const char *
                : "";
 }
 
-/* 0: there is no such number. */
+/* Returns the number; 0 if there is no such number. */
 static inline int64_t truce__field_number(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -25,7 +25,8 @@ static inline int64_t truce__field_number(const bson_t *document, const char *na
     return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* A number that a filter by it finds again; 0: there is no such field. False: something else stands there. */
+/* Reads an integer that a filter can find by its value: an int, or a whole double below 2^53. A
+ * missing field is 0. Returns false for any other value. */
 static inline bool truce__field_whole(const bson_t *document, const char *name, int64_t *number)
 {
     bson_iter_t iter;
@@ -42,10 +43,10 @@ static inline bool truce__field_whole(const bson_t *document, const char *name, 
     return true;
 }
 
-/* Nothing that truce counts comes so far, nor does a date: what is reckoned with them stays in 64 bits. */
+/* The greatest count and date that truce computes with, so that sums stay within 64 bits. */
 #define FIELD_MAX (INT64_C(1) << 53)
 
-/* Milliseconds since 1970 of a date. */
+/* Returns the milliseconds since 1970, within FIELD_MAX. */
 static inline int64_t truce__iter_date(const bson_iter_t *iter)
 {
     int64_t date = bson_iter_date_time(iter);
@@ -55,7 +56,7 @@ static inline int64_t truce__iter_date(const bson_iter_t *iter)
     return date < -FIELD_MAX ? -FIELD_MAX : date;
 }
 
-/* 0: there is no such date. */
+/* Returns the date in milliseconds, within FIELD_MAX; 0 if there is no such date. */
 static inline int64_t truce__field_date(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
@@ -65,7 +66,7 @@ static inline int64_t truce__field_date(const bson_t *document, const char *name
                : 0;
 }
 
-/* So many, or so many milliseconds: from 0 to FIELD_MAX, whatever stands there. */
+/* Returns a count or a duration; a value outside 0 to FIELD_MAX becomes the nearest one inside. */
 static inline int64_t truce__field_count(const bson_t *document, const char *name)
 {
     int64_t count = truce__field_number(document, name);

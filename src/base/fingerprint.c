@@ -19,7 +19,7 @@ static uint64_t fingerprint_finish(uint64_t word)
     return word ^ word >> 33;
 }
 
-/* Little-endian, whatever the machine; `size` is at most 8. */
+/* Reads little-endian on any machine; `size` is at most 8. */
 static uint64_t fingerprint_word_of(const uint8_t *bytes, size_t size)
 {
     uint64_t word = 0;

@@ -2,24 +2,27 @@
 #define TRUCE_BASE_FINGERPRINT_H
 
 /*
- * A fingerprint of many pieces of bytes in whatever order: the sum of their hashes, 128 bits wide
- * (MurmurHash3_x64_128 of A. Appleby, in the public domain). Equal collections have equal
- * fingerprints; by accident others have so once in 2^128. It is no defence against somebody who
- * looks for a collision.
+ * A 128-bit fingerprint of a set of byte strings in any order: the sum of their hashes
+ * (MurmurHash3_x64_128 by A. Appleby, public domain). Equal collections have equal fingerprints.
+ * Different ones collide by chance once in 2^128. A fingerprint does not resist an attacker who
+ * searches for a collision; sha256.h does.
  */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct fingerprint {
-    uint64_t high, low; /* zero: of nothing */
+    /* Both 0 for the empty set. */
+    uint64_t high, low;
 };
 
-#define FINGERPRINT_TEXT 33 /* 32 hexadecimal digits and a NUL */
+/* 32 hexadecimal digits and a NUL. */
+#define FINGERPRINT_TEXT 33
 
 void truce__fingerprint_add(struct fingerprint *sum, const void *bytes, size_t size);
 void truce__fingerprint_text(const struct fingerprint *sum, char text[FINGERPRINT_TEXT]);
-/* Back again; false, and the fingerprint of nothing, if that is no such text. */
+/* Reads what truce__fingerprint_text wrote. Returns false, and zeroes `sum`, if the string is not a
+ * fingerprint. */
 bool truce__fingerprint_read(struct fingerprint *sum, const char *text);
 
 #endif

@@ -18,9 +18,9 @@
  *         ...                                             append the name to names->items
  *     }
  *
- * It uses open addressing with linear probing and is at most half full. A slot stores 32 bits of the
- * hash next to the number. Most items with another hash are therefore never touched, and growing
- * needs neither the items nor their hashes.
+ * It uses open addressing with linear probing and is at most half full. A slot stores 32 bits of
+ * the hash next to the number. Most items with another hash are therefore never touched, and
+ * growing needs neither the items nor their hashes.
  *
  * Numbers with the same hash are found in any order. Items cannot be removed one by one.
  *

@@ -14,7 +14,7 @@ static int histogram_bucket_of(uint64_t ns)
     return bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1;
 }
 
-/* the middle of the bucket */
+/* Returns the middle of the bucket. */
 static uint64_t bucket_ns(int bucket)
 {
     int power = bucket / HISTOGRAM_PARTS - 1;

@@ -2,8 +2,8 @@
 #define TRUCE_BASE_HISTOGRAM_H
 
 /*
- * Latencies, after Gil Tene's HdrHistogram: 64 buckets for each power of two of nanoseconds, so that
- * every value is kept within 1.6 %, from nanoseconds to minutes, in 30 kB.
+ * A histogram of latencies, after Gil Tene's HdrHistogram. Each power of two of nanoseconds has 64
+ * buckets. A value is therefore precise to 1.6 %, from nanoseconds to minutes, in 30 kB.
  */
 #include <stdint.h>
 
@@ -16,14 +16,15 @@ struct histogram {
 };
 
 void truce__histogram_add(struct histogram *h, uint64_t ns);
-/* Adds `from` to `to`, coordinated omission made good: a caller that waits for one slow call makes
- * no others meanwhile, which a steady arrival would have made, and they would have waited too. So a
- * value of several `interval_ns` counts again, one interval less each time (0: as it is). */
+/* Adds `from` to `to` and corrects coordinated omission. A caller that waits for a slow call
+ * makes no other calls in the meantime. At a steady rate, those calls would have been made and
+ * would have waited too. A value of several `interval_ns` is therefore counted again, one
+ * interval shorter each time. `interval_ns` 0 corrects nothing. */
 void truce__histogram_merge(struct histogram *to, const struct histogram *from,
                             uint64_t interval_ns);
-/* the value below which `part` (0 to 1) of them lie; 0 if there are none */
+/* Returns the value below which a part (0 to 1) of all values lie; 0 if the histogram is empty. */
 double truce__histogram_us(const struct histogram *h, double part);
-/* the longest of them: how long somebody had to wait; 0 if there are none */
+/* Returns the greatest value; 0 if the histogram is empty. */
 double truce__histogram_longest_us(const struct histogram *h);
 
 #endif

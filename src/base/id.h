@@ -3,7 +3,8 @@
 
 #include <bson/bson.h>
 
-/* A fresh ObjectId: never given before, by any process (base/environment.h may supply the chance). */
+/* Makes a new ObjectId that no process has made before. In a simulated environment
+ * (base/environment.h), it consists of random numbers of the environment. */
 void truce__id_new(bson_oid_t *id);
 
 #endif

@@ -1,19 +1,20 @@
 #ifndef TRUCE_BASE_LOG_HOOK_H
 #define TRUCE_BASE_LOG_HOOK_H
 
-/* Messages that no call answers, to the `log` of a store's hooks (truce/hooks.h). */
+/* Sends messages that belong to no call to the `log` function of a store's hooks
+ * (truce/hooks.h). */
 #include "truce/hooks.h"
 
-/* Who is told; all zeros: nobody. */
+/* The receiver of the messages; all zeros: messages are dropped. */
 struct notices {
     void (*tell)(truce_log_level level, const char *message, void *arg);
     void *arg;
 };
 
-/* `hooks` NULL: nobody */
+/* `hooks` may be NULL. */
 struct notices truce__notices_of(const truce_store_hooks *hooks);
 
-/* One sentence, lower case, no full stop; up to 1,023 bytes of it. `notices` NULL: nobody is told. */
+/* Logs one sentence in lower case without a full stop, up to 1,023 bytes. `notices` may be NULL. */
 void truce__notice(const struct notices *notices, truce_log_level level, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 

@@ -2,8 +2,9 @@
 #define TRUCE_BASE_NULL_H
 
 /*
- * What a public function does about an argument that is NULL and may not be: it ends with INVALID before it does anything
- * else, and the error names the argument. A handle that is NULL is a bug of the caller, and is not checked.
+ * Checks of required arguments. If such an argument is NULL, a public function returns INVALID
+ * before it does anything else, and the error names the argument. Handles are not checked: a NULL
+ * handle is a bug of the caller.
  */
 #include "base/status.h"
 
@@ -16,7 +17,7 @@
             return REFUSE_NULL(argument, error);                                                   \
     } while (0)
 
-/* The same in a function that promises to initialise the document `out` in any case. */
+/* The same in a function that initialises the document `out` even if it fails. */
 #define RETURN_EMPTY_IF_NULL(argument, out, error)                                                 \
     do {                                                                                           \
         if (!(argument)) {                                                                         \

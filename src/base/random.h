@@ -2,8 +2,8 @@
 #define TRUCE_BASE_RANDOM_H
 
 /*
- * Repeatable pseudo-random numbers (xoshiro256**, Blackman and Vigna 2018): one seed, one sequence.
- * For jitter, tests and $sample; never for secrets.
+ * Pseudo-random numbers (xoshiro256**, Blackman and Vigna 2018). A seed determines the sequence.
+ * They serve jitter, tests, and $sample; never secrets.
  */
 #include <stdint.h>
 
@@ -13,12 +13,12 @@ struct random {
 
 void truce__random_seed(struct random *random, uint64_t seed);
 uint64_t truce__random_next(struct random *random);
-/* uniform in 0 .. bound - 1; bound > 0 */
+/* Returns a uniform number from 0 to bound - 1; bound > 0. */
 uint64_t truce__random_below(struct random *random, uint64_t bound);
-/* uniform in [0, 1) */
+/* Returns a uniform number in [0, 1). */
 double truce__random_unit(struct random *random);
 
-/* A seed from the system, different for each call. */
+/* Returns a random number of the system, or of the thread's environment. */
 uint64_t truce__random_entropy(void);
 
 #endif

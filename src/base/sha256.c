@@ -72,7 +72,8 @@ static void take_block_plain(uint32_t state[8], const uint8_t block[64])
 }
 
 #if defined(__x86_64__)
-/* By the processor's own instructions, where it has them: four rounds at a time, the state as ABEF and CDGH. */
+/* Uses the instructions of the processor: four rounds at a time, with the state as ABEF and
+ * CDGH. */
 __attribute__((target("sha,sse4.1"))) static void take_block_fast(uint32_t state[8],
                                                                   const uint8_t block[64])
 {
@@ -94,7 +95,7 @@ __attribute__((target("sha,sse4.1"))) static void take_block_fast(uint32_t state
         sum = _mm_add_epi32(now, _mm_loadu_si128((const void *)(constants + 4 * i)));
         cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
         abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0e));
-        /* the words of round i + 4, of those of i to i + 3 */
+        /* Computes the words of round i + 4 from those of rounds i to i + 3. */
         sum = _mm_add_epi32(_mm_sha256msg1_epu32(now, words[(i + 1) % 4]),
                             _mm_alignr_epi8(words[(i + 3) % 4], words[(i + 2) % 4], 4));
         words[i % 4] = _mm_sha256msg2_epu32(sum, words[(i + 3) % 4]);
@@ -123,10 +124,11 @@ static bool has_instructions(void)
 }
 #endif
 
-/* Asked once: cpuid takes its time. */
+/* Asks the processor once, because cpuid is slow. */
 static bool is_fast(void)
 {
-    static atomic_int known; /* 0: not yet */
+    /* 0: not asked yet. */
+    static atomic_int known;
     int now = atomic_load_explicit(&known, memory_order_relaxed);
 
     if (!now) {

@@ -2,8 +2,8 @@
 #define TRUCE_BASE_SHA256_H
 
 /*
- * SHA-256 (FIPS 180-4): for chains that are to show tampering, where a fingerprint (fingerprint.h) would
- * be no defence.
+ * SHA-256 (FIPS 180-4). It serves hash chains that reveal tampering, which the fingerprints of
+ * fingerprint.h would not.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,9 +13,11 @@
 
 struct sha256 {
     uint32_t state[8];
-    uint64_t length; /* bytes so far */
+    /* Bytes so far. */
+    uint64_t length;
     uint8_t block[64];
-    bool fast; /* by instructions of the processor */
+    /* The processor has instructions for it. */
+    bool fast;
 };
 
 void truce__sha256_begin(struct sha256 *sha);

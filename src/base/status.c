@@ -87,7 +87,8 @@ truce_status truce__status_of_code(uint32_t code)
     }
 }
 
-/* The escape of what the text begins with, and how many bytes that is; "": it may stand. */
+/* Writes the escape of the first character, or "" if it needs none. Returns the character's
+ * bytes. */
 static size_t message_escape(const char *text, size_t length, char escape[12])
 {
     size_t size;

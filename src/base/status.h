@@ -1,7 +1,7 @@
 #ifndef TRUCE_BASE_STATUS_H
 #define TRUCE_BASE_STATUS_H
 
-/* How errors are made inside truce. The contract is in truce/status.h. */
+/* Makes errors inside truce. The contract is in truce/status.h. */
 #include "base/codes.h"
 #include "truce/status.h"
 
@@ -9,32 +9,33 @@
 enum { TRUCE_CODES(TRUCE_CODE) };
 #undef TRUCE_CODE
 
-/* Replaces, in a message of so much room, every character that a terminal obeys or a reader cannot see by its escape
- * (\u00a0), and every byte that is not UTF-8 (\xff). New lines stay. Every message that quotes input passes here:
- * truce__fail and truce__refuse call it. */
+/* Replaces in a message of `room` bytes every character that a terminal obeys or a reader cannot
+ * see by its escape (\u00a0), and every byte that is not UTF-8 by \xff. New lines stay.
+ * truce__fail and truce__refuse call it, so it cleans every message that quotes input. */
 void truce__message_clean(char *message, size_t room);
 
 /* Fills `error` (when not NULL) with domain TRUCE_ERROR and returns `status`, which is not OK. */
 truce_status truce__fail(truce_status status, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
-/* The same for an answer that MongoDB would give too: domain TRUCE_ERROR_SERVER and its `code`.
- * Returns the status that belongs to the code (truce__status_of_code). */
+/* The same for an error that MongoDB returns too: the domain is TRUCE_ERROR_SERVER, and the code is
+ * MongoDB's. Returns the status of the code (truce__status_of_code). */
 truce_status truce__refuse(uint32_t code, bson_error_t *error, const char *format, ...)
     TRUCE_PRINTF(3, 4);
 
-/* Two questions about a call that failed, which must not be taken for each other.
+/* The next two functions classify a failed call. They must not be confused.
  *
- * Unanswered: may it have landed, or land at some later time? Whoever must know looks before going on.
- * IO is among them: that nothing was acknowledged does not say that nothing was done. */
+ * Returns whether the call may have taken effect, or may do so later. A caller that depends on the
+ * outcome must read it before it continues. IO is included: a write that was not acknowledged may
+ * still be stored. */
 static inline bool truce__unanswered(truce_status status)
 {
     return status == TRUCE_UNKNOWN || status == TRUCE_IO;
 }
 
-/* Repeatable: may a call that does no harm if it lands twice fare better if it is made again now? IO is
- * not among them: the store has waited for its server as long as it may, or its disk is full, and the
- * caller, who may make the call again at any time, is to hear of it. */
+/* Returns whether repeating an idempotent call now may succeed. IO is not included: the store has
+ * waited for its server until the deadline, or its disk is full. The caller gets that error and can
+ * repeat the call later. */
 static inline bool truce__repeatable(truce_status status)
 {
     return status == TRUCE_UNKNOWN || status == TRUCE_CONFLICT;
@@ -71,8 +72,8 @@ static inline truce_status truce__deferred_error(const struct deferred_error *de
     return deferred->status;
 }
 
-/* DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601, NOT_FOUND for 26
- * and 27, IO for 14031, INVALID otherwise. */
+/* Returns DUPLICATE for 11000 and 48, CONFLICT for 112, LIMIT for sizes, TIMEOUT for 50 and 11601,
+ * NOT_FOUND for 26 and 27, IO for 14031, and INVALID otherwise. */
 truce_status truce__status_of_code(uint32_t code);
 
 #endif

@@ -1,11 +1,12 @@
 #ifndef TRUCE_BASE_THREAD_H
 #define TRUCE_BASE_THREAD_H
 
-/* The threads that the library makes. */
+/* Starts the threads of the library. */
 #include <pthread.h>
 #include <stdbool.h>
 
-/* As pthread_create, with all signals blocked: these are for the threads of the program. False: there is no thread. */
+/* Works as pthread_create. The thread blocks all signals, which belong to the threads of the
+ * program. Returns false if the system cannot create a thread. */
 bool truce__thread_start(pthread_t *thread, void *(*run)(void *arg), void *arg);
 
 #endif

@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 /*
- * A zone is a list of transitions, each a moment and the offset that holds from then on, and a rule
- * for the time after the last one:
+ * A zone is a list of transitions, and a rule for the time after the last one. A transition is an
+ * instant and the offset from UTC that is valid from then on:
  *
- *     moments   ... | 2023-03-26 01:00 | 2023-10-29 01:00 | (rule: CET-1CEST,M3.5.0,M10.5.0/3)
+ *     instants  ... | 2023-03-26 01:00 | 2023-10-29 01:00 | (rule: CET-1CEST,M3.5.0,M10.5.0/3)
  *     offsets  3600 |       7200       |       3600       |
  *
- * A compiled file holds them twice, with 32-bit and with 64-bit moments; the second is read:
+ * A compiled file has them twice, with 32-bit and with 64-bit instants. Only the second is read:
  *
  *     "TZif" version  counts   32-bit data   "TZif" version  counts   64-bit data   \n rule \n
  *
- * Zones are found once and kept in a list that only grows. Since only names of existing files enter
- * it, it is no longer than the tz database; ZONES_MAX holds whatever else stands in that directory
- * in check.
+ * Each zone is read once and then kept in a list that only grows. The list has only names of
+ * existing files, so it is not longer than the tz database. ZONES_MAX limits it if the directory
+ * has other files, too.
  */
 
 #define DIRECTORY       "/usr/share/zoneinfo"
@@ -33,18 +33,22 @@
 #define OFFSET_S_MAX    (26 * 3600)
 #define TRANSITIONS_MAX 2000
 
-/* When a rule's change happens in a year: day `day` (0: Sunday) of week `week` (5: the last) of a
- * month; or the day of the year, with (1 to 365, 29 February never counted) or without `julian`. */
+/* The date of a rule's change in each year. CHANGE_MONTH: day `day` (0: Sunday) of week `week`
+ * (5: the last) of a month. CHANGE_JULIAN: the day of the year from 1 to 365, where 29 February
+ * never counts. CHANGE_DAY: the day of the year from 0. */
 struct change {
     enum { CHANGE_MONTH, CHANGE_JULIAN, CHANGE_DAY } kind;
     int month, week, day;
-    int32_t time_s; /* local time of day, may be beyond a day */
+    /* The local time of day; may exceed a day. */
+    int32_t time_s;
 };
 
 struct rule {
-    bool given, summer; /* there is a rule; it has summer time */
+    /* Whether there is a rule, and whether it has summer time. */
+    bool given, summer;
     int32_t standard_s, summer_s;
-    struct change starts, ends; /* of summer time */
+    /* The beginning and the end of summer time. */
+    struct change starts, ends;
 };
 
 struct time_zone {
@@ -53,22 +57,24 @@ struct time_zone {
     uint32_t count;
     int64_t *moments;
     int32_t *offsets;
-    int32_t first_offset; /* before the first moment */
+    /* Valid before the first transition. */
+    int32_t first_offset;
     struct rule rule;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct time_zone *zones; /* under the lock; a zone itself never changes */
+/* Guarded by the lock. A zone itself never changes. */
+static struct time_zone *zones;
 static unsigned zones_count;
 
-/* -- the calendar, as far as rules need it ----------------------------------------------------- */
+/* -- the calendar ------------------------------------------------------------------------------ */
 
 static int64_t timezone_floor_divide(int64_t a, int64_t b)
 {
     return a / b - (a % b != 0 && (a < 0) != (b < 0));
 }
 
-/* days since 1970-01-01 of the first of January */
+/* Returns the days from 1970-01-01 to 1 January of the year. */
 static int64_t days_before_year(int64_t year)
 {
     int64_t before = year - 1;
@@ -101,7 +107,7 @@ static int days_before_month(int64_t year, int month)
     return before[month - 1] + (month > 2 && is_leap(year));
 }
 
-/* local seconds since 1970 at which it happens in that year */
+/* Returns the local seconds since 1970 at which the change happens in that year. */
 static int64_t change_in_year(const struct change *change, int64_t year)
 {
     int64_t first = days_before_year(year), day;
@@ -150,7 +156,7 @@ int32_t truce__time_zone_offset(const struct time_zone *zone, int64_t utc_s)
             return rule_offset(&zone->rule, utc_s);
         return zone->count ? zone->offsets[zone->count - 1] : zone->first_offset;
     }
-    while (low < high) { /* the first moment after utc_s */
+    while (low < high) { /* finds the first transition after utc_s */
         uint32_t middle = low + (high - low) / 2;
         if (zone->moments[middle] <= utc_s)
             low = middle + 1;
@@ -199,7 +205,7 @@ static bool timezone_read_number(struct text *text, int max, int *number)
     return text->at > first;
 }
 
-/* a name, quoted <+03> or letters */
+/* Skips a name: letters, or <+03> in angle brackets. */
 static bool skip_name(struct text *text)
 {
     const char *first = text->at;
@@ -215,7 +221,7 @@ static bool skip_name(struct text *text)
     return text->at > first;
 }
 
-/* [+-]hh[:mm[:ss]] */
+/* Reads [+-]hh[:mm[:ss]]. */
 static bool timezone_read_time(struct text *text, int32_t *seconds)
 {
     bool negative = skip(text, '-');
@@ -254,7 +260,7 @@ static bool read_change(struct text *text, struct change *change)
     return !skip(text, '/') || timezone_read_time(text, &change->time_s);
 }
 
-/* the text counts offsets to the west */
+/* A rule counts offsets to the west. */
 static bool timezone_read_rule(struct text text, struct rule *rule)
 {
     *rule = (struct rule){.given = text.at < text.end};
@@ -287,10 +293,10 @@ static int64_t big_endian(const uint8_t *bytes, int count)
     return (int64_t)number;
 }
 
-/* the counts in a header, in its order */
+/* The counts in a header, in their order. */
 enum { COUNT_UTC, COUNT_STANDARD, COUNT_LEAP, COUNT_TIME, COUNT_TYPE, COUNT_TEXT, COUNTS };
 
-/* false if the header, or the data that it promises, is not there */
+/* Returns false if the header or its data is incomplete. */
 static bool timezone_read_header(const uint8_t *bytes, size_t size, int moment_bytes,
                                  int64_t counts[COUNTS], size_t *data_bytes)
 {
@@ -382,7 +388,7 @@ void truce__time_zone_free(struct time_zone *zone)
 
 /* -- finding ---------------------------------------------------------------------------------- */
 
-/* "Area/Place": no way out of the directory */
+/* Accepts names such as "Area/Place" that cannot leave the directory. */
 static bool is_name(const char *name, size_t length)
 {
     static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -421,7 +427,7 @@ static truce_status timezone_read_file(const char *path, uint8_t **bytes, size_t
         return truce__fail(TRUCE_IO, error, "cannot open %s: %s", path, strerror(errno));
     if (fstat(file, &about) || !S_ISREG(about.st_mode) ||
         (uint64_t)about.st_size > FILE_BYTES_MAX) {
-        status = truce__fail(TRUCE_NOT_FOUND, error, "%s is no time zone", path);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "%s is not a time zone file", path);
         goto out;
     }
     *bytes = bson_malloc((size_t)about.st_size + 1);
@@ -456,7 +462,7 @@ static truce_status timezone_load(const char *name, size_t length, struct time_z
     return status;
 }
 
-/* under the lock */
+/* The caller holds the lock. */
 static truce_status find_or_load(const char *name, size_t length, struct time_zone **zone,
                                  bson_error_t *error)
 {

@@ -2,7 +2,8 @@
 #define TRUCE_BSON_BINARY_TEXT_H
 
 /*
- * Bytes as text and back: base64, its form for URLs, hexadecimal digits, and UUIDs. The functions write no NUL.
+ * Converts bytes to text and back: base64, base64 for URLs, hexadecimal digits, and UUIDs. The
+ * functions write no NUL.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,8 +18,8 @@
 /* Writes base64 and returns its length. `url`: with the digits - and _, and without padding. */
 size_t truce__base64_write(const uint8_t *bytes, size_t size, bool url, char *text);
 
-/* Reads base64 (RFC 4648, with zeros as the unused bits) into `bytes`, which has room for `length` bytes. Returns false if the
- * text is not base64. The form for URLs may lack the padding. */
+/* Reads base64 (RFC 4648; the unused bits must be zeros) into `bytes`, which has room for `length`
+ * bytes. Returns false if the text is not base64. The form for URLs may lack the padding. */
 bool truce__base64_read(const char *text, size_t length, bool url, uint8_t *bytes, size_t *size);
 
 /* Returns the value of a digit of either case; -1: it is not a digit. */
@@ -27,10 +28,12 @@ int truce__hex_digit(char c);
 /* Writes 2 * `size` upper-case digits. */
 void truce__hex_write(const uint8_t *bytes, size_t size, char *text);
 
-/* Reads digits of either case into `length` / 2 bytes. Returns false if the text is not an even number of digits. */
+/* Reads digits of either case into `length` / 2 bytes. Returns false unless the text is an even
+ * number of digits. */
 bool truce__hex_read(const char *text, size_t length, uint8_t *bytes);
 
-/* Writes UUID_TEXT characters, "867dee52-c331-484e-92d1-c56479b8e67e", and reads them in either case. */
+/* Writes UUID_TEXT characters, such as "867dee52-c331-484e-92d1-c56479b8e67e", and reads them in
+ * either case. */
 void truce__uuid_write(const uint8_t bytes[UUID_BYTES], char text[UUID_TEXT]);
 bool truce__uuid_read(const char *text, size_t length, uint8_t bytes[UUID_BYTES]);
 

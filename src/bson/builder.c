@@ -34,10 +34,11 @@ void truce__builder_begin(struct builder *builder, struct arena *arena, size_t b
     *builder = (struct builder){.arena = arena, .bytes_max = bytes_max, .type = type};
     builder->bytes = truce__arena_take(arena, FIRST_ROOM);
     builder->room = FIRST_ROOM;
-    builder->size = 4; /* for the length, which finish knows */
+    builder->size = 4; /* for the length, which finish writes */
 }
 
-/* type, key and NUL; false if there is no room for them and `size` bytes more */
+/* Writes the type, the key, and its NUL. Returns false unless there is room for them and for `size`
+ * more bytes. */
 static bool builder_put_header(struct builder *builder, uint8_t type, const char *key,
                                size_t key_length, size_t size)
 {

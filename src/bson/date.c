@@ -1,4 +1,4 @@
-/* Dates: the calendar, time zones, and dates as text, free or by a format. */
+/* Dates: the calendar, time zones, and text with or without a format. */
 #include "bson/date.h"
 
 #include <stdio.h>
@@ -8,9 +8,12 @@
 
 struct date_reader {
     const char *at, *end;
-    bool date, time, zoned; /* what has been read */
-    int64_t days;           /* since 1970 */
-    int64_t time_ms;        /* of the day */
+    /* The parts that have been read. */
+    bool date, time, zoned;
+    /* Since 1970. */
+    int64_t days;
+    /* Of the day. */
+    int64_t time_ms;
     struct date_zone zone;
 };
 
@@ -70,7 +73,7 @@ static bool format_read_field(struct date_reader *reader, struct fields_read *re
     return true;
 }
 
-/* minutes from UTC: "+120" */
+/* Reads the minutes from UTC: "+120". */
 static bool read_minutes(struct date_reader *reader)
 {
     bool negative = date_skip(reader, '-');
@@ -156,15 +159,16 @@ truce_status truce__date_parse_format(const char *text, size_t length, const cha
     if (status)
         return status;
     if (!read_format(&reader, &read, format, format_length) || !use_fields(&reader, &read))
-        return truce__refuse(
-            CODE_CONVERSION_FAILURE, error, "\"%.*s\" is no complete date in the format \"%.*s\"",
-            (int)BSON_MIN(length, 100), text, (int)BSON_MIN(format_length, 100), format);
+        return truce__refuse(CODE_CONVERSION_FAILURE, error,
+                             "\"%.*s\" is not a complete date in the format \"%.*s\"",
+                             (int)BSON_MIN(length, 100), text, (int)BSON_MIN(format_length, 100),
+                             format);
     return date_finish(&reader, zone, date_ms, error);
 }
 
 /* ---- by a format, to text -------------------------------------------------------------------- */
 
-/* Dates to text by a format: what $dateToString writes. */
+/* Writes dates by a format, as $dateToString does. */
 
 static const char *const month_names[] = {"January",   "February", "March",    "April",
                                           "May",       "June",     "July",     "August",
@@ -179,9 +183,9 @@ truce_status truce__date_format_check(const char *format, size_t length, bool re
         if (format[i] != '%')
             continue;
         if (++i == length)
-            return truce__refuse(18535, error, "a date's format ends with a single '%%'");
+            return truce__refuse(18535, error, "the date format ends with a single '%%'");
         if (format[i] == '\0' || !strchr(letters, format[i]))
-            return truce__refuse(18536, error, "a date's format has no '%%%c'", format[i]);
+            return truce__refuse(18536, error, "unknown letter '%%%c' in a date format", format[i]);
     }
     return TRUCE_OK;
 }
@@ -268,11 +272,11 @@ truce_status truce__date_write(int64_t date_ms, const struct date_zone *zone, co
 /* ---- free text ------------------------------------------------------------------------------- */
 
 /*
- * Free text to dates, as MongoDB reads it.
+ * Reads dates from free text, as MongoDB does.
  *
- * Free text is read in pieces from left to right, each of which is a date, a time of day or a zone,
- * and may come once; names of weekdays, commas and blanks do not count. A date must be complete and
- * in the calendar; a time that is not given is midnight.
+ * The text is a sequence of pieces, each at most once: a date, a time of day, and a zone. Names of
+ * weekdays, commas, and blanks are skipped. The date must be complete and exist in the calendar. If
+ * there is no time of day, it is midnight.
  */
 
 #define DAY_MS INT64_C(86400000)
@@ -300,7 +304,7 @@ static bool date_skip(struct date_reader *reader, char c)
     return true;
 }
 
-/* up to `most` digits */
+/* Reads up to `most` digits. */
 static bool date_read_number(struct date_reader *reader, int most, struct date_number *number)
 {
     *number = (struct date_number){0, 0};
@@ -345,7 +349,7 @@ static bool date_set_day_of_year(struct date_reader *reader, int64_t year, int64
     return true;
 }
 
-/* `count` letters of a word of at least three: jan, sept, january */
+/* Returns whether the `count` letters, at least three, begin the word: jan, sept, january. */
 static bool date_read_is_word(const char *text, size_t count, const char *word)
 {
     if (count < 3 || count > strlen(word))
@@ -375,7 +379,7 @@ static size_t date_read_word_length(const struct date_reader *reader)
     return (size_t)(at - reader->at);
 }
 
-/* 1 to 12; 0: there is no month's name here */
+/* Returns 1 to 12, or 0 if the text does not continue with the name of a month. */
 static int date_read_month(struct date_reader *reader)
 {
     static const char *const months[] = {"january",   "february", "march",    "april",
@@ -396,7 +400,7 @@ static void date_read_skip_blanks(struct date_reader *reader)
         reader->at++;
 }
 
-/* the "th" of "4th" */
+/* Skips the "th" of "4th". */
 static void skip_ordinal(struct date_reader *reader)
 {
     static const char *const endings[] = {"st", "nd", "rd", "th"};
@@ -411,7 +415,7 @@ static void skip_ordinal(struct date_reader *reader)
     }
 }
 
-/* "April 5, 2020", "April 5th 2020" */
+/* Reads "April 5, 2020" or "April 5th 2020". */
 static bool read_named_date(struct date_reader *reader)
 {
     int month = date_read_month(reader);
@@ -433,7 +437,7 @@ static bool read_named_date(struct date_reader *reader)
            date_set_date(reader, year.value, month, day.value);
 }
 
-/* behind the day: "5 April 2020", "5-Apr-2020", "5th April, 2020" */
+/* Continues after the day of "5 April 2020", "5-Apr-2020", or "5th April, 2020". */
 static bool read_day_month(struct date_reader *reader, int64_t day)
 {
     struct date_number year;
@@ -452,7 +456,7 @@ static bool read_day_month(struct date_reader *reader, int64_t day)
            date_set_date(reader, year.value, month, day);
 }
 
-/* behind the year and the W: "2020-W09-6", "2020W096" */
+/* Continues after the W of "2020-W09-6" or "2020W096". */
 static bool read_week(struct date_reader *reader, int64_t year)
 {
     struct date_number week, day = {1, 1};
@@ -468,7 +472,7 @@ static bool read_week(struct date_reader *reader, int64_t year)
     return date_set_week(reader, year, week.value, day.value);
 }
 
-/* behind four digits and a separator: "2020-02-29", "2020/2/29", "2020-060", "2020-02" */
+/* Continues after the first separator of "2020-02-29", "2020/2/29", "2020-060", or "2020-02". */
 static bool read_after_year(struct date_reader *reader, int64_t year, char separator)
 {
     struct date_number month, day;
@@ -484,7 +488,7 @@ static bool read_after_year(struct date_reader *reader, int64_t year, char separ
     return date_read_number(reader, 2, &day) && date_set_date(reader, year, month.value, day.value);
 }
 
-/* "2/29/2020", "29-2-2020", "29.2.2020" */
+/* Reads the rest of "2/29/2020", "29-2-2020", or "29.2.2020". */
 static bool read_year_last(struct date_reader *reader, int64_t first, char separator)
 {
     struct date_number second, year;
@@ -536,7 +540,7 @@ static bool read_number_date(struct date_reader *reader)
 
 /* -- times ------------------------------------------------------------------------------------ */
 
-/* tenths, hundredths, ... of a second; what is beyond milliseconds is cut */
+/* Reads the decimals of a second. Digits beyond milliseconds are cut off. */
 static int64_t read_fraction(struct date_reader *reader)
 {
     int64_t milliseconds = 0;
@@ -561,7 +565,7 @@ static bool date_set_time(struct date_reader *reader, int64_t hour, int64_t minu
     return true;
 }
 
-/* am, pm, a.m. and p.m. behind an hour from 1 to 12 */
+/* Reads am, pm, a.m., or p.m. after an hour from 1 to 12. */
 static bool read_half(struct date_reader *reader, int64_t *hour)
 {
     struct date_reader probe = *reader;
@@ -582,7 +586,7 @@ static bool read_half(struct date_reader *reader, int64_t *hour)
     return true;
 }
 
-/* "12:34", "12:34:56.789", "1:30 PM", "1 PM" */
+/* Reads "12:34", "12:34:56.789", "1:30 PM", or "1 PM". */
 static bool read_clock(struct date_reader *reader)
 {
     struct date_number hour, minute = {0}, second = {0};
@@ -605,7 +609,7 @@ static bool read_clock(struct date_reader *reader)
     return date_set_time(reader, hour.value, minute.value, second.value, milliseconds);
 }
 
-/* behind a T: "123456", "1234", or as above */
+/* Reads the time after a T: "123456", "1234", or a form of read_clock. */
 static bool date_read_read_time(struct date_reader *reader)
 {
     struct date_reader probe = *reader;
@@ -734,7 +738,7 @@ static truce_status date_finish(struct date_reader *reader, const struct date_zo
 {
     if (reader->zoned && zone)
         return truce__refuse(CODE_CONVERSION_FAILURE, error,
-                             "a date in text that has a zone of its own takes no \"timezone\"");
+                             "\"timezone\" is not allowed because the date string has a time zone");
     if (!reader->zoned && zone)
         reader->zone = *zone;
     *date_ms = truce__date_from_local(reader->days * DAY_MS + reader->time_ms, &reader->zone);
@@ -747,7 +751,7 @@ truce_status truce__date_parse(const char *text, size_t length, const struct dat
     struct date_reader reader = {.at = text, .end = text + length};
 
     if (!date_read_read_text(&reader))
-        return truce__refuse(CODE_CONVERSION_FAILURE, error, "\"%.*s\" is no complete date",
+        return truce__refuse(CODE_CONVERSION_FAILURE, error, "\"%.*s\" is not a complete date",
                              (int)BSON_MIN(length, 100), text);
     return date_finish(&reader, zone, date_ms, error);
 }
@@ -776,7 +780,7 @@ static bool date_is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* hh, hhmm or hh:mm behind the sign */
+/* Reads hh, hhmm, or hh:mm after the sign. */
 static bool parse_offset(const char *text, size_t length, int32_t *seconds)
 {
     int hours, minutes = 0;
@@ -811,7 +815,7 @@ truce_status truce__date_zone_parse(const char *text, size_t length, struct date
         return TRUCE_OK;
     if (length > 1 && (*text == '+' || *text == '-')) {
         if (!parse_offset(text + 1, length - 1, &zone->offset_s))
-            return truce__refuse(40485, error, "\"%.*s\" is no distance from UTC such as +02:00",
+            return truce__refuse(40485, error, "\"%.*s\" is not an offset from UTC such as +02:00",
                                  (int)BSON_MIN(length, TIME_ZONE_NAME_MAX), text);
         if (*text == '-')
             zone->offset_s = -zone->offset_s;
@@ -831,7 +835,7 @@ int32_t truce__date_zone_offset(const struct date_zone *zone, int64_t date_ms)
     return zone->offset_s;
 }
 
-/* Dates at the very ends of their range stay there. */
+/* Adds, but stays within the range of int64_t. */
 static int64_t add_seconds(int64_t ms, int64_t seconds)
 {
     int64_t sum;
@@ -859,7 +863,7 @@ int64_t truce__date_from_local(int64_t local_ms, const struct date_zone *zone)
 
 int64_t truce__date_days(int64_t year, int64_t month, int64_t day)
 {
-    int64_t months = month - 3; /* years from March: 29 February is the last day of one */
+    int64_t months = month - 3; /* a year from March ends with 29 February */
     int64_t shifted = year + date_floor_divide(months, 12);
     int64_t from_march = floor_rest(months, 12);
     int64_t era = date_floor_divide(shifted, 400);

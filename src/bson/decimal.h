@@ -2,9 +2,9 @@
 #define TRUCE_BSON_DECIMAL_H
 
 /*
- * Intel's decimal floating-point library (libintelrdfpmath, the one that MongoDB computes with), in
- * the variant that takes arguments by value and rounding and flags as arguments: no global state,
- * so it may be called from any thread. Include this instead of the library's own headers.
+ * Intel's decimal floating-point library (libintelrdfpmath), which MongoDB uses, too. In the
+ * variant that is declared here, the rounding mode and the flags are arguments. It has no global
+ * state and can be called from any thread. Include this header instead of the library's own ones.
  */
 #include <bson/bson.h>
 
@@ -14,7 +14,8 @@
 #include <bid_conf.h>
 #include <bid_functions.h>
 
-typedef BID_UINT128 decimal; /* w[0] is the low half */
+/* w[0] is the low half. */
+typedef BID_UINT128 decimal;
 
 static inline decimal truce__decimal_of_bson(bson_decimal128_t number)
 {

@@ -70,7 +70,7 @@ static void restore_name(const char *name, struct buffer *out)
         } else {
             if (is_wide(at, ESCAPE))
                 at += WIDE;
-            if (*at) /* the first byte of what was escaped; its others are no beginning of a character */
+            if (*at) /* the first byte of the escaped character */
                 truce__buffer_append_byte(out, (uint8_t)*at++);
         }
     }
@@ -90,7 +90,7 @@ static void append_converted(bson_t *to, struct value container, convert_name *c
     while (truce__fields_next(&fields)) {
         name.size = 0;
         convert(fields.key, &name);
-        truce__buffer_append_byte(&name, 0); /* an empty name has no bytes otherwise */
+        truce__buffer_append_byte(&name, 0); /* so that an empty name has a buffer, too */
         length = name.size - 1;
         if (fields.value.type == BSON_TYPE_ARRAY) {
             bson_append_array_begin(to, (const char *)name.bytes, (int)length, &part);
@@ -143,7 +143,7 @@ void truce__names_restore_own(bson_t *document)
     if (truce__names_plain(document))
         return;
     truce__names_restore(document, &restored);
-    /* not bson_destroy: it frees a document of bson_new */
+    /* bson_destroy would free a document of bson_new. */
     bson_reinit(document);
     bson_concat(document, &restored);
     bson_destroy(&restored);

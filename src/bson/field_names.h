@@ -2,28 +2,28 @@
 #define TRUCE_BSON_FIELD_NAMES_H
 
 /*
- * Names of fields that every server stores. MongoDB before 5.0 refuses stored documents with a field whose name
- * begins with a dollar sign, and a path cannot reach a name with a dot. Patterns embed documents of their users in
- * their own: operators, filters, payloads, results. They write these names by the full-width characters that
- * MongoDB's manual recommends, at any depth:
+ * Escapes field names so that every server can store them. MongoDB before 5.0 refuses to store a
+ * field whose name begins with a dollar sign, and a path cannot reach a name with a dot. Patterns
+ * store documents of their users inside their own: operators, filters, payloads, results. At any
+ * depth, they replace these characters by the full-width ones that MongoDB's manual recommends:
  *
  *     {$inc: {"a.b": 1}}   is stored as   {"＄inc": {"a．b": 1}}
  *
  *     $ at the beginning -> ＄      .  -> ．      ＄ at the beginning, ． and ＼ -> ＼ in front
  *
- * Names without these characters stay as they are. restore(store(x)) is x, and what has only plain names is its own
- * form, so a whole document of a pattern can be restored at once.
+ * Names without these characters do not change, and restore(store(x)) is x. A document of a pattern
+ * can therefore be restored as a whole, although only parts of it were escaped.
  */
 #include <bson/bson.h>
 #include <stdbool.h>
 
-/* `document` has no name that is written otherwise. */
+/* Returns whether no name in the document needs an escape. */
 bool truce__names_plain(const bson_t *document);
-/* Appends the document as it is stored. */
+/* Appends the document with escaped names. */
 void truce__names_append(bson_t *to, const char *key, const bson_t *document);
-/* The same of a whole document; `stored` is always initialised. */
+/* Copies the document with escaped names. `stored` is always initialised. */
 void truce__names_store(const bson_t *document, bson_t *stored);
-/* The document with the names of before; `restored` is always initialised. */
+/* Copies the document with the original names. `restored` is always initialised. */
 void truce__names_restore(const bson_t *stored, bson_t *restored);
 /* The same in place. */
 void truce__names_restore_own(bson_t *document);

@@ -96,14 +96,16 @@ void truce__field_table_write(const struct field_table *table, struct builder *b
 /* ---- finders --------------------------------------------------------------------------------- */
 
 /*
- * Tables of the names of some documents: the last ones of those that were asked about. A document
- * that is asked for the n-th time gets its table; where more documents take turns than there are
- * places they lose them to each other, and are looked through as if there were no finder.
+ * A finder has tables for the documents that were searched last. A document gets a table when it is
+ * searched for the ASKED_OFTENth time. If more documents alternate than there are places, they
+ * evict each other and are searched as if there were no finder.
  */
 
-#define PLACES       8
-#define ASKED_OFTEN  8                  /* from then on a table is worth it */
-#define TABLES_BYTES (64 * 1024 * 1024) /* of all tables; what has no room is looked through */
+#define PLACES 8
+/* The search at which a table begins to pay. */
+#define ASKED_OFTEN 8
+/* The maximum of all tables. */
+#define TABLES_BYTES (64 * 1024 * 1024)
 
 struct table {
     const uint8_t *document;
@@ -115,7 +117,8 @@ struct table {
 struct field_finder_tables {
     struct arena arena;
     struct table places[PLACES];
-    uint32_t next; /* place to be given away */
+    /* The place that is evicted next. */
+    uint32_t next;
 };
 
 static struct table *finder_place_of(struct field_finder_tables *tables, const uint8_t *document)

@@ -1,24 +1,25 @@
 #ifndef TRUCE_BSON_FIELD_PATH_H
 #define TRUCE_BSON_FIELD_PATH_H
 
-/* Paths of fields as aggregation has them ("a.b", without the `$`): stricter than those of filters.
- */
+/* Field paths of aggregation ("a.b", without the `$`), which are stricter than paths of filters;
+ * and tables of fields by name. */
 #include "base/hash_table.h"
 #include "bson/builder.h"
 #include "bson/path.h"
 #include "bson/value.h"
 
-/* Empty (40352), ending in a dot (40353), an empty part (15998), a part that begins with `$`
- * (16410; but for $id, $ref and $db), a NUL (16411), too many parts (CODE_OVERFLOW). */
+/* Checks a field path. The errors have MongoDB's codes: empty path (40352), dot at the end
+ * (40353), empty part (15998), part that begins with `$`, except $id, $ref, and $db (16410), NUL
+ * (16411), and too many parts (CODE_OVERFLOW). */
 truce_status truce__field_path_check(const char *text, size_t length, bson_error_t *error);
 
-/* One name alone, without a dot (16412). */
+/* Checks a single name, which must not contain a dot (16412). */
 truce_status truce__field_name_check(const char *name, size_t length, bson_error_t *error);
 
 /*
- * The fields of a document under construction, in order, found by name: what merging documents
- * needs. Setting a field that is there keeps its place. All memory is an arena's; keys and values
- * are borrowed. Linear while small, hashed above that, so that large documents stay linear in time.
+ * The fields of a document under construction, in order and found by name. Merging documents needs
+ * this. Setting an existing field keeps its position. All memory comes from an arena; keys and
+ * values are borrowed. A small table is searched, a larger one is hashed.
  */
 
 struct field_entry {
@@ -29,7 +30,8 @@ struct field_entry {
 
 struct field_table {
     struct arena *arena;
-    size_t bytes_max; /* of the arena */
+    /* The maximum of the arena. */
+    size_t bytes_max;
     struct field_entry *entries;
     uint32_t count, room;
     /* Finds the entries by the hashes of their keys, once the table is large. */
@@ -37,36 +39,37 @@ struct field_table {
 };
 
 void truce__field_table_begin(struct field_table *table, struct arena *arena, size_t bytes_max);
-/* NULL if there is none */
+/* Returns NULL if there is no such field. */
 struct field_entry *truce__field_table_find(const struct field_table *table, const char *key,
                                             uint32_t key_length);
-/* false when the arena has no room left */
+/* Returns false if the arena is full. */
 bool truce__field_table_set(struct field_table *table, const char *key, uint32_t key_length,
                             struct value value);
-/* all fields, in order; missing values are left out */
+/* Appends all fields in order, without those whose value is missing. */
 void truce__field_table_write(const struct field_table *table, struct builder *builder);
 
 /*
- * Fields by name, in documents that are asked again and again. A document that is large and is asked
- * often gets a table of its names, so that n names of a document of n fields are found in n steps,
- * not in n * n.
+ * Finds fields by name in documents that are searched many times. A large document gets a table of
+ * its names after some searches, so that finding n names among n fields takes n steps, not n * n.
  *
- * Documents are known by where they stand: while a finder is in use none of those it was asked
- * about may change or go. One thread at a time.
+ * A finder identifies documents by their addresses. While it is in use, no document that it has
+ * searched may change or be freed. A finder is used by one thread at a time.
  */
 
-#define FIELD_FINDER_BYTES 2048 /* what is smaller is looked through */
+/* Smaller documents never get a table. */
+#define FIELD_FINDER_BYTES 2048
 
 struct field_finder {
-    struct field_finder_tables *tables; /* NULL until a large document was asked about */
+    /* NULL until a large document was searched. */
+    struct field_finder_tables *tables;
 };
 
-/* `steps` grows by the work that it was, about one for 1 kB or for each name. */
+/* Adds the work to `steps`: about one step for each kB or name. */
 struct value truce__field_finder_find_large(struct field_finder *finder, struct value document,
                                             const char *name, uint32_t length, uint32_t *steps);
 void truce__field_finder_release_tables(struct field_finder *finder);
 
-/* As truce__value_field. `finder` may be NULL. */
+/* Works as truce__value_field. `finder` may be NULL. */
 static inline struct value truce__field_finder_find(struct field_finder *finder,
                                                     struct value document, const char *name,
                                                     uint32_t length, uint32_t *steps)

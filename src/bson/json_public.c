@@ -1,4 +1,4 @@
-/* truce/json.h over json.h: with memory of the caller's own. */
+/* Implements truce/json.h by json.h; the results own their memory. */
 #include "truce/json.h"
 
 #include "base/null.h"

@@ -1,9 +1,9 @@
 /*
- * Extended JSON to BSON, in one pass over the text.
+ * Reads Extended JSON into BSON, in one pass over the text.
  *
- * Values are written straight into a buffer as BSON. An element is its type byte, its key and its
- * payload; the type is not known before the value was read, so its byte is patched afterwards, and
- * so are the lengths in front of strings and documents:
+ * The reader writes BSON directly into a buffer. An element consists of its type byte, its key, and
+ * its payload. The type is known only after the value was read, so the reader patches the type byte
+ * afterwards. It does the same with the lengths of strings and documents:
  *
  *     {"a": {"$numberLong": "5"}}
  *
@@ -11,19 +11,19 @@
  *                   ^ patched   ^ payload of a: first read as the document that it looks like,
  *                                 then seen to be a wrapper and replaced by 8 bytes
  *
- * So wrappers ($oid, $date ...) are recognised on BSON, in whatever order their fields came, and a
- * wrapper may stand inside another ({"$date": {"$numberLong": "0"}}).
+ * Wrappers ($oid, $date, ...) are therefore recognised in BSON, with their fields in any order. A
+ * wrapper may contain another one: {"$date": {"$numberLong": "0"}}.
  *
  * Invariants:
- *  1. The buffer holds whole elements of every open document, then the part that is being written.
- *  2. It never grows beyond SLACK times the maximum of a document, whatever the text says.
- *  3. The depth of the document is at most TRUCE_DOCUMENT_DEPTH_MAX, and that of the text a little
- *     more, so the recursion is bounded too.
+ *  1. The buffer has the complete elements of all open documents, and then the element in progress.
+ *  2. For any text, the buffer never exceeds SLACK times the maximum size of a document.
+ *  3. The depth of a document is at most TRUCE_DOCUMENT_DEPTH_MAX. The text may be WRAPPER_DEPTH
+ *     deeper. The recursion is therefore bounded.
  *
- * What people type may have names without quotes and texts in single quotes, as in JavaScript, where
- * the reader is told so (`typed`); files may not.
+ * With `typed`, names may lack quotes and strings may have single quotes, as in JavaScript. Files
+ * are read without it.
  *
- * Not done: comments, commas at the end, and what else is not JSON.
+ * Deliberately not done: comments, trailing commas, and other extensions of JSON.
  */
 #include "bson/json_read.h"
 #include "bson/binary_text.h"
@@ -42,8 +42,8 @@
 
 /* ---- dates ----------------------------------------------------------------------------------- */
 
-/* days since 1970-01-01 of the proleptic Gregorian calendar (Howard Hinnant, "chrono-compatible
- * low-level date algorithms") */
+/* Returns the days since 1970-01-01 in the proleptic Gregorian calendar (Howard Hinnant,
+ * "chrono-compatible low-level date algorithms"). */
 static int64_t days_of(int64_t year, int month, int day)
 {
     int64_t y = month <= 2 ? year - 1 : year;
@@ -74,7 +74,7 @@ static bool date_take(const char **at, char c)
     return true;
 }
 
-/* "Z", "+01:00", "+0100", "+01": minutes east of UTC; it is the rest of the text */
+/* Reads the minutes east of UTC from the rest of the text: "Z", "+01:00", "+0100", or "+01". */
 static bool take_zone(const char **at, int *minutes)
 {
     int hours = 0, rest = 0;
@@ -111,7 +111,7 @@ static bool take_fraction(const char **at, int *ms)
     return true;
 }
 
-/* ISO 8601: 2024-02-29T12:30:00[.250](Z or +01:00) */
+/* Reads ISO 8601: 2024-02-29T12:30:00[.250](Z or +01:00). */
 static bool truce__json_date(const char *at, int64_t *ms)
 {
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -140,14 +140,15 @@ static bool truce__json_date(const char *at, int64_t *ms)
 /* ---- wrappers -------------------------------------------------------------------------------- */
 
 /*
- * The wrappers of Extended JSON: {"$oid": "..."}, {"$date": ...} and the others, one function each.
+ * Each wrapper has a converter: {"$oid": "..."}, {"$date": ...}, and the others.
  *
- * A wrapper arrives as the BSON document that its text looks like; its function writes the payload
- * of the value that it stands for. What has other fields than a wrapper's stays a document, because
- * query operators look alike; what has exactly a wrapper's fields but a wrong content is an error.
+ * The reader first reads a wrapper as a BSON document. The converter then writes the payload of the
+ * value. A document with fields that the wrapper does not have stays a document, because query
+ * operators look similar. A document with exactly the fields of a wrapper and invalid content is an
+ * error.
  *
- * A stored document may look like a wrapper: a driver can store {"$numberInt": "5"}. It is written as
- * {"$document": {"$numberInt": "5"}}, and the reader takes the document in it as it is.
+ * A stored document may look like a wrapper: a driver can store {"$numberInt": "5"}. It is written
+ * as {"$document": {"$numberInt": "5"}}, and the reader does not unwrap the inner document.
  */
 
 static const uint8_t *wrapper_skip_digits(const uint8_t *at, const uint8_t *end)
@@ -157,7 +158,7 @@ static const uint8_t *wrapper_skip_digits(const uint8_t *at, const uint8_t *end)
     return at;
 }
 
-/* Where the number that starts at `at` ends by JSON's grammar; NULL: it is not one. */
+/* Returns the end of the JSON number at `at`, or NULL if there is no valid number. */
 static const uint8_t *json_number_end(const uint8_t *at, const uint8_t *end, bool *integer)
 {
     const uint8_t *from;
@@ -189,14 +190,14 @@ static const uint8_t *json_number_end(const uint8_t *at, const uint8_t *end, boo
     return at;
 }
 
-/* A document of BSON that looks like a wrapper, with its fields picked out. */
+/* A BSON document with the fields of a wrapper. */
 struct wrapper {
     const char *key; /* of the first field */
     bson_iter_t first, second;
     uint32_t count;
 };
 
-/* A converter writes the payload and says the type; the result is NULL, or what is wrong. */
+/* Writes the payload and sets the type. Returns CONVERTED, or an error message. */
 typedef const char *converter(const struct wrapper *w, struct buffer *payload, uint8_t *type);
 #define CONVERTED NULL
 
@@ -221,7 +222,7 @@ static const char *wrapper_text_of(const bson_iter_t *iter, uint32_t *length)
     return BSON_ITER_HOLDS_UTF8(iter) ? bson_iter_utf8(iter, length) : NULL;
 }
 
-/* the text is all there is: no NUL inside */
+/* Returns the string; NULL if it has a NUL inside. */
 static const char *plain_text_of(const bson_iter_t *iter)
 {
     uint32_t length;
@@ -336,7 +337,7 @@ static bool uint32_of(const bson_iter_t *iter, uint32_t *number)
            value <= UINT32_MAX;
 }
 
-/* The document has the two fields, each once, and no other. */
+/* Returns whether the document has exactly the two fields, each once. */
 static bool holds_both(const bson_iter_t *iter, const char *one, const char *other,
                        bson_iter_t *first, bson_iter_t *second)
 {
@@ -462,8 +463,8 @@ static const char *convert_uuid(const struct wrapper *w, struct buffer *payload,
     return good ? CONVERTED : "$uuid needs the form 00112233-4455-6677-8899-aabbccddeeff";
 }
 
-/* Options are sorted, as MongoDB does; bytes of what is no option at all stay in their order, or they
- * would not be UTF-8 any more. */
+/* Options are sorted, as in MongoDB, if all of them are letters. Sorting other characters could
+ * break the UTF-8. */
 static bool are_letters(const char *flags)
 {
     while (*flags && !((unsigned char)*flags & 0x80))
@@ -488,7 +489,7 @@ static const char *convert_regex(const struct wrapper *w, struct buffer *payload
     text = plain_text_of(&pattern);
     flags = plain_text_of(&options);
     if (!text || !flags || strlen(flags) >= sizeof sorted)
-        return "$regularExpression needs texts without \\u0000";
+        return "$regularExpression needs strings without \\u0000";
     memcpy(sorted, flags, strlen(flags) + 1);
     if (are_letters(sorted))
         qsort(sorted, strlen(sorted), 1, character_order);
@@ -504,7 +505,7 @@ static const char *convert_code(const struct wrapper *w, struct buffer *payload,
     const char *text = wrapper_text_of(&w->first, &length);
 
     if (!text)
-        return "$code needs a text";
+        return "$code needs a string";
     if (w->count == 1) {
         payload_text(payload, text, length);
         *type = BSON_TYPE_CODE;
@@ -529,7 +530,7 @@ static const char *convert_symbol(const struct wrapper *w, struct buffer *payloa
     const char *text = wrapper_text_of(&w->first, &length);
 
     if (!text)
-        return "$symbol needs a text";
+        return "$symbol needs a string";
     payload_text(payload, text, length);
     *type = BSON_TYPE_SYMBOL;
     return CONVERTED;
@@ -552,7 +553,7 @@ static const char *convert_pointer(const struct wrapper *w, struct buffer *paylo
     return CONVERTED;
 }
 
-/* {"$document": {...}} is the document in it, whatever that looks like. */
+/* {"$document": {...}} means the inner document, even if that looks like a wrapper. */
 static const char *wrapper_convert_document(const struct wrapper *w, struct buffer *payload,
                                             uint8_t *type)
 {
@@ -579,7 +580,8 @@ static const char *convert_constant(const struct wrapper *w, struct buffer *payl
 }
 
 static const struct {
-    const char *key, *second; /* `second`: the other field that may be there */
+    /* `second` is an optional field. */
+    const char *key, *second;
     converter *convert;
 } wrappers[] = {
     {"$numberInt", NULL, convert_int},
@@ -601,7 +603,7 @@ static const struct {
     {JSON_ESCAPE, NULL, wrapper_convert_document},
 };
 
-/* Fills `w` if the document has exactly the fields that this kind of wrapper has. */
+/* Fills `w` if the document has exactly the fields of this wrapper. */
 static bool has_fields(const bson_t *document, const char *key, const char *second,
                        struct wrapper *w)
 {
@@ -627,7 +629,7 @@ static bool has_fields(const bson_t *document, const char *key, const char *seco
     return found;
 }
 
-/* The converter of the wrapper that the document looks like; NULL: none. */
+/* Returns the converter of the wrapper that the document looks like, or NULL. */
 static converter *converter_of(const bson_t *document, struct wrapper *w)
 {
     for (size_t i = 0; i < sizeof wrappers / sizeof wrappers[0]; i++) {
@@ -646,13 +648,13 @@ bool truce__json_looks_wrapped(const bson_t *document)
 
     if (!bson_iter_init(&iter, document) || !bson_iter_next(&iter) || *bson_iter_key(&iter) != '$')
         return false;
-    /* the value of that field is read as it stands, so even {"$document": 5} needs the escape */
+    /* The field's value is never unwrapped, so even {"$document": 5} needs the escape. */
     return !strcmp(bson_iter_key(&iter), JSON_ESCAPE) || converter_of(document, &w);
 }
 
-/* If the BSON document is a wrapper such as {"$oid": "..."}: true, and the payload and type of the
- * value that it stands for. Otherwise false, and `*wrong` is NULL (it is a document) or a sentence
- * (it means to be a wrapper, and is none). */
+/* Converts a wrapper such as {"$oid": "..."} to the payload and the type of its value, and returns
+ * true. Otherwise returns false; `*wrong` is NULL for a plain document and a message for an invalid
+ * wrapper. */
 static bool json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payload, uint8_t *type,
                         const char **wrong)
 {
@@ -671,16 +673,22 @@ static bool json_unwrap(const uint8_t *bytes, size_t size, struct buffer *payloa
 
 /* ---- the reader ------------------------------------------------------------------------------ */
 
-#define NUMBER_TEXT_MAX 400 /* characters of one number */
-#define SLACK           2   /* a wrapper is longer than what it stands for, */
-#define WRAPPER_DEPTH   3   /* and deeper: {"$dbPointer": {"$id": {"$oid": ...}}} */
-#define READ_DEPTH_MAX  (TRUCE_DOCUMENT_DEPTH_MAX + WRAPPER_DEPTH)
+/* Characters of one number. */
+#define NUMBER_TEXT_MAX 400
+/* A wrapper is longer than its value ... */
+#define SLACK 2
+/* ... and deeper: {"$dbPointer": {"$id": {"$oid": ...}}}. */
+#define WRAPPER_DEPTH  3
+#define READ_DEPTH_MAX (TRUCE_DOCUMENT_DEPTH_MAX + WRAPPER_DEPTH)
 
-/* What is being read: for the field's name in an error. */
+/* A document that is being read. */
 struct frame {
-    size_t key;   /* where in the buffer the key of the current element stands */
-    size_t start; /* where the document itself stands */
-    bool literal; /* it is the document in a JSON_ESCAPE: no wrapper, whatever it looks like */
+    /* The position of the current element's key in the buffer, for errors. */
+    size_t key;
+    /* The position of the document in the buffer. */
+    size_t start;
+    /* The document is inside a JSON_ESCAPE and is not unwrapped. */
+    bool literal;
 };
 
 struct reading {
@@ -696,7 +704,7 @@ static truce_status json_read_read_value(struct reading *r, uint8_t *type);
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
-/* "a.b.0" of the elements that are open; a name too long for the message is cut */
+/* Writes the path of the current element, such as "a.b.0". A long name is cut off. */
 static void field_name(const struct reading *r, char *name, size_t room)
 {
     size_t used = 0;
@@ -767,7 +775,7 @@ static void json_read_skip_space(struct reading *r)
         r->at++;
 }
 
-/* the four digits behind \u */
+/* Reads the four digits after \u. */
 static bool read_hex4(struct reading *r, uint32_t *code)
 {
     *code = 0;
@@ -807,7 +815,7 @@ static size_t utf8_encode(uint32_t code, uint8_t bytes[4])
     return 4;
 }
 
-/* a code point, or a pair of surrogates, behind \u */
+/* Reads a code point, or a pair of surrogates, after \u. */
 static truce_status read_unicode(struct reading *r, bool key)
 {
     const uint8_t *where = r->at;
@@ -853,8 +861,8 @@ static truce_status read_escape(struct reading *r, bool key, uint8_t quote)
     return put_byte(r, (uint8_t)to[found - from]);
 }
 
-/* The characters of a string up to and with the closing quote, without any terminator; the opening one
- * was read. */
+/* Reads the characters of a string up to and including the closing quote; the opening one was read.
+ * Writes no terminator. */
 static truce_status read_characters(struct reading *r, bool key, uint8_t quote)
 {
     truce_status status;
@@ -877,7 +885,7 @@ static truce_status read_characters(struct reading *r, bool key, uint8_t quote)
             return TRUCE_OK;
         }
         if (*r->at != '\\')
-            return fail_here(r, "control characters in a string are written as \\u00XX");
+            return fail_here(r, "a control character in a string must be written as \\u00XX");
         r->at++;
         status = read_escape(r, key, quote);
         if (status)
@@ -912,7 +920,8 @@ static truce_status put_double(struct reading *r, double number, uint8_t *type)
     return json_read_put(r, &number, 8);
 }
 
-/* An integer is an int32 if it fits, else an int64, else a double, as MongoDB's tools have it. */
+/* An integer becomes an int32, an int64, or a double: the first that fits, as in MongoDB's
+ * tools. */
 static truce_status put_integer(struct reading *r, const char *text, uint8_t *type)
 {
     errno = 0;
@@ -975,14 +984,14 @@ static truce_status read_word(struct reading *r, uint8_t *type)
 
 /* ---- documents and arrays ------------------------------------------------------------------ */
 
-/* Letters, digits, _ and $, as JavaScript's names; bytes above ASCII are letters. */
+/* Accepts letters, digits, _, and $, as names in JavaScript. Bytes above ASCII count as letters. */
 static bool is_in_name(uint8_t byte)
 {
     return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
            (byte >= '0' && byte <= '9') || byte == '_' || byte == '$' || byte >= 0x80;
 }
 
-/* A name without quotes. A path ('a.b') needs them, as in JavaScript. */
+/* Reads a name without quotes. A path ('a.b') needs quotes, as in JavaScript. */
 static truce_status json_read_read_name(struct reading *r)
 {
     const uint8_t *from = r->at;
@@ -1050,7 +1059,7 @@ static truce_status json_read_read_element(struct reading *r, uint32_t index, bo
     return status;
 }
 
-/* The elements up to and with the closing bracket; the opening one was read. */
+/* Reads the elements up to and including the closing bracket; the opening one was read. */
 static truce_status json_read_read_elements(struct reading *r, bool array)
 {
     const uint8_t close = array ? ']' : '}';
@@ -1086,7 +1095,8 @@ static truce_status json_read_too_deep(struct reading *r, const uint8_t *where)
     return fail_at(r, where, what);
 }
 
-/* Whether the value that comes is that of the first field of a document, and the name of the field is JSON_ESCAPE. */
+/* Returns whether the next value belongs to the first field of a document, and that field is
+ * JSON_ESCAPE. */
 static bool is_escaped(const struct reading *r)
 {
     const struct frame *frame = &r->frames[r->depth];
@@ -1117,7 +1127,7 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
     return TRUCE_OK;
 }
 
-/* The document at `where` in the buffer is replaced by what it stands for, if it is a wrapper. */
+/* If the document at `where` in the buffer is a wrapper, replaces it by its value. */
 static truce_status json_read_unwrap(struct reading *r, size_t where, const uint8_t *text,
                                      uint8_t *type)
 {
@@ -1149,7 +1159,8 @@ static truce_status json_read_read_value(struct reading *r, uint8_t *type)
         *type = BSON_TYPE_DOCUMENT;
         escaped = is_escaped(r);
         status = read_container(r, false, escaped);
-        /* an empty document is 5 bytes; a wrapper's first field starts with $ or is its second */
+        /* An empty document has 5 bytes. A wrapper begins with a $ field or with its second
+         * field. */
         if (!status && !escaped && r->out->size > where + 6 && r->out->bytes[where + 5] == '$')
             status = json_read_unwrap(r, where, text, type);
         break;

@@ -1,7 +1,7 @@
 #ifndef TRUCE_BSON_JSON_READ_H
 #define TRUCE_BSON_JSON_READ_H
 
-/* What the parts of the Extended JSON reader share: json_read.c. */
+/* Declarations for the reader and the writer of Extended JSON. */
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -12,7 +12,8 @@
 
 /* The wrapper of a document that looks like a wrapper. */
 #define JSON_ESCAPE "$document"
-/* Whether the reader would take the document for a wrapper, or refuse it as a wrong one. */
+/* Returns whether the reader would treat the document as a wrapper, or refuse it as an invalid
+ * one. */
 bool truce__json_looks_wrapped(const bson_t *document);
 
 #endif

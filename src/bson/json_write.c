@@ -1,4 +1,4 @@
-/* BSON to Extended JSON, and the check of UTF-8. The forms are in json.h. */
+/* Writes BSON as Extended JSON (json.h describes the forms), and checks UTF-8. */
 #include "base/control.h"
 #include "bson/json.h"
 
@@ -27,8 +27,8 @@ TRUCE_PRINTF(2, 3) static void put_format(struct buffer *out, const char *format
     truce__buffer_append(out, text, (size_t)length);
 }
 
-/* What stands for a character that JSON does not take as it is, or that a terminal would obey; `*size` is
- * the number of its bytes. NULL: it may stand. */
+/* Returns the escape of a character that JSON does not allow or a terminal would obey, or NULL
+ * if the character needs none. `*size` is the number of its bytes. */
 static const char *escape_of(const char *text, size_t left, size_t *size, char hex[8])
 {
     unsigned char c = (unsigned char)*text;
@@ -101,7 +101,7 @@ static void json_write_write_double(struct buffer *out, double number, enum json
     put_format(out, form == JSON_CANONICAL ? "{\"$numberDouble\": \"%s\"}" : "%s", text);
 }
 
-/* year, month, day of a day since 1970-01-01 (Howard Hinnant, as in json_read.c) */
+/* Converts days since 1970-01-01 to year, month, and day (Howard Hinnant, as in json_read.c). */
 static void civil_of(int64_t days, int64_t *year, int *month, int *day)
 {
     int64_t z = days + 719468;
@@ -116,7 +116,7 @@ static void civil_of(int64_t days, int64_t *year, int *month, int *day)
     *year = yoe + era * 400 + (*month <= 2);
 }
 
-/* Relaxed: ISO 8601 for the years 1970 to 9999, as the specification has it. */
+/* The relaxed form is ISO 8601 for the years 1970 to 9999, as the specification demands. */
 static void json_write_write_date(struct buffer *out, int64_t ms, enum json_form form)
 {
     const int64_t year_10000 = 253402300800000;
@@ -178,7 +178,7 @@ static void write_wrapped_text(struct buffer *out, const char *key, const char *
     truce__json_write_text(out, text, size);
 }
 
-/* A document in another one, which the reader must not take for a wrapper. */
+/* Writes a document inside another one, with the escape if it looks like a wrapper. */
 static void write_nested(struct buffer *out, const uint8_t *bytes, uint32_t size, bool array,
                          enum json_form form)
 {
@@ -273,7 +273,7 @@ static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_
     }
 }
 
-/* The types that only MongoDB has, and that hold no document. */
+/* Writes the types that JSON does not have, except those that contain documents. */
 static void write_special(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     uint32_t length, seconds, ordinal;
@@ -378,7 +378,8 @@ void truce__json_write(struct buffer *out, const bson_t *document, bool is_array
 
 /* ---- UTF-8 --------------------------------------------------------------------------------- */
 
-/* bytes of the sequence that starts here by the table of RFC 3629; 0: there is none */
+/* Returns the bytes of the sequence that starts here, by the table of RFC 3629; 0 if it is
+ * invalid. */
 static size_t json_write_sequence(const uint8_t *at, size_t left)
 {
     uint8_t low = 0x80, high = 0xbf;

@@ -1,7 +1,7 @@
 /*
- * Keys: values encoded so that memcmp gives MongoDB's order.
+ * Encodes values as keys that memcmp orders as MongoDB orders the values.
  *
- * One key is a type class and, behind it, a body that orders the values of the class:
+ * A key is a type class, followed by a body that orders the values of the class:
  *
  *     "ab"            40 | 'a' 'b' 00 00
  *     1, 1.0          30 | 03 | 3f f0 00 00
@@ -12,30 +12,30 @@
  *                                          ^ end of the array ^ end of the document
  *
  * Invariants:
- *   1. memcmp order of two encodings is truce__value_compare of their values; equal bytes, equal
- *      values, across all the types of a class.
- *   2. No encoding is a proper prefix of another: each body has a fixed size, or says itself where
- *      it ends. So a compound key is its fields' encodings one behind the other, and a field can be
- *      turned around (descending) by inverting its bytes.
- *   3. Class bytes are neither 00 nor ff, and no two are neighbours: 00 ends a document, and a byte
+ *   1. memcmp orders two encodings as truce__value_compare orders their values. Equal values have
+ *      equal bytes, across all types of a class.
+ *   2. No encoding is a proper prefix of another: each body has a fixed size or an end mark. A
+ *      compound key is therefore the concatenation of its fields' encodings. Inverting the bytes of
+ *      a field makes it descending.
+ *   3. A class byte is neither 00 nor ff, and no two are neighbours: 00 ends a document, and a byte
  *      between two classes bounds a scan.
  *
- * Text may hold any byte: 00 within it becomes 00 ff, and 00 00 ends it.
+ * Strings may contain any byte: 00 becomes 00 ff, and 00 00 ends the string.
  *
- * Numbers. A positive number x is encoded by the largest double that is not above x, and then, only
- * if x is not that double, by x itself as a decimal of 34 digits:
+ * Numbers. A positive number x is encoded as the greatest double that does not exceed x. If x is
+ * not equal to that double, x follows as a decimal of 34 digits:
  *
  *     double, big endian, without trailing zero bytes, escaped like text | 00 00            exact
  *     ...                                                | 00 01 | exponent 2 | digits 15   above
  * it
  *
- * Whatever lies between two neighbouring doubles is an int64 (19 digits) or a decimal128 (34
- * digits), so 34 digits hold it. Bits of positive doubles order as the doubles do; a double is less
- * than everything above it up to its neighbour; decimals beyond the range of doubles lie above the
- * largest double, or above zero. Negative numbers are their absolute value's bytes inverted; one
- * byte in front tells NaN, negative, zero and positive apart.
+ * A number between two neighbouring doubles is an int64 (19 digits) or a decimal128 (34 digits), so
+ * 34 digits are exact. The bits of positive doubles order as the doubles do. A double is less than
+ * every number between it and the next double. Decimals beyond the range of doubles follow the
+ * greatest double, or zero. A negative number has the inverted bytes of its absolute value. One
+ * byte at the beginning distinguishes NaN, negative numbers, zero, and positive numbers.
  *
- * Deliberately not done: decoding. A key is compared, never read back; the document has the value.
+ * Deliberately not done: decoding. Keys are only compared; the document has the value.
  */
 #include "bson/keys.h"
 
@@ -67,8 +67,9 @@ enum {
 
 enum { NUMBER_NAN = 0x00, NUMBER_NEGATIVE = 0x01, NUMBER_ZERO = 0x02, NUMBER_POSITIVE = 0x03 };
 
-#define DECIMAL_BIAS   6176
-#define REMAINDER_SIZE 17 /* 2 bytes of exponent, 15 of digits */
+#define DECIMAL_BIAS 6176
+/* 2 bytes of exponent and 15 of digits. */
+#define REMAINDER_SIZE 17
 
 static uint8_t keys_class_of(uint8_t type)
 {
@@ -129,7 +130,7 @@ static void append_big_endian(struct buffer *key, uint64_t number, unsigned byte
     key->size += bytes;
 }
 
-/* without the end mark */
+/* Appends without the end mark. */
 static void keys_append_escaped(struct buffer *key, const uint8_t *text, size_t size)
 {
     uint8_t *to;
@@ -160,8 +161,8 @@ static void invert(struct buffer *key, size_t from)
 
 typedef unsigned __int128 digits;
 
-/* A number's absolute value: `below` is the largest double that is not above it; if it is above
- * `below`, it is coefficient * 10^exponent. */
+/* The absolute value of a number. `below` is the greatest double that does not exceed it. A number
+ * that is not equal to `below` is coefficient * 10^exponent. */
 struct magnitude {
     double below;
     bool exact;
@@ -189,7 +190,7 @@ static struct magnitude magnitude_of_int64(uint64_t number)
     return (struct magnitude){(double)kept, kept == number, number, 0};
 }
 
-/* `number` is finite and not negative */
+/* `number` is finite and not negative. */
 static struct magnitude magnitude_of_decimal(bson_decimal128_t number)
 {
     unsigned flags = 0;
@@ -200,7 +201,7 @@ static struct magnitude magnitude_of_decimal(bson_decimal128_t number)
                               (int)(number.high >> 49 & 0x3fff) - DECIMAL_BIAS};
 }
 
-/* 34 digits, the first not zero, so that equal values have equal bytes */
+/* Appends 34 digits, the first of which is not zero, so that equal values have equal bytes. */
 static void append_remainder(struct buffer *key, struct magnitude number)
 {
     static const int exponent_bias = DECIMAL_BIAS + 34;
@@ -261,7 +262,7 @@ static void append_int64(struct buffer *key, int64_t number)
                       magnitude_of_int64(number < 0 ? -(uint64_t)number : (uint64_t)number));
 }
 
-/* Coefficients beyond 34 digits stand for zero (IEEE 754-2008, 3.5.2). */
+/* A coefficient beyond 34 digits means zero (IEEE 754-2008, 3.5.2). */
 static bool decimal_is_zero(bson_decimal128_t number)
 {
     digits coefficient = (digits)(number.high & 0x1ffffffffffffULL) << 64 | number.low;
@@ -321,7 +322,7 @@ static void keys_append_container(struct buffer *key, struct value value)
     truce__buffer_append_byte(key, CLASS_END);
 }
 
-/* by length, subtype, bytes */
+/* Orders by length, then subtype, then bytes. */
 static void keys_append_binary(struct buffer *key, struct value value)
 {
     append_big_endian(key, value.size - 5, 4);
@@ -373,17 +374,17 @@ static void append_body(struct buffer *key, struct value value)
         break;
     case CLASS_OID:
     case CLASS_BOOL:
-    case CLASS_REGEX: /* two texts without NULs inside, each with its NUL */
+    case CLASS_REGEX: /* two strings, each ending in a NUL */
         truce__buffer_append(key, value.data, value.size);
         break;
-    case CLASS_DBPOINTER: /* by length, then bytes */
+    case CLASS_DBPOINTER: /* orders by length, then bytes */
         append_big_endian(key, value.size, 4);
         truce__buffer_append(key, value.data, value.size);
         break;
     case CLASS_CODE_SCOPE:
         append_code_with_scope(key, value);
         break;
-    default: /* MinKey, undefined, null, MaxKey: the class says it all */
+    default: /* MinKey, undefined, null, MaxKey: the class is sufficient */
         break;
     }
 }

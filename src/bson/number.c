@@ -1,11 +1,10 @@
 /*
- * Numbers: comparison by exact value over int32, int64, double and decimal128, and arithmetic with
- * promotion.
+ * Numbers: exact comparison of int32, int64, double, and decimal128, and arithmetic with promotion.
  *
- * No comparison rounds. An int64 against a double goes by the double's integral part, which is an
- * int64 whenever it is in range. A double against a decimal is rounded toward zero to 34 digits:
- * decimals stand on a grid of 34 digits, so none lies strictly between the double and its rounded
- * form, and the inexact flag decides where the two are equal.
+ * No comparison loses precision. An int64 is compared with the integral part of a double, which is
+ * an int64 if it is in range. To compare a double with a decimal, the double is rounded toward zero
+ * to 34 digits. Decimals have at most 34 digits, so none lies strictly between the double and its
+ * rounded form. If the decimal equals the rounded form, the inexact flag decides.
  */
 #include "bson/number.h"
 
@@ -22,10 +21,11 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
-/* The C library reads and writes a decimal point as the process's locale has it; so this keeps a
- * locale of its own, the "C" one, for as long as the process lives. */
+/* The C library uses the decimal point of the process's locale. This file therefore uses its own
+ * "C" locale, which lives as long as the process. */
 
-#define DIGITS_MAX 400 /* of a number in text; a double with more is none that anybody wrote */
+/* Longer texts are not accepted as numbers. */
+#define DIGITS_MAX 400
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static locale_t plain;
@@ -46,7 +46,7 @@ const char *truce__double_show(double number, char text[NUMBER_TEXT_MAX])
         return strcpy(text, number < 0 ? "-Infinity" : "Infinity");
     pthread_once(&once, make_locale);
     before = uselocale(plain);
-    /* a double below DBL_MIN has fewer digits */
+    /* A double below DBL_MIN has fewer digits. */
     for (int digits = fabs(number) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
         snprintf(text, NUMBER_TEXT_MAX, "%.*g", digits, number);
         if (strtod(text, NULL) == number)
@@ -104,7 +104,7 @@ static size_t text_skip_digits(const char *text, size_t at)
     return at;
 }
 
-/* [+-] digits [. digits] [e [+-] digits], or NaN, or infinity; the text ends with a NUL */
+/* Accepts [+-] digits [. digits] [e [+-] digits], NaN, and infinity. The text ends with a NUL. */
 static bool text_is_number(const char *text)
 {
     size_t at = *text == '+' || *text == '-', first, digits;
@@ -133,7 +133,7 @@ static bool text_is_number(const char *text)
     return text[at] == '\0';
 }
 
-/* with a NUL behind it; false if it is no number */
+/* Copies the number and adds a NUL. Returns false if the text is not a number. */
 static bool copy_number(const char *text, size_t length, char copy[DIGITS_MAX + 1])
 {
     if (length == 0 || length > DIGITS_MAX || memchr(text, '\0', length))
@@ -235,7 +235,7 @@ static int compare_double_decimal(double a, decimal b)
     return a > 0 ? 1 : -1;
 }
 
-/* `b` is a decimal */
+/* `b` is a decimal. */
 static int compare_with_decimal(struct value a, struct value b)
 {
     if (a.type == BSON_TYPE_DOUBLE)
@@ -321,7 +321,7 @@ double truce__number_to_double(struct value number)
     }
 }
 
-/* the decimal nearest to `number` with the last digit at 10^exponent */
+/* Returns the decimal nearest to `number` whose last digit is at 10^exponent. */
 static decimal number_quantize(decimal number, int exponent)
 {
     _IDEC_flags flags = 0;
@@ -331,8 +331,8 @@ static decimal number_quantize(decimal number, int exponent)
     return bid128_quantize(number, quantum, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-/* A double has between 15 and 17 digits; MongoDB keeps the 15 that are sure, trailing zeros
- * included: 1.5 becomes 1.50000000000000. */
+/* A double has 15 to 17 significant digits. MongoDB keeps the 15 that are always exact, including
+ * trailing zeros: 1.5 becomes 1.50000000000000. */
 static decimal double_to_decimal(double number)
 {
     const int digits = 15;

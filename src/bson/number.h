@@ -2,42 +2,44 @@
 #define TRUCE_BSON_NUMBER_H
 
 /*
- * Arithmetic over BSON's four number types with MongoDB's promotion rules: int32 -> int64 -> double
- * -> decimal128. Decimal arithmetic is IEEE 754-2008 decimal128 by Intel's library (the one that
- * MongoDB uses), rounding half to even.
+ * Compares, computes, reads, and writes BSON's four number types with MongoDB's promotion rules:
+ * int32 -> int64 -> double -> decimal128. Decimal arithmetic is IEEE 754-2008 decimal128 by Intel's
+ * library, which MongoDB uses, too. It rounds half to even.
  */
 #include "bson/value.h"
 
 enum number_operation { NUMBER_ADD, NUMBER_SUBTRACT, NUMBER_MULTIPLY };
 
-/* exact across types; NaN is less than every number and equal to NaN; -0 equals 0 */
+/* Compares exactly across types. NaN equals NaN and is less than every number; -0 equals 0. */
 int truce__number_compare(struct value a, struct value b);
 bool truce__number_is_nan(struct value number);
 
-/* What $inc, $mul, $add, $subtract, $multiply compute. int32 overflows into int64. int64 overflow:
- * `*overflow` is set and the result is the double (aggregation) that callers of updates refuse. */
+/* Computes $inc, $mul, $add, $subtract, and $multiply. An int32 overflows into an int64. If an
+ * int64 overflows, `*overflow` is set and the result is a double, which aggregation uses and
+ * updates refuse. */
 struct value truce__number_combine(enum number_operation operation, struct value a, struct value b,
                                    struct arena *arena, bool *overflow);
 
-/* The number as an int64 if it has exactly that integral value. */
+/* Converts a number that is exactly an int64. Returns false for any other number. */
 bool truce__number_to_int64(struct value number, int64_t *result);
-/* Its whole part, if that is an int64. */
+/* Returns the whole part in `result`; false if it is not an int64. */
 bool truce__number_truncate(struct value number, int64_t *result);
 double truce__number_to_double(struct value number);
 bson_decimal128_t truce__number_to_decimal(struct value number);
 
-/* Numbers from and to text as MongoDB's conversions have them, in any locale of the process. */
+/* The next functions convert between numbers and text as MongoDB does, in any locale. */
 
 #define NUMBER_TEXT_MAX 48
 
-/* The shortest text that reads back as the same number: "1.5", "1e+21", "NaN", "-Infinity". */
+/* Writes the shortest text that reads back as the same number: "1.5", "1e+21", "NaN",
+ * "-Infinity". */
 const char *truce__double_show(double number, char text[NUMBER_TEXT_MAX]);
-/* any number type */
+/* Writes a number of any type. */
 const char *truce__number_show(struct value number, char text[NUMBER_TEXT_MAX]);
 
-/* The whole text must be the number: no blanks, no hexadecimal. False if it is not, or is out of
- * range. Integers are decimal, with an optional sign; the others also take exponents, "NaN" and
- * "Infinity" in any case. */
+/* The whole text must be the number, without blanks or hexadecimal digits. Returns false if it is
+ * not, or if it is out of range. Integers are decimal with an optional sign. The others may have an
+ * exponent, or be "NaN" or "Infinity" in any case. */
 bool truce__int64_read(const char *text, size_t length, int64_t *number);
 bool truce__double_read(const char *text, size_t length, double *number);
 bool truce__decimal_read(const char *text, size_t length, bson_decimal128_t *number);

@@ -64,7 +64,7 @@ uint32_t truce__numbering_of(struct numbering *numbering, struct value key)
     return number;
 }
 
-/* ---- fields ----------------------------------------------------------------------------------- */
+/* ---- fields --------------------------------------------------------------------------------- */
 
 static uint32_t numbering_count_fields(struct value document)
 {

@@ -2,12 +2,13 @@
 #define TRUCE_BSON_NUMBERING_H
 
 /*
- * Things get numbers: equal ones the same one, from 0 on in the order in which they first came. So
- * what two versions have in common is found in linear time. Names, lines and whole values are told
- * apart by their bytes, keys of elements (`by_value`) as MongoDB compares them: 1 is 1.0.
+ * Assigns numbers to keys: equal keys have one number, counted from 0 in the order of their first
+ * appearance. The common parts of two versions are then found in linear time. Names, lines, and
+ * whole values are equal if their bytes are. With `by_value`, keys of elements are equal if MongoDB
+ * compares them as equal: 1 and 1.0.
  *
- * Versions mostly have the same things in the same order, so the number that follows the last one is
- * tried before the table is asked.
+ * Two versions mostly have the same keys in the same order. The number that follows the last answer
+ * is therefore tried before the hash table.
  */
 #include "base/hash_table.h"
 #include "bson/value.h"
@@ -23,39 +24,44 @@ struct numbering {
     bool by_value;
 };
 
-/* At most `most` different things will come. */
+/* Begins a numbering of at most `most` different keys, which it borrows. */
 void truce__numbering_begin(struct numbering *numbering, struct arena *arena, uint32_t most,
                             bool by_value);
+/* Returns the number of the key. */
 uint32_t truce__numbering_of(struct numbering *numbering, struct value key);
 
-/* Bytes as a key. */
+/* Makes a key of bytes. */
 static inline struct value truce__numbering_key(const void *bytes, size_t size)
 {
     return (struct value){bytes, (uint32_t)size, BSON_TYPE_BINARY};
 }
 
-/* ---- fields of several documents, side by side ----------------------------------------------- */
+/* ---- the fields of several documents --------------------------------------------------------- */
 
 #define ALIGNED_SIDES 3
 #define ALIGNED_NONE  UINT32_MAX
 
 struct aligned_side {
     struct fields *fields;
-    uint32_t *numbers; /* of the names of the fields */
-    uint32_t *places;  /* of each number: which field has that name (the first), or ALIGNED_NONE */
+    /* The number of each field's name. */
+    uint32_t *numbers;
+    /* For each number, the first field with that name, or ALIGNED_NONE. */
+    uint32_t *places;
     uint32_t count;
 };
 
 struct aligned {
     struct aligned_side sides[ALIGNED_SIDES];
-    uint32_t names; /* different ones */
-    bool unique;    /* no document has a name twice */
+    /* The number of different names. */
+    uint32_t names;
+    /* No document has a name twice. */
+    bool unique;
 };
 
 void truce__align_fields(struct arena *arena, const struct value *documents, int count,
                          struct aligned *aligned);
 
-/* The field of that number in one of the documents; missing. */
+/* Returns the value of the field with that number in a document, or a missing value. */
 static inline struct value truce__aligned_value(const struct aligned *aligned, int side,
                                                 uint32_t number)
 {
@@ -70,7 +76,7 @@ static inline bool truce__aligned_has(const struct aligned *aligned, int side, u
     return aligned->sides[side].places[number] != ALIGNED_NONE;
 }
 
-/* What both have stands in the same order in both. */
+/* Returns whether the common fields have the same order in both documents. */
 bool truce__aligned_same_order(const struct aligned *aligned, int one, int other);
 
 #endif

@@ -12,7 +12,7 @@ void truce__sum_begin(struct sum *sum)
     *sum = (struct sum){.type = BSON_TYPE_INT32, .decimals = bid128_from_int64(0)};
 }
 
-/* a + b, rounded, and what rounding lost */
+/* Returns a + b, rounded, and the rounding error. */
 static double two_sum(double a, double b, double *lost)
 {
     double total = a + b, part = total - a;
@@ -21,8 +21,8 @@ static double two_sum(double a, double b, double *lost)
     return total;
 }
 
-/* What was lost before is added to the number first, as MongoDB does: 1e16 + 1 - 1e16 is high 0 and
- * low 1, and as a double 0. */
+/* The earlier rounding error is added to the number first, as in MongoDB. 1e16 + 1 - 1e16 is high 0
+ * and low 1, and 0 as a double. */
 static void add_double(struct sum *sum, double number)
 {
     double lost;
@@ -38,8 +38,7 @@ static bool sum_is_small(double number)
     return number >= -TWO_TO_52 && number <= TWO_TO_52;
 }
 
-/* Whole numbers so small that their sum is exact: nothing is lost, as the long way would find out,
- * too. False: not so. */
+/* Adds directly if the sum is exact in one double. Returns false if it may not be. */
 static bool add_small(struct sum *sum, int64_t number)
 {
     bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;
@@ -51,7 +50,7 @@ static bool add_small(struct sum *sum, int64_t number)
     return true;
 }
 
-/* in two halves that doubles hold exactly */
+/* Adds two halves that are exact as doubles. */
 void truce__sum_add_int64(struct sum *sum, int64_t number)
 {
     int64_t upper = number / (INT64_C(1) << 32) * (INT64_C(1) << 32);
@@ -106,7 +105,7 @@ static double as_double(const struct sum *sum)
     return isfinite(sum->high) ? sum->high : sum->plain;
 }
 
-/* The sum of integers is exact in both doubles, so its nearest double has the low one, too. */
+/* A sum of integers is exact in the two doubles, so the nearest double includes the low one. */
 static double nearest_double(const struct sum *sum)
 {
     bool whole = sum->type == BSON_TYPE_INT32 || sum->type == BSON_TYPE_INT64;
@@ -127,7 +126,7 @@ static decimal as_decimal(const struct sum *sum)
     return bid128_add(sum->decimals, high, BID_ROUNDING_TO_NEAREST, &flags);
 }
 
-/* The doubles' sum, rounded to the nearest integer. */
+/* Rounds the sum of the two doubles to the nearest integer. */
 static bool doubles_to_int64(const struct sum *sum, int64_t *result)
 {
     if (!isfinite(sum->high))

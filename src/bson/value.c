@@ -1,10 +1,10 @@
 /*
- * Values: scalars out of BSON, scalars into an arena, and appending to a document under
- * construction. The order of values is in value_compare.c, the check of documents from outside in
- * value_check.c, the text for messages in value_show.c.
+ * Reads scalars from values, makes scalars in an arena, and appends values to documents.
+ * value_compare.c has the order of values, value_check.c checks documents from outside, and
+ * value_show.c formats values for messages.
  *
- * A value borrows its payload where it stands, so its data may have any alignment: everything is
- * read with memcpy. BSON is little-endian, and so is every machine that truce supports.
+ * A value borrows its payload, which may have any alignment, so memcpy reads it. BSON is
+ * little-endian, and so are all machines that truce supports.
  */
 #include "bson/value.h"
 
@@ -12,7 +12,7 @@
 #include "bson/decimal.h"
 #include "bson/number.h"
 
-_Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read as they stand");
+_Static_assert(BSON_BYTE_ORDER == BSON_LITTLE_ENDIAN, "payloads are read without swapping bytes");
 
 const struct value_form truce__value_forms[256] = {
     [BSON_TYPE_DOUBLE] = {8},       [BSON_TYPE_DATE_TIME] = {8},
@@ -25,7 +25,7 @@ const struct value_form truce__value_forms[256] = {
     [BSON_TYPE_BINARY] = {5, true}, [BSON_TYPE_DBPOINTER] = {16, true},
 };
 
-/* Of a name within a document that ends at `end`; most names fit into one word. */
+/* Returns the length of a name in a document that ends at `end`. Most names fit into one word. */
 static inline size_t name_length(const uint8_t *name, const uint8_t *end)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101), highs = UINT64_C(0x8080808080808080);
@@ -205,8 +205,9 @@ struct value truce__value_from_bson(struct arena *arena, const bson_t *document,
     return in_arena(arena, type, bson_get_data(document), document->len);
 }
 
-/* Types that libbson's own append functions would not keep byte for byte (they sort the options of
- * a regex, cut code at a NUL): as a document of one field, joined to the other. */
+/* Appends a type that libbson's append functions would change: they sort the options of a regex
+ * and cut code at a NUL. The value is written as a document of one field, which is then
+ * concatenated. */
 static bool append_raw(bson_t *document, const char *key, size_t key_length, struct value value)
 {
     uint8_t small[256];
@@ -249,8 +250,8 @@ static bool append_timestamp(bson_t *document, const char *key, int key_length, 
                                  (uint32_t)number);
 }
 
-/* An array is appended as a document and its type set afterwards: libbson complains on standard
- * error of an array whose keys are not 0, 1, 2 ..., which a document from outside may have. */
+/* Appends an array as a document and then sets its type. libbson would write a warning to standard
+ * error if the keys are not 0, 1, 2, ..., which happens in documents from outside. */
 static bool value_append_container(bson_t *document, const char *key, int key_length,
                                    struct value value)
 {
@@ -327,7 +328,7 @@ void truce__value_append(bson_t *document, const char *key, size_t key_length, s
         truce_assert(!"the document is within BSON's maximum");
 }
 
-/* Behind the fields that are there; the end is not written yet. */
+/* Appends bytes after the last field, without the end mark. */
 static void value_append_run(bson_t *to, const uint8_t *start, const uint8_t *end)
 {
     uint32_t before = to->len, size = (uint32_t)(end - start);

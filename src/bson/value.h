@@ -2,14 +2,14 @@
 #define TRUCE_BSON_VALUE_H
 
 /*
- * A value: one BSON element's type and payload, borrowed from the document (or arena) it stands in.
- * Everything in query/ works on these views, so that matching a document allocates nothing.
+ * A value is the type and the payload of one BSON element, borrowed from its document or arena. All
+ * of query/ works on these views, so matching a document allocates nothing.
  *
  *     { "a": "xy" }   0d 00 00 00 | 02 'a' 00 | 03 00 00 00 'x' 'y' 00 | 00
  *                                   ^ type      ^ data, size 7
  *
- * Documents that reach these functions have been checked (truce__document_check): the inline
- * functions below trust lengths and do not look twice.
+ * Documents that reach these functions have passed truce__document_check. The inline functions
+ * below trust the lengths in them.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,41 +21,47 @@
 #include "base/status.h"
 
 struct value {
-    const uint8_t *data; /* the payload as it stands in BSON, length prefixes included */
-    uint32_t size;       /* of the payload, bytes */
-    uint8_t type;        /* a bson_type_t; VALUE_MISSING: there is no such field */
+    /* The payload in BSON, including its length prefix. */
+    const uint8_t *data;
+    /* Bytes of the payload. */
+    uint32_t size;
+    /* A bson_type_t; VALUE_MISSING: there is no such field. */
+    uint8_t type;
 };
 
 #define VALUE_MISSING 0
 
-/* Walks the fields of a document or the elements of an array. */
+/* An iterator over the fields of a document or the elements of an array. */
 struct fields {
-    const uint8_t *at;   /* the next element */
-    const char *key;     /* of the current element */
-    uint32_t key_length; /* bytes, without the NUL */
-    struct value value;  /* the current element */
+    /* The next element. */
+    const uint8_t *at;
+    /* The key of the current element, and its bytes without the NUL. */
+    const char *key;
+    uint32_t key_length;
+    /* The current element. */
+    struct value value;
 };
 
-/* The whole of a document from outside: structure, lengths, UTF-8, depth, size; once, on entry.
- * `what` names it in the error ("filter", "document"). */
+/* Checks a document from outside when it enters: structure, lengths, UTF-8, depth, and size. `what`
+ * names it in the error ("filter", "document"). */
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error);
-/* The same of a document that is to stand so many levels inside of another. */
+/* The same for a document that will be nested so many levels deep in another one. */
 truce_status truce__document_check_inside(const bson_t *document, uint32_t levels, const char *what,
                                           bson_error_t *error);
-/* The same of a command in a message, which may be larger and deeper: documents stand in it. */
+/* The same for a command in a message, which contains documents and may be larger and deeper. */
 truce_status truce__message_check(const bson_t *message, bson_error_t *error);
-/* The same of bytes that were read from a file, which are that document and nothing else. */
+/* The same for bytes from a file, which are exactly one document. */
 bool truce__document_sound(const uint8_t *bytes, size_t size);
-/* ... and borrows them, if so. */
+/* The same; if the bytes are valid, `document` borrows them. */
 bool truce__document_borrow(const uint8_t *bytes, size_t size, bson_t *document);
-/* The same of a row of the file, which may be larger. */
+/* The same for a row of the file, which may be larger. */
 bool truce__row_sound(const uint8_t *bytes, size_t size);
-/* Its size alone, of a document that is made of checked parts. */
+/* Checks only the size of a document, whose parts have been checked. */
 truce_status truce__document_check_size(const bson_t *document, const char *what,
                                         bson_error_t *error);
 
-/* How long the payload of a type is: `more` bytes, and if it begins with a length as many as that
- * says. A table and no switch: walks go over one element after the other, of all types. */
+/* The size of a type's payload: `more` bytes and, if it is counted, as many as the length at its
+ * beginning says. A table is faster here than a switch, because walks meet all types. */
 struct value_form {
     uint8_t more;
     bool counted;
@@ -63,7 +69,7 @@ struct value_form {
 
 extern const struct value_form truce__value_forms[256];
 
-/* payload size of an element of this type at `data`; the document has been checked */
+/* Returns the size of the payload at `data`. The document has been checked. */
 static inline uint32_t truce__value_size(uint8_t type, const uint8_t *data)
 {
     struct value_form form = truce__value_forms[type];
@@ -118,14 +124,14 @@ static inline bool truce__value_is_number(struct value value)
            value.type == BSON_TYPE_INT64 || value.type == BSON_TYPE_DECIMAL128;
 }
 
-/* It stands for just one whole number: some languages have no others. */
+/* Returns whether the double represents exactly one integer. Some languages have only doubles. */
 static inline bool truce__double_is_whole(double value)
 {
     return value >= -9007199254740991.0 && value <= 9007199254740991.0 &&
            value == (double)(int64_t)value;
 }
 
-/* `container` is a document or an array */
+/* Begins an iteration. `container` is a document or an array. */
 static inline struct fields truce__fields(struct value container)
 {
     return (struct fields){.at = container.data + 4};
@@ -146,11 +152,12 @@ static inline bool truce__fields_next(struct fields *fields)
     return true;
 }
 
-/* The field of that name, the first if there are several; VALUE_MISSING if there is none. */
+/* Returns the first field with that name, or VALUE_MISSING. */
 struct value truce__value_field(struct value document, const char *key, size_t key_length);
 
-/* scalars out; the type must be the right one */
-static inline int64_t truce__value_integer(struct value value) /* of an int32 or an int64 */
+/* The next functions read scalars; the value must have the right type. This one reads an int32
+ * or an int64. */
+static inline int64_t truce__value_integer(struct value value)
 {
     int64_t wide = 0;
     int32_t narrow = 0;
@@ -162,9 +169,11 @@ static inline int64_t truce__value_integer(struct value value) /* of an int32 or
     return wide + narrow;
 }
 int32_t truce__value_int32(struct value value);
-int64_t truce__value_int64(struct value value); /* also of DATE_TIME and TIMESTAMP (raw) */
+/* Reads an int64, a date, or the raw bits of a timestamp. */
+int64_t truce__value_int64(struct value value);
 
-/* Timestamp(0, 0): at the top of a document, but not as `_id`, it stands for the current time. */
+/* Returns whether the value is Timestamp(0, 0), which a top-level field other than `_id`
+ * replaces by the current time. */
 static inline bool truce__value_is_empty_timestamp(struct value value)
 {
     return value.type == BSON_TYPE_TIMESTAMP && truce__value_int64(value) == 0;
@@ -172,72 +181,75 @@ static inline bool truce__value_is_empty_timestamp(struct value value)
 double truce__value_double(struct value value);
 bool truce__value_bool(struct value value);
 bson_decimal128_t truce__value_decimal(struct value value);
-/* UTF8, SYMBOL, CODE: the text (not always NUL-free inside) and its length in bytes */
+/* Returns the text of a string, symbol, or code, and its bytes. It may contain NULs. */
 const char *truce__value_text(struct value value, uint32_t *length);
-/* as a bson_t that borrows the bytes; the value is a document or an array */
+/* Makes a bson_t that borrows the bytes of a document or an array. */
 void truce__value_bson(struct value value, bson_t *borrowed);
-/* the document that stands in a field of a document; false: none does */
+/* Borrows a document that is a field of a document. Returns false if there is no such document. */
 bool truce__value_subdocument(const bson_t *document, const char *name, bson_t *borrowed);
 
-/* scalars in, in the arena */
+/* The next functions make values in an arena. */
 struct value truce__value_from_int32(struct arena *arena, int32_t number);
 struct value truce__value_from_int64(struct arena *arena, int64_t number);
 struct value truce__value_from_double(struct arena *arena, double number);
 struct value truce__value_from_decimal(struct arena *arena, bson_decimal128_t number);
-struct value truce__value_from_bool(bool truth); /* static storage */
+/* The payload is static. */
+struct value truce__value_from_bool(bool truth);
 struct value truce__value_from_date(struct arena *arena, int64_t milliseconds);
 struct value truce__value_from_text(struct arena *arena, const char *text, size_t length);
 struct value truce__value_null(void);
 struct value truce__value_copy(struct arena *arena, struct value value);
 struct value truce__value_from_bson(struct arena *arena, const bson_t *document, bool is_array);
 
-/* Appends to a document under construction. Appending a missing value does nothing. A document
- * beyond BSON's own maximum aborts: callers check sizes (TRUCE_DOCUMENT_BYTES_MAX) before. */
+/* Appends a field. A missing value appends nothing. A document beyond BSON's own maximum aborts the
+ * process; callers check TRUCE_DOCUMENT_BYTES_MAX before. */
 void truce__value_append(bson_t *document, const char *key, size_t key_length, struct value value);
-/* Appends to `to` the fields of the document but for those with one of the names, which end with NULL: as
- * bson_copy_to_excluding_noinit, by runs of bytes and not field by field. The document was checked. */
+/* Appends the fields of a checked document, except those with one of the names (a list that ends
+ * with NULL). It works as bson_copy_to_excluding_noinit, but copies runs of bytes instead of
+ * fields. */
 void truce__document_append_without(const bson_t *document, const char *const names[], bson_t *to);
-/* the next element of an array under construction; counts `index` up */
+/* Appends an element to an array and increments `index`. See bson/array.h. */
 void truce__value_append_element(bson_t *array, uint32_t *index, struct value value);
 
-/* MongoDB's truth: missing, null, undefined, false and zero of any type are false. */
+/* Converts to a bool as MongoDB: missing, null, undefined, false, and zero of any type are
+ * false. */
 bool truce__value_truth(struct value value);
 
-/* Can it tell one thing from all others (an element of a set, an item of an array)? Texts, numbers but
- * NaN, ObjectIds, dates, bools and binaries can; equal ones compare equal. */
+/* Returns whether the value can identify an element of a set or an item of an array. Strings,
+ * numbers except NaN, ObjectIds, dates, bools, and binaries can. */
 bool truce__value_identifies(struct value value);
 
-/* "string", "int", "missing" ...: MongoDB's alias of a type, for messages and $type */
+/* Returns MongoDB's alias of a type ("string", "int", "missing", ...), for messages and $type. */
 const char *truce__type_name(uint8_t type);
 
 /*
- * MongoDB's total order over all values: MinKey, missing and undefined, null, numbers, strings and
- * symbols, documents, arrays, binary, ObjectId, bool, date, timestamp, regex, DBPointer, code, code
- * with scope, MaxKey. Numbers compare by value across their types, exactly; NaN is the least
- * number. Documents compare field by field: type class, then name, then value. Returns < 0, 0, > 0.
- * Missing is less than null; where MongoDB takes a missing field for null (sorts, index keys, the
- * filter {a: null}) the caller does so first.
+ * Compares by MongoDB's total order (value_compare.c). Returns < 0, 0, or > 0. Numbers compare
+ * exactly by value across their types; NaN is the least number. Documents compare field by field:
+ * by type class, then name, then value. Missing is less than null. Where MongoDB treats a missing
+ * field as null (sorts, index keys, the filter {a: null}), the caller converts it first.
  */
 int truce__value_compare(struct value a, struct value b);
 
-/* Rank of the type in that order (numbers share one, strings and symbols share one). */
+/* Returns the rank of the type in that order. All numbers have one rank, and so have strings and
+ * symbols. */
 int truce__type_class(uint8_t type);
 
-/* 0 exactly when truce__value_compare says so; equal values have equal hashes. */
+/* Returns whether truce__value_compare returns 0. Equal values have equal hashes. */
 static inline bool truce__value_equal(struct value a, struct value b)
 {
     return truce__value_compare(a, b) == 0;
 }
 uint64_t truce__value_hash(struct value value);
 
-/* The same bytes and type: what "nothing was modified" means. */
+/* Returns whether type and bytes are the same. An update that keeps a value identical modifies
+ * nothing. */
 static inline bool truce__value_identical(struct value a, struct value b)
 {
     return a.type == b.type && a.size == b.size && (!a.size || !memcmp(a.data, b.data, a.size));
 }
 
-/* For messages: relaxed Extended JSON, cut off with "..." to fit `size` (at least 8); returns
- * `text`. */
+/* Formats a value for messages as relaxed Extended JSON, cut off with "..." to fit `size`, which
+ * is at least 8. Returns `text`. */
 const char *truce__value_show(struct value value, char *text, size_t size);
 
 #endif

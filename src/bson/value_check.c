@@ -1,25 +1,25 @@
 /*
- * The check of a document that comes from outside: the one place that does not trust it. Whatever
- * passes here may be walked by the inline functions of value.h without looking twice.
+ * Checks documents that come from outside. This is the only code that does not trust their bytes.
+ * The inline functions of value.h read a document that has passed without further checks.
  *
- * One pass over the bytes, recursive over containers, with the end of the innermost container as
- * the bound of every read:
+ * The check is one pass over the bytes. It recurses into containers, and the end of the innermost
+ * container bounds every read:
  *
  *     length                                                    end
  *     | 4 bytes | type name 00 payload | type name 00 payload | 00
  *
  * Invariants after a document has passed:
- *  1. every length prefix is the true size of what it stands before, to the byte;
- *  2. names, patterns and option strings end in a NUL inside their container, strings in one where
- *     their length says;
- *  3. all names and strings are UTF-8 (no overlong forms, no surrogates);
- *  4. a bool is 0 or 1, and the inner length of the old binary subtype 2 agrees with the outer, so
- *     that values equal in meaning are equal in bytes;
- *  5. no more than TRUCE_DOCUMENT_DEPTH_MAX containers inside each other, the document counted,
- *     and no more than TRUCE_DOCUMENT_BYTES_MAX bytes.
+ *  1. Every length is the exact size of the bytes that follow it.
+ *  2. Names, patterns, and options end with a NUL inside their container. A string ends with a NUL
+ *     at its length.
+ *  3. All names and strings are valid UTF-8, without overlong forms and surrogates.
+ *  4. A bool is 0 or 1, and the two lengths of a binary of the old subtype 2 agree. Values with the
+ *     same meaning therefore have the same bytes.
+ *  5. The document has at most TRUCE_DOCUMENT_BYTES_MAX bytes. Containers, including the document,
+ *     are nested at most TRUCE_DOCUMENT_DEPTH_MAX deep.
  *
- * Not checked, as MongoDB does not: that names are distinct, and that the names of array elements
- * count up from "0".
+ * Deliberately not checked, as in MongoDB: names may repeat, and the names of array elements need
+ * not count from "0".
  */
 #include "base/limits.h"
 #include "bson/value.h"
@@ -40,16 +40,19 @@ static const char *const fault_texts[] = {
     [BAD_LENGTH] = "has a length that does not fit",
     [BAD_END] = "is not closed where its length says",
     [BAD_TYPE] = "has an unknown type",
-    [BAD_NAME] = "has text without an end",
+    [BAD_NAME] = "has a string without an end",
     [BAD_UTF8] = "is not valid UTF-8",
     [BAD_BOOL] = "is a bool that is neither 0 nor 1",
     [BAD_BINARY] = "is a binary of subtype 2 whose inner length is wrong",
 };
 
 struct scan {
-    uint32_t depth, extra; /* levels beyond TRUCE_DOCUMENT_DEPTH_MAX that are allowed */
-    uint32_t around;       /* levels that are to stand around the document */
-    const char *name;      /* of the field at fault; NULL: the document itself */
+    /* `extra` levels beyond TRUCE_DOCUMENT_DEPTH_MAX are allowed. */
+    uint32_t depth, extra;
+    /* The levels that will enclose the document. */
+    uint32_t around;
+    /* The invalid field; NULL: the document itself. */
+    const char *name;
 };
 
 static bool has_high_bit(uint64_t word)
@@ -57,7 +60,7 @@ static bool has_high_bit(uint64_t word)
     return word & 0x8080808080808080u;
 }
 
-/* length of the sequence that starts at `at`, 0 if it is no UTF-8 */
+/* Returns the length of the sequence that starts at `at`; 0 if it is not valid UTF-8. */
 static uint32_t utf8_sequence(const uint8_t *at, const uint8_t *end)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -100,7 +103,7 @@ static bool is_utf8(const uint8_t *at, const uint8_t *end)
     return true;
 }
 
-/* Moves over a NUL-terminated string. */
+/* Skips a NUL-terminated string. */
 static enum fault skip_cstring(const uint8_t **at, const uint8_t *end)
 {
     const uint8_t *nul = memchr(*at, 0, (size_t)(end - *at));
@@ -237,7 +240,7 @@ static enum fault skip_payload(struct scan *scan, uint8_t type, const uint8_t **
     }
 }
 
-/* `last` is the container's closing NUL: no element reaches it. */
+/* `last` is the container's closing NUL, which no element may reach. */
 static enum fault skip_elements(struct scan *scan, const uint8_t *at, const uint8_t *last)
 {
     while (at < last) {

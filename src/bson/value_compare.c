@@ -1,19 +1,19 @@
 /*
- * The total order of values, and the hash that goes with it.
+ * The total order of values, and the hash that agrees with it.
  *
- * First the class of the type decides (numbers are one class, strings and symbols another), then
- * the value:
+ * The class of the type decides first; numbers are one class, and strings and symbols another.
+ * Within a class, the value decides:
  *
  *     MinKey < missing, undefined < null < numbers < strings < documents < arrays < binary
  *            < ObjectId < bool < date < timestamp < regex < DBPointer < code < code with scope
  *            < MaxKey
  *
- * Documents compare as sequences of (class, name, value), arrays as sequences of (class, value);
- * the shorter of two with a common beginning is less. Strings compare by their bytes; binaries
- * first by length, then subtype, then bytes.
+ * Documents compare as sequences of (class, name, value), and arrays as sequences of (class,
+ * value). A prefix is less than the longer sequence. Strings compare by their bytes, and binaries
+ * by length, then subtype, then bytes.
  *
- * The hash covers exactly what the order looks at: equal values have equal hashes, whatever their
- * types. Not stable across versions: for memory only, never for a file.
+ * The hash depends only on what the order compares, so equal values of different types have equal
+ * hashes. It may change between versions and must never be stored in a file.
  */
 #include "base/assert.h"
 #include "bson/decimal.h"
@@ -70,7 +70,7 @@ int truce__type_class(uint8_t type)
 
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* by bytes; of two with a common beginning the longer is greater */
+/* Compares by bytes; a prefix is less than the longer string. */
 static int value_compare_compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
 {
     size_t common = a_size < b_size ? a_size : b_size;
@@ -112,7 +112,7 @@ static int compare_containers(struct value a, struct value b, bool names)
     }
 }
 
-/* lengths first, then subtype and bytes */
+/* Compares the lengths, then the subtypes and the bytes. */
 static int compare_sized(struct value a, struct value b, uint32_t skip)
 {
     if (a.size != b.size)
@@ -130,7 +130,7 @@ static int compare_regexes(struct value a, struct value b)
     return strcmp(a_pattern + strlen(a_pattern) + 1, b_pattern + strlen(b_pattern) + 1);
 }
 
-/* the two halves of a code with scope */
+/* Splits a code with scope into its two parts. */
 static void split_code(struct value value, struct value *code, struct value *scope)
 {
     code->type = BSON_TYPE_CODE;
@@ -185,7 +185,7 @@ static int compare_within(struct value a, struct value b)
         return compare_regexes(a, b);
     case BSON_TYPE_CODEWSCOPE:
         return compare_code_with_scope(a, b);
-    default: /* classes of one value */
+    default: /* a class with only one value */
         return 0;
     }
 }
@@ -220,7 +220,7 @@ static uint64_t compare_hash_bytes(uint64_t hash, const void *bytes, size_t size
     return compare_mix(compare_mix(hash, word), size);
 }
 
-/* Numbers of equal value have one form here: the int64 where it is exact, else the double. */
+/* Equal numbers have one form here: the int64 if it is exact, else the double. */
 static uint64_t hash_number(uint64_t hash, struct value number)
 {
     int64_t integer;
@@ -269,7 +269,7 @@ static uint64_t hash_value(uint64_t hash, struct value value)
         split_code(value, &code, &scope);
         return hash_container(compare_hash_bytes(hash, code.data, code.size), scope, true);
     }
-    default: /* the bytes decide; length prefixes agree where the bytes do */
+    default: /* the bytes decide, including their lengths */
         return compare_hash_bytes(hash, value.data, value.size);
     }
 }

@@ -20,7 +20,8 @@ struct value_set {
     uint32_t count, room;
 };
 
-/* Begins an empty set with room for `expected` values. The set borrows the values that are added. */
+/* Begins an empty set with room for `expected` values. The set borrows the values that are
+ * added. */
 void truce__value_set_begin(struct value_set *set, struct arena *arena, uint32_t expected);
 
 bool truce__value_set_has(const struct value_set *set, struct value value);

@@ -1,7 +1,7 @@
 /*
- * Values as text for messages: relaxed Extended JSON, cut off with "..." where the caller's buffer
- * ends. Nothing is allocated, and no more of a value is read than is shown, so that a refused
- * document of 16 MB costs no more than its first line.
+ * Formats values for messages as relaxed Extended JSON, cut off with "..." at the end of the
+ * caller's buffer. It allocates nothing and reads only the part of the value that is shown.
+ * Refusing a document of 16 MB is therefore cheap.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -14,7 +14,8 @@
 
 struct writer {
     char *text;
-    size_t room, used; /* room leaves space for the dots and the NUL */
+    /* `room` excludes the dots and the NUL. */
+    size_t room, used;
     bool full;
 };
 
@@ -59,7 +60,7 @@ static void value_show_write_quoted(struct writer *writer, const char *text, siz
     write_bytes(writer, "\"", 1);
 }
 
-/* the shortest digits that read back as the same number */
+/* Writes the shortest digits that read back as the same number. */
 static void value_show_write_double(struct writer *writer, double number)
 {
     char digits[40];
@@ -247,7 +248,7 @@ static void value_show_write_value(struct writer *writer, struct value value)
     }
 }
 
-/* Steps back over a UTF-8 sequence that the end of the room has cut. */
+/* Returns the length without a UTF-8 sequence that the end of the buffer has cut. */
 static size_t value_show_whole_characters(const char *text, size_t used)
 {
     size_t start = used, length;

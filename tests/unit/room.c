@@ -541,7 +541,7 @@ CALL(http, truce_http_request, {
     given.method = "GET";
     if (truce_revision_http(&given, 1) != 400)
         return TRUCE_OK;
-    snprintf(error->message, sizeof error->message, "reserved room of truce_http_request");
+    snprintf(error->message, sizeof error->message, "reserved fields of truce_http_request");
     return TRUCE_INVALID;
 })
 CALL(sweep, truce_sweep_options, {
@@ -654,7 +654,7 @@ TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
 
             error = (bson_error_t){0};
             status = calls[i].call(word, &error);
-            if (status != TRUCE_INVALID || !strstr(error.message, "reserved room of") ||
+            if (status != TRUCE_INVALID || !strstr(error.message, "reserved fields of") ||
                 !strstr(error.message, calls[i].name))
                 test_fail(__FILE__, __LINE__, "number %zu, %s: %s, %s", i, calls[i].name,
                           truce_status_name(status), error.message);
