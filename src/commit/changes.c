@@ -11,30 +11,32 @@
 #include "truce/changes.h"
 
 /*
- * Diffs: {key: [old, new]}, made from two versions of a document, compared and applied key by key.
+ * Diffs {key: [old, new]} are made from two versions of a document, and compared and applied key by
+ * key.
  *
  *     before {count: 3, keys: ["a"], at: {x: 1}}     after {count: 4, keys: ["a", "b"], at: {x: 2}}
  *     diff   {count: [3, 4], keys: [["a"], ["a", "b"]], "at.x": [1, 2]}
  *
- *   D1  A diff is a change of its own kind in an entry (entry.c). It is compared and applied in this
- *       process, in its place among the entry's other changes, on the document that the entry then
- *       has; so a store's idea of equality (null is missing, an array is any of its elements) has
- *       no part in it, and no mechanism can differ from another.
- *   D2  What it was compared with is what the store changes: the journal holds the document while it
- *       compares; the other two write only if the revision is still the one that was compared, and
- *       otherwise look and compare again (native.c, fast.c). So a change of another key is not a
- *       conflict, and a change of one of its keys is always noticed.
- *   D3  Only the keys of the diff are written: what others did to other keys stays.
+ *   D1  A diff is a kind of change in an entry (entry.c). This process compares and applies it, in
+ *       order with the entry's other changes, to the document that the entry has at that time. So a
+ *       store's idea of equality (null equals missing, an array equals any of its elements) does
+ *       not matter, and all mechanisms behave alike.
+ *   D2  The store changes exactly the document that was compared. The journal holds the document
+ *       while it compares; the other mechanisms write only if the revision is still the one that
+ *       was compared, and otherwise read and compare again (native.c, fast.c). So a change of
+ *       another key is not a conflict, and a change of one of the diff's keys is always detected.
+ *   D3  Only the keys of the diff are written. Changes of other keys by other writers remain.
  *
- * An old value that is another one is a CONFLICT: the code that made the diff can make it again, and
- * truce_transact has it do so. Where nobody can (truce_changes_apply), it is the end, and told apart
- * from conflicts that pass by the entry's mark `stale`.
+ * If an old value differs, the commit fails with CONFLICT: the code that made the diff can make it
+ * again, and truce_transact runs it again. If the diff cannot be made again (truce_changes_apply),
+ * the conflict is final. The entry's flag `stale` distinguishes it from conflicts that a new try
+ * resolves.
  */
 
 /* ---- reading a diff ------------------------------------------------------------------------- */
 
 struct pair {
-    struct value before, after; /* VALUE_MISSING for undefined */
+    struct value before, after; /* VALUE_MISSING for undefined. */
 };
 
 static struct value missing_if_undefined(struct value value)
@@ -58,7 +60,8 @@ static bool read_pair(struct value value, struct pair *pair)
     return !truce__fields_next(&fields);
 }
 
-/* Names with dots between, none empty, none that begins with a dollar sign. */
+/* Returns whether the key is field names with dots between, none of them empty or with a leading
+ * dollar sign. */
 static bool is_path(const char *key)
 {
     for (;;) {
@@ -85,13 +88,14 @@ static truce_status changes_check_key(const char *key, struct value value, bson_
     struct pair pair;
 
     if (!is_path(key))
-        return truce__fail(TRUCE_INVALID, error, "\"%s\" is no key of a diff: a field, or a path",
+        return truce__fail(TRUCE_INVALID, error,
+                           "\"%s\" is not a valid key of a diff: expected a field name or a path",
                            key);
     if (changes_is_own(key))
         return truce__fail(TRUCE_INVALID, error, "the key \"%s\" cannot be changed by a diff", key);
     if (!read_pair(value, &pair))
         return truce__fail(TRUCE_INVALID, error,
-                           "the key \"%s\" of a diff has no pair of values: [old, new]", key);
+                           "the key \"%s\" of a diff needs a pair of values: [old, new]", key);
     if (pair.before.type == VALUE_MISSING && pair.after.type == VALUE_MISSING)
         return truce__fail(TRUCE_INVALID, error,
                            "the key \"%s\" of a diff is missing before and after", key);
@@ -110,7 +114,7 @@ truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
         status = changes_check_key(fields.key, fields.value, error);
     if (status || bson_empty(diff))
         return status;
-    truce__changes_operators(diff, &operators); /* keys that are in each other's way */
+    truce__changes_operators(diff, &operators); /* Refuses keys that conflict. */
     status = truce__update_new(&operators, &options, &update, error);
     truce__update_free(update);
     bson_destroy(&operators);
@@ -119,7 +123,7 @@ truce_status truce__changes_check(const bson_t *diff, bson_error_t *error)
 
 /* ---- comparing and applying ----------------------------------------------------------------- */
 
-/* What stands under the path. False: something on the way is no document. */
+/* Finds the value at the path. Returns false if a value on the path is not a document. */
 static bool changes_find_value(const bson_t *document, const char *path, struct value *found)
 {
     *found = truce__value_document(document);
@@ -144,7 +148,7 @@ static const char *changes_show(struct value value, char *text, size_t size)
     return truce__value_show(value, text, size);
 }
 
-/* By value; what is undefined in the document is no missing field. */
+/* Compares by value. An undefined value in the document is not a missing field. */
 static bool changes_same(struct value found, struct value wanted)
 {
     if (found.type == VALUE_MISSING || wanted.type == VALUE_MISSING)
@@ -163,7 +167,8 @@ bool truce__changes_hold(const bson_t *diff, const bson_t *document, char *why, 
 
         truce_assert(read_pair(fields.value, &pair));
         if (!changes_find_value(document, fields.key, &found)) {
-            snprintf(why, size, "key \"%.100s\" goes through what is no document", fields.key);
+            snprintf(why, size, "key \"%.100s\" passes through a value that is not a document",
+                     fields.key);
             return false;
         }
         if (changes_same(found, pair.before))
@@ -232,8 +237,8 @@ static void changes_append_pairs(const struct diff *parts, bson_t *diff)
         append_pair(diff, &fields, fields.value, truce__value_missing());
 }
 
-/* Field by field, whatever their order, for what paths cannot say. False: a changed one has a name
- * that is no key. */
+/* Appends the changes field by field, in any order, for changes that paths cannot describe. Returns
+ * false if the name of a changed field cannot be a key. */
 static bool changes_append_fields(struct value before, struct value after, bson_t *diff)
 {
     struct fields fields = truce__fields(before);
@@ -298,8 +303,9 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
     if (status)
         return status;
     if (!changes_same_id(before, after))
-        return truce__fail(TRUCE_INVALID, error,
-                           "two versions of one document have the same _id; these have not");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the two documents have different _ids: a diff needs two versions of one document");
     without_own_fields(before, &old);
     without_own_fields(after, &new);
     said = truce__diff(truce__value_document(&old), truce__value_document(&new), &parts);
@@ -309,13 +315,14 @@ truce_status truce_changes_diff(const bson_t *before, const bson_t *after, bson_
         said =
             changes_append_fields(truce__value_document(&old), truce__value_document(&new), diff);
     if (!said)
-        status = truce__fail(TRUCE_INVALID, error,
-                             "keys cannot say what changed: the name of a changed field has a dot "
-                             "or begins with a dollar sign; replace the document");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "a diff cannot name a changed field, because the name has a dot or begins with a "
+            "dollar sign; replace the document");
     else if (has_undefined(&parts.set) || has_undefined(&parts.old) || has_undefined(&old) ||
              has_undefined(&new))
         status = truce__fail(TRUCE_INVALID, error,
-                             "a value is undefined, which in a diff stands for a missing field");
+                             "a value is undefined, which means a missing field in a diff");
     if (status)
         bson_reinit(diff);
     truce__diff_release(&parts);

@@ -1,13 +1,13 @@
 /*
- * Commits from the caller's side: entries are gathered and folded to one for each document, then
- * one of three ways is taken.
+ * Commits from the caller's side: entries are collected, one for each document, and then one of
+ * three mechanisms applies them.
  *
  *     one document in all, no key, no query            fast.c     one guarded write
  *     the store changes several documents atomically   native.c   one bulk
  *     anything else                                    journal.c  intents and a commit document
  *
- * Each way is one attempt: it answers OK, CONFLICT (somebody else was faster: the function runs
- * again on what is there now), or something final.
+ * Each mechanism makes one attempt. It returns OK, CONFLICT (another writer was faster, and the
+ * function must run again on the new documents), or a final status.
  */
 #include "commit/commit.h"
 
@@ -32,7 +32,8 @@
 
 /* ---- begin and end -------------------------------------------------------------------------- */
 
-/* Who has little time himself keeps others waiting for no longer, if he dies. */
+/* Returns the default lease. A caller with a short deadline gets a short lease, so that others do
+ * not wait for long if the caller dies. */
 static uint32_t default_lease(uint32_t deadline_ms)
 {
     if (!deadline_ms || deadline_ms >= COMMIT_LEASE_MS)
@@ -56,9 +57,10 @@ truce_status truce__commit_new(truce_store *store, const truce_commit_options *o
             "this store cannot change several documents in one step by itself; leave "
             "the mechanism to truce");
     if (options && options->key && (!options->key[0] || options->key_time_ms <= 0))
-        return truce__fail(TRUCE_INVALID, error,
-                           "an idempotency key is not empty, and comes with the time at which it "
-                           "was first made (key_time_ms)");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "an idempotency key must not be empty, and needs the time at which it was first made "
+            "(key_time_ms)");
     if (options && options->input)
         status = truce__document_check(options->input, "input", error);
     if (status)
@@ -138,7 +140,7 @@ static bool id_allowed(const bson_value_t *id)
            id->value_type != BSON_TYPE_REGEX && id->value_type != BSON_TYPE_UNDEFINED;
 }
 
-/* What a read of its own said: the answer of every later call. */
+/* Returns the error of an earlier read, as every later call does. */
 static truce_status commit_failed(const truce_commit *commit, bson_error_t *error)
 {
     if (error)
@@ -146,7 +148,7 @@ static truce_status commit_failed(const truce_commit *commit, bson_error_t *erro
     return commit->failed;
 }
 
-/* Every later call answers this. */
+/* Makes every later call return this error. */
 static truce_status commit_fail(truce_commit *commit, truce_status status, const bson_error_t *why,
                                 bson_error_t *error)
 {
@@ -155,7 +157,7 @@ static truce_status commit_fail(truce_commit *commit, truce_status status, const
     return commit_failed(commit, error);
 }
 
-/* Can documents of this collection be a part of the commit, now? */
+/* Checks that documents of this collection can be part of the commit now. */
 static truce_status commit_open_for(const truce_commit *commit, const char *collection,
                                     bson_error_t *error)
 {
@@ -166,20 +168,22 @@ static truce_status commit_open_for(const truce_commit *commit, const char *coll
     if (commit->failed)
         return commit_failed(commit, error);
     if (!collection || !collection[0])
-        return truce__fail(TRUCE_INVALID, error, "a collection has a name");
+        return truce__fail(TRUCE_INVALID, error, "the collection name is missing");
     if (collection[0] ==
-        '@') /* its commits are in that database, where its readers look for them */
-        return truce__fail(TRUCE_INVALID, error,
-                           "the collection \"%s\" is of another database: open the store with that "
-                           "database (truce_store_options)",
-                           collection);
+        /* Commits of another database are stored there, where its readers look for them. */
+        '@')
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the collection \"%s\" belongs to another database: open the store with that database "
+            "(truce_store_options)",
+            collection);
     if (reserved && reserved->outside_commits)
         return truce__fail(TRUCE_INVALID, error, "the collection \"%s\" is truce's own",
                            collection);
     return TRUCE_OK;
 }
 
-/* The entry of a document, made if the commit has none. */
+/* Returns the entry of a document, and adds it if the commit has none. */
 static truce_status commit_entry(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, struct entry **found, bson_error_t *error)
 {
@@ -190,7 +194,7 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
         return status;
     if (!id || !id_allowed(id))
         return truce__fail(TRUCE_INVALID, error,
-                           "an _id is a value of any type but array, regex and undefined");
+                           "an _id may have any type except array, regex, and undefined");
     status = truce__check_value(id, "_id", error);
     if (status)
         return status;
@@ -216,20 +220,20 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
     return TRUCE_OK;
 }
 
-/* Where others stand in line for the document, so does who comes new (per_key_lock.c). */
+/* Joins the wait queue of the document if other commits wait for it (per_key_lock.c). */
 static void queue_up(truce_commit *commit, const struct entry *entry)
 {
     uint32_t place;
 
-    if (!commit->turns || commit->turn.held || commit->owner)
+    if (!commit->locks || commit->lock.held || commit->owner)
         return;
-    place = truce__turn_place(entry);
-    if (truce__turn_busy(commit->turns, place))
-        truce__turn_take(&commit->turn, commit->turns, place, commit->worker.deadline_ns);
+    place = truce__key_lock_place(entry);
+    if (truce__key_lock_busy(commit->locks, place))
+        truce__key_lock_acquire(&commit->lock, commit->locks, place, commit->worker.deadline_ns);
 }
 
-/* Reads the entry's document unless the commit knows it. If the changes that were kept for it cannot be
- * made of what is there, the commit is at its end. */
+/* Reads the entry's document unless the commit knows it. If the collected changes cannot be applied
+ * to the document, the commit has failed. */
 static truce_status commit_know(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status;
@@ -331,8 +335,8 @@ static truce_status commit_change(truce_commit *commit, const char *collection,
     return status ? status : truce__entry_change(entry, kind, document, compiled, error);
 }
 
-/* Adds a change to the entry of a document; `guard` and `document` as truce_commit_update. The document was checked
- * (truce__check_required), the guard is here. */
+/* Adds a change to the entry of a document. `guard` and `document` are as in truce_commit_update.
+ * The caller has checked the document (truce__check_required); this function checks the guard. */
 static truce_status truce__commit_change(truce_commit *commit, const char *collection,
                                          const bson_value_t *id, const bson_t *guard,
                                          enum change_kind kind, const bson_t *document,
@@ -348,7 +352,7 @@ static truce_status insert_under(truce_commit *commit, const char *collection,
     return truce__commit_change(commit, collection, id, NULL, CHANGE_INSERT, document, error);
 }
 
-/* Makes the _id that the document does not have. */
+/* Inserts a document without an _id under a generated one. */
 static truce_status commit_insert_new(truce_commit *commit, const char *collection,
                                       const bson_t *document, bson_error_t *error)
 {
@@ -387,7 +391,7 @@ const bson_t *truce_commit_inserted(const truce_commit *commit)
     return &commit->inserted;
 }
 
-/* `_rev`, `_intent`, or a path into one of them */
+/* Returns whether the path is `_rev` or `_intent`, or begins with one of them. */
 static bool commit_is_ours(const char *path)
 {
     size_t length = strcspn(path, ".");
@@ -396,7 +400,7 @@ static bool commit_is_ours(const char *path)
            (length == 7 && !memcmp(path, "_intent", 7));
 }
 
-/* Of one field of an operator: what it changes, and for $rename what it becomes. */
+/* Checks one field of an operator: the path that it changes, and for $rename also the new name. */
 static truce_status commit_check_field(const char *operator, const bson_iter_t * field,
                                        bson_error_t *error)
 {
@@ -410,8 +414,7 @@ static truce_status commit_check_field(const char *operator, const bson_iter_t *
                        "the field \"%.100s\" belongs to truce: a commit cannot change it", name);
 }
 
-/* Compiles the operators, so that a mistake is told at once, and looks for truce's own fields among
- * them. */
+/* Compiles the operators, so that an error is reported at once, and refuses truce's own fields. */
 static truce_status commit_compile_operators(const bson_t *update, struct update **compiled,
                                              bson_error_t *error)
 {
@@ -425,10 +428,11 @@ static truce_status commit_compile_operators(const bson_t *update, struct update
         return truce__fail(TRUCE_INVALID, error, "the update is not a document");
     while (bson_iter_next(&iter)) {
         if (bson_iter_key(&iter)[0] != '$' || !BSON_ITER_HOLDS_DOCUMENT(&iter))
-            return truce__fail(TRUCE_INVALID, error,
-                               "an update in a commit is made of operators ($set, $inc ...), not "
-                               "\"%s\"; use truce_commit_replace for a whole document",
-                               bson_iter_key(&iter));
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "an update in a commit must consist of operators ($set, $inc ...), not \"%s\"; use "
+                "truce_commit_replace for a whole document",
+                bson_iter_key(&iter));
         if (!bson_iter_recurse(&iter, &field))
             continue;
         while (!status && bson_iter_next(&field))
@@ -470,7 +474,7 @@ truce_status truce_commit_remove(truce_commit *commit, const char *collection,
     return truce__commit_change(commit, collection, id, guard, CHANGE_REMOVE, NULL, error);
 }
 
-/* ---- diffs (changes.c) ------------------------------------------------------------------------ */
+/* ---- diffs (changes.c) ----------------------------------------------------------------------- */
 
 truce_status truce_commit_change(truce_commit *commit, const char *collection,
                                  const bson_value_t *id, const bson_t *diff, bson_error_t *error)
@@ -484,7 +488,7 @@ truce_status truce_commit_change(truce_commit *commit, const char *collection,
     return truce__commit_change(commit, collection, id, NULL, CHANGE_DIFF, diff, error);
 }
 
-/* The _id that a text stands for; borrows it. */
+/* Returns the _id that a string means; borrows the string. */
 static bson_value_t commit_id_of_text(const char *text, uint32_t length)
 {
     bson_value_t id = {.value_type = BSON_TYPE_UTF8};
@@ -531,17 +535,18 @@ void truce_commit_changes_fixed(truce_commit *commit)
     commit->fixed = true;
 }
 
-/* ---- keyed ------------------------------------------------------------------------------- */
+/* ---- documents by a unique key --------------------------------------------------------------- */
 
 /*
- * Documents by a unique key: patterns know theirs by fields such as {student_id: 1}, commits by
- * their _id. The _id is looked up; what is found is read, and guarded, by its _id like any other,
- * and must still have the key then.
+ * Patterns find documents by a unique key such as {student_id: 1}, but commits know documents by
+ * _id. The _id is looked up. A found document is read and guarded by its _id like any other, and
+ * must still have the key.
  *
- * That there is none of that key cannot be guarded by an _id: the unique index does it. An insert
- * that the index refuses is judged by another look: a document of that key is there now, so somebody
- * was faster (CONFLICT, the function runs again and finds it); there is none, so it is another index
- * that refuses (DUPLICATE).
+ * The absence of a key cannot be guarded by an _id; the unique index guards it. If the index
+ * refuses an insert, another lookup decides: if a document with the key exists now, another writer
+ * was faster (CONFLICT, and the function runs again and finds it). If no document has it, another
+ * index
+ * refused the insert (DUPLICATE).
  */
 
 static bool keyed_has_key(const bson_t *document, const bson_t *key)
@@ -558,7 +563,7 @@ static bool keyed_has_key(const bson_t *document, const bson_t *key)
     return true;
 }
 
-/* What this commit itself has of that key. */
+/* Returns the commit's own entry with that key, or NULL. */
 static struct entry *keyed_own_entry(const truce_commit *commit, const char *collection,
                                      const bson_t *key)
 {
@@ -572,7 +577,7 @@ static struct entry *keyed_own_entry(const truce_commit *commit, const char *col
     return NULL;
 }
 
-/* The document in the store, free of intents. NOT_FOUND: none. */
+/* Reads the stored document with that key, and resolves its intent first. NOT_FOUND: none. */
 static truce_status keyed_find(truce_commit *commit, const char *collection, const bson_t *key,
                                bson_t *document, bson_error_t *error)
 {
@@ -640,7 +645,7 @@ truce_status truce__commit_read_keyed(truce_commit *commit, const char *collecti
     status = truce_commit_read(commit, collection, id, document, error);
     if (!status && !keyed_has_key(document, key))
         status = truce__fail(TRUCE_CONFLICT, error,
-                             "a document of \"%s\" got another key between two looks", collection);
+                             "a document of \"%s\" got another key between two reads", collection);
     return status;
 }
 
@@ -671,7 +676,7 @@ truce_status truce__commit_insert_shown(truce_commit *commit, const char *collec
     return status;
 }
 
-/* OK: somebody's document has the entry's key, held or not. NOT_FOUND. */
+/* Returns OK if another document has the entry's key, with or without an intent; else NOT_FOUND. */
 static truce_status keyed_is_there(truce_commit *commit, const struct entry *entry,
                                    bson_error_t *error)
 {
@@ -686,7 +691,8 @@ static truce_status keyed_is_there(truce_commit *commit, const struct entry *ent
     return status;
 }
 
-/* A commit was refused with DUPLICATE: CONFLICT if a document of such a key is there now. */
+/* Handles a commit that was refused with DUPLICATE: CONFLICT if a document with such a key exists
+ * now. */
 static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *error)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
@@ -698,9 +704,9 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
             continue;
         status = keyed_is_there(commit, entry, &why);
         if (!status)
-            return truce__entry_conflict(entry, "was inserted by somebody else under its key",
+            return truce__entry_conflict(entry, "was inserted by another writer under its key",
                                          error);
-        if (status != TRUCE_NOT_FOUND) { /* that it is another index, nobody has seen */
+        if (status != TRUCE_NOT_FOUND) { /* The refusal did not come from another index. */
             if (error)
                 *error = why;
             return status;
@@ -709,45 +715,51 @@ static truce_status commit_keyed_duplicate(truce_commit *commit, bson_error_t *e
     return TRUCE_DUPLICATE;
 }
 
-/* ---- queries ----------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /*
- * Guarded queries of a commit: what truce_commit_find has shown is so still when the commit takes effect.
+ * Guarded queries of a commit: what truce_commit_find returned still holds when the commit takes
+ * effect.
  *
- *     first query    a transaction (store/overlay) is opened, which shows one moment
- *     each query     nobody holds a document of the collection | what the commit has changed of it is written there | find
- *     apply          the commit's own bulk, with all that was read there as its checks (native.c, N8)
+ *     first query    opens a transaction (store/overlay), which shows one snapshot
+ *     each query     checks that no document of the collection is held, writes the commit's own
+ *                    changes there, and finds
+ *     apply          the commit's own bulk checks everything that was read there (native.c, N8)
  *
- * The transaction is read, and never committed: the commit has its changes itself. What was read in it is what the store
- * looks at again where nobody else writes (engine/documents/bulk.c).
+ * The transaction is only read, never committed, because the commit has its changes itself. The
+ * store checks what was read in the transaction when no other client writes
+ * (engine/documents/bulk.c).
  *
  * Invariants:
  *
- *   G1  What a cursor has given, and that there was no more where it came to its end, is looked at in the step that
- *       makes the commit's changes. So a commit with queries is as serializable as one that reads single documents; there
- *       are no phantoms.
- *   G2  All queries of a try show one moment. One that only asks is done with that: nothing is looked at again.
- *   G3  A query never sees, and no commit of one takes effect beside, a document of its collections that the journal holds:
- *       what a decided commit has not released yet is in no index, and would be a phantom. That there was none is read as
- *       the first thing, by the index on `_intent`, and looked at again like all that was read. Who meets one helps or waits, as every
- *       reader does, and takes a later moment; if there were queries before, the function runs again.
- *   G4  The commit's own changes of a document are shown: it is read (commit_know), so that they can be made, and
- *       written there without its validator, which looks at it at the commit.
- *   G5  Documents are not taken for a function that asks (journal.c): its own intents would be in the way of G3, and what
- *       it loses by is no document that could be taken. So one that asks for much, of what many change, may come to its
- *       last try; it should ask for less.
+ *   G1  The documents that a cursor returned, and the fact that there were no more, are checked in
+ *       the step that makes the commit's changes. So a commit with queries is as serializable as
+ *       one that reads single documents; there are no phantoms.
+ *   G2  All queries of a try read one snapshot. A commit that only reads is complete with that, and
+ *       nothing is checked again.
+ *   G3  A query never sees a document of its collections that the journal holds, and no commit with
+ *       a query takes effect next to one. An unreleased change is in no index and would be a
+ *       phantom. The absence of such documents is the first read, by the index on `_intent`, and it
+ *       is checked like any other read. A query that encounters one completes its commit or waits,
+ *       as every reader does, and uses a later snapshot. If there were queries before, the function
+ *       runs again.
+ *   G4  A query sees the commit's own changes: the document is read (commit_know), changed, and
+ *       written to the transaction without its validator, which checks it at the commit.
+ *   G5  Documents are not taken first (journal.c, T1) for a function with queries: its own intents
+ *       would violate G3, and its conflicts come from documents that cannot be taken. So a function
+ *       that queries many documents that change often may use up its tries; it should query fewer.
  *
- * A crash leaves nothing: until the bulk nothing was written.
+ * A crash leaves nothing, because nothing is written before the bulk.
  */
 
-/* ---- cursors ---------------------------------------------------------------------------------- */
+/* ---- cursors --------------------------------------------------------------------------------- */
 
-/* A cursor of the caller's, who may close it after the commit, and after the store. */
+/* A cursor of the caller, who may close it after the commit and after the store. */
 struct answer {
     truce_cursor base;    /* first */
-    truce_cursor *under;  /* NULL: the commit has ended */
-    truce_commit *commit; /* the same */
-    struct answer *next;  /* of the commit's */
+    truce_cursor *under;  /* NULL: the commit has ended. */
+    truce_commit *commit; /* The same. */
+    struct answer *next;  /* The next cursor of the commit. */
 };
 
 static truce_status answer_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
@@ -805,7 +817,7 @@ void truce__commit_queries_forget(truce_commit *commit)
     commit->asked = NULL;
 }
 
-/* ---- who may ask ------------------------------------------------------------------------------ */
+/* ---- who may query --------------------------------------------------------------------------- */
 
 static truce_status can_ask(truce_commit *commit, const char *collection, bson_error_t *error)
 {
@@ -823,25 +835,25 @@ static truce_status can_ask(truce_commit *commit, const char *collection, bson_e
                            "the journal cannot guard a query; leave the mechanism to truce");
     commit->untakeable = true; /* G5 */
     return commit->owner ? truce__fail(TRUCE_CONFLICT, error,
-                                       "documents were taken for a commit that has queries")
+                                       "documents were taken first for a commit that has queries")
                          : TRUCE_OK;
 }
 
-/* ---- nobody holds a document (G3) ------------------------------------------------------------- */
+/* ---- no document is held (G3) ---------------------------------------------------------------- */
 
-/* In a collection that is not there yet, nothing is made. */
+/* Makes the index on `_intent`, unless the collection does not exist yet. */
 static truce_status queries_make_index(truce_commit *commit, const char *collection,
                                        bson_error_t *error)
 {
     bson_t indexes;
-    truce_status status = truce__memo_indexes(commit->store, collection, &indexes, error);
+    truce_status status = truce__metadata_indexes(commit->store, collection, &indexes, error);
     bool exists = !status && !bson_empty(&indexes);
 
     bson_destroy(&indexes);
-    return exists ? truce__memo_intents(commit->store, collection, error) : status;
+    return exists ? truce__metadata_ensure_intents(commit->store, collection, error) : status;
 }
 
-/* NOT_FOUND: nobody does. */
+/* Finds a held document. NOT_FOUND: no document is held. */
 static truce_status find_held(const truce_commit *commit, const char *collection, bson_t *document,
                               bson_error_t *error)
 {
@@ -862,7 +874,8 @@ static truce_status open_moment(truce_commit *commit, bson_error_t *error)
     return truce__overlay_open(commit->store, &options, &commit->asked, error);
 }
 
-/* *free: nobody holds one in the moment of the queries; otherwise who holds one was helped or waited for. */
+/* Checks that no document is held in the snapshot of the queries. *free: none is. Otherwise the
+ * holder's commit was completed or waited for. */
 static truce_status queries_look_for_held(truce_commit *commit, const char *collection, bool *free,
                                           bson_error_t *error)
 {
@@ -873,10 +886,9 @@ static truce_status queries_look_for_held(truce_commit *commit, const char *coll
     if (*free)
         status = TRUCE_OK;
     else if (!status && truce__journal_at_work(&document))
-        status = truce__fail(TRUCE_LOCKED, error,
-                             "a document of %s is held by the commit within whose function this "
-                             "one asks",
-                             collection);
+        status = truce__fail(
+            TRUCE_LOCKED, error,
+            "a document of %s is held by the commit whose function runs this query", collection);
     else if (!status)
         status = truce__intent_meet(&commit->worker, collection, &document, error);
     bson_destroy(&document);
@@ -901,14 +913,15 @@ static truce_status find_moment(truce_commit *commit, const char *collection, bs
     return status;
 }
 
-/* ---- what the commit has changed (G4) --------------------------------------------------------- */
+/* ---- the commit's own changes (G4) ----------------------------------------------------------- */
 
 static bool is_new_there(const struct entry *entry, const char *collection)
 {
     return entry->changes_count > entry->shown && !strcmp(entry->collection, collection);
 }
 
-/* Its documents go before any comes, so that two may trade a unique value. */
+/* Writes the commit's change of one document. Removals come before inserts, so that two documents
+ * may exchange a unique value. */
 static truce_status write_own(truce_commit *commit, struct entry *entry, bool comes,
                               bson_error_t *error)
 {
@@ -947,7 +960,7 @@ static truce_status show_own(truce_commit *commit, const char *collection, bson_
     return status;
 }
 
-/* ---- a query ---------------------------------------------------------------------------------- */
+/* ---- a query --------------------------------------------------------------------------------- */
 
 static truce_status queries_ask(truce_commit *commit, const char *collection, const bson_t *filter,
                                 const truce_find_options *options, truce_cursor **cursor,
@@ -960,7 +973,7 @@ static truce_status queries_ask(truce_commit *commit, const char *collection, co
     if (status)
         return status;
     status = show_own(commit, collection, &why);
-    if (status) /* half of it may be shown */
+    if (status) /* Half of it may be visible. */
         return commit_fail(commit, status, &why, error);
     status = truce_find(commit->asked, collection, filter, options, &under, error);
     if (!status)
@@ -993,8 +1006,8 @@ static int commit_compare_entries(const void *a, const void *b)
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
-/* What was read is compared in the write itself, or, where it is too large for that, by the journal,
- * which takes a document before it compares. */
+/* Returns whether the write itself can compare what was read. If a document is too large for that,
+ * the journal takes it before it compares. */
 static bool commit_comparable(const truce_commit *commit)
 {
     for (uint32_t i = 0; i < commit->count; i++) {
@@ -1011,8 +1024,8 @@ static bool native(const truce_commit *commit)
            (commit->store->capabilities & TRUCE_CAN_ATOMIC_BULK) && commit_comparable(commit);
 }
 
-/* Only the fast path takes a blind change of a document with declared keys as it is: the others must
- * know the keys before they take the document. */
+/* Prepares `_keys`. Only the fast path can apply a blind change to a document with declared keys;
+ * the other mechanisms must know the keys before they take the document. */
 static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1022,7 +1035,7 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
 
         if (!truce__entry_writes(entry))
             continue;
-        status = truce__memo_keyed(commit->store, entry->collection, &entry->keyed, error);
+        status = truce__metadata_keyed(commit->store, entry->collection, &entry->keyed, error);
         if (!status && entry->keyed && !fast)
             status = commit_know(commit, entry, error);
         if (!status && entry->keyed && entry->known)
@@ -1031,8 +1044,9 @@ static truce_status prepare_keys(truce_commit *commit, bool fast, bson_error_t *
     return status;
 }
 
-/* A blind change of one document by the store's own step: nothing was read, so nothing can be lost, and no
- * race with others has to be won. Not on a server, where that step is a transaction. */
+/* Returns whether a blind change of one document can be one step of the store. Nothing was read, so
+ * no update can be lost and no race must be won. On a server, such a step would be a
+ * transaction. */
 static bool in_one_step(const truce_commit *commit)
 {
     const struct entry *entry = commit->entries[0];
@@ -1041,8 +1055,8 @@ static bool in_one_step(const truce_commit *commit)
            !entry->keyed && entry->changes_count > 0 && !truce__entry_has_diff(entry);
 }
 
-/* Or by the journal, where the store can change these documents and cannot guard them (N6). What was taken
- * before is given back if it came to nothing. */
+/* Commits by the store's own step, or by the journal if the store can change these documents but
+ * not guard them (N6). On failure, documents that were taken before are released. */
 static truce_status natively(truce_commit *commit, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -1078,7 +1092,7 @@ static truce_status apply_once(truce_commit *commit, bson_error_t *error)
     if (fast) {
         if (truce__entry_writes(commit->entries[0]))
             return truce__commit_fast(commit, error);
-        return TRUCE_OK; /* one look at one document is consistent by itself */
+        return TRUCE_OK; /* A single read of one document is consistent. */
     }
     if (native(commit))
         return natively(commit, error);

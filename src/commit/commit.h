@@ -1,7 +1,7 @@
 #ifndef TRUCE_COMMIT_COMMIT_H
 #define TRUCE_COMMIT_COMMIT_H
 
-/* A commit as its mechanisms see it. */
+/* The internals of a commit, as its mechanisms (fast.c, native.c, journal.c) use them. */
 #include "commit/journal.h"
 #include "commit/per_key_lock.h"
 
@@ -10,117 +10,140 @@ struct owner;
 
 struct truce_commit {
     truce_store *store;
-    truce_commit_options options; /* key and input are copies */
+    /* Key and input are copies. */
+    truce_commit_options options;
     struct worker worker;
-    bson_oid_t id; /* changes with each attempt of the journal */
+    /* Changes with each attempt of the journal. */
+    bson_oid_t id;
     struct entry **entries;
     uint32_t count, room;
-    bool applied;         /* apply was called: nothing can be added any more */
-    truce_status outcome; /* what apply answered */
-    truce_status failed;  /* not OK: it can take no effect any more, because: */
+    bool applied;         /* Nothing can be added any more. */
+    truce_status outcome; /* The result of truce_commit_apply. */
+    /* If not OK, the commit cannot take effect any more, for the reason `why`. */
+    truce_status failed;
     bson_error_t why;
-    uint32_t searched;    /* so often nobody was found who has a unique value that was refused */
-    struct owner *owner;  /* of documents that were taken before the function runs (journal.c) */
-    truce_commit *around; /* whose function this one's was called by, while it runs */
-    bool unguarded;  /* the store could not guard a document that is only read (native.c, N6) */
-    bool untakeable; /* the journal cannot do what the function does */
-    bool earlier;    /* its key says that it took effect before */
-    bson_t *result;  /* what it leaves under its key; NULL: nothing */
-    bson_t inserted; /* an array: the ids that were made for inserts without one */
-    bool apart;      /* the journal takes its documents one by one (journal.c, K3) */
-    bool fixed;      /* nobody can make its diffs again: a stale one is the end */
+    /* The number of searches that did not find the holder of a refused unique value. */
+    uint32_t searched;
+    /* Owns the documents that were taken before the function runs (journal.c, T1); else NULL. */
+    struct owner *owner;
+    /* The commit whose function called this commit's function, while that runs. */
+    truce_commit *around;
+    /* The store could not guard a document that is only read (native.c, N6). */
+    bool unguarded;
+    /* The journal cannot do what the function does. */
+    bool untakeable;
+    /* A commit with the same key took effect before. */
+    bool earlier;
+    /* The result to store under the key; NULL: none. */
+    bson_t *result;
+    /* An array of the ids that were generated for inserts without an id. */
+    bson_t inserted;
+    /* The journal takes its documents one by one (journal.c, K3). */
+    bool apart;
+    /* Its diffs cannot be made again, so a stale one is final. */
+    bool fixed;
 
-    /* its queries (commit.c) */
-    truce_store *asked;     /* what they look at, with what they saw; NULL: there were none */
-    struct answer *answers; /* their cursors that are open */
+    /* Queries of this try. `asked` is the store that they read, with what they saw; NULL: there
+     * were none. */
+    truce_store *asked;
+    struct answer *answers; /* The open cursors of the queries. */
 
-    /* while truce_transact tries (transact.c) */
-    struct turns *turns; /* NULL: it does not */
-    struct commit_turn turn;
-    bool lost; /* the last try, on a document of this place */
+    /* State of truce_transact (transact.c). `locks` is NULL outside of it. */
+    struct key_locks *locks;
+    struct key_lock lock;
+    /* The last try failed, on a document with this place in the per-key locks. */
+    bool lost;
     uint32_t lost_at;
-    /* A call of its function, apart from it, did not wait for another commit (journal.c, T2). */
+    /* A call of the function, apart from the commit, did not wait for another commit (journal.c,
+     * T2). */
     bool yielded;
-    bool settled; /* a write that waited for the disk came behind all that was read */
+    /* A durable write followed every read of this try. */
+    bool settled;
 };
 
-/* truce_commit_begin, without a look for the key. */
+/* As truce_commit_begin, without a lookup of the key. */
 truce_status truce__commit_new(truce_store *store, const truce_commit_options *options,
                                truce_commit **made, bson_error_t *error);
 
-/* truce_commit_apply, where truce_transact looks for the key. */
+/* As truce_commit_apply. The caller, truce_transact, looks up the key. */
 truce_status truce__commit_apply(truce_commit *commit, bson_error_t *error);
 
-/* truce_transact; `waits` false: in no line, and nothing is read early. For a function that compares what it reads with
- * what its caller read before: the longer it waits the surer that is another one, and the caller wants to know soon. */
+/* As truce_transact. If `waits` is false, the commit joins no wait queue and reads nothing that is
+ * not durable. Use it for a function that compares what it reads with something its caller read
+ * before. A longer wait only makes a difference more likely. */
 truce_status truce__transact(truce_store *store, truce_commit_function *function, void *arg,
                              const truce_commit_options *options, bool waits, bson_error_t *error);
 
-/* A write of this try waits for the disk later, when others may have the turn. */
+/* Returns whether a write of this try may become durable later, after the per-key locks are
+ * released. */
 static inline bool truce__commit_is_early(const truce_commit *commit)
 {
-    return commit->turn.held && commit->worker.early;
+    return commit->lock.held && commit->worker.early;
 }
 
 static inline void truce__commit_lost(truce_commit *commit, const struct entry *entry)
 {
     commit->lost = true;
-    commit->lost_at = truce__turn_place(entry);
+    commit->lost_at = truce__key_lock_place(entry);
 }
 
-/* The queries of a try and what they saw are over (commit.c). */
+/* Forgets the queries of a try and what they saw. */
 void truce__commit_queries_forget(truce_commit *commit);
 
-/* Does the commit take this document (intent or stub), or only look at it? */
+/* Returns whether the commit takes this document (by an intent or a stub). Otherwise it only reads
+ * it. */
 static inline bool truce__commit_takes(const struct entry *entry)
 {
     return entry->hold || truce__entry_writes(entry);
 }
 
-/* One attempt each. CONFLICT: run the function again; all other statuses are final. */
+/* Make one attempt each. CONFLICT: the function must run again. Every other status is final. */
 truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error);
-/* Of the only document, which was taken before the function ran. */
+/* As truce__commit_fast, for a commit of one document that was taken before the function ran. */
 truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error);
 
-/* Takes the documents of the last try, before the function runs again (journal.c). CONFLICT: not this
- * time. *already: the key says that the commit took effect. */
+/* Takes the documents of the last try before the function runs again (journal.c, T1). CONFLICT:
+ * they could not be taken. *already: the key says that the commit took effect. */
 truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error_t *error);
-/* Whose function this thread runs from now on (T8); NULL: nobody's. Answers whose it was. */
+/* Sets the commit whose function this thread runs after this call (T8); NULL: none. Returns the
+ * previous one. */
 truce_commit *truce__journal_work_set(truce_commit *commit);
-/* Undoes what was taken; nothing, if nothing was. */
+/* Aborts the commit and releases the documents that were taken first. Does nothing if there are
+ * none. */
 void truce__journal_drop(truce_commit *commit, const char *why);
-/* After the end of a commit whose documents were taken. */
+/* Frees the owner of a finished commit whose documents were taken first. */
 void truce__journal_let_go(truce_commit *commit);
 
 /* ---- documents by a unique key (commit.c) ---- */
 
-/* truce_commit_read of the document whose fields are those of `key`, which stand under a unique
- * index; the commit's own inserts are found, too. `id` (always initialised; the caller destroys it)
- * is its _id; NOT_FOUND: the one to insert it under. */
+/* As truce_commit_read, for the document whose fields equal those of `key`, which are under a
+ * unique index. Also finds the commit's own inserts. `id` is the document's _id, or if the result
+ * is NOT_FOUND, the _id for the insert. The caller destroys `id`, which is always initialized. */
 truce_status truce__commit_read_keyed(truce_commit *commit, const char *collection,
                                       const bson_t *key, bson_value_t *id, bson_t *document,
                                       bson_error_t *error);
 
-/* Inserts what truce__commit_read_keyed did not find. If somebody else inserts one of that key, the
- * commit is a CONFLICT. */
+/* Inserts a document that truce__commit_read_keyed did not find. If another writer inserts one with
+ * the same key, the commit fails with CONFLICT. */
 truce_status truce__commit_insert_keyed(truce_commit *commit, const char *collection,
                                         const bson_t *key, const bson_t *document,
                                         bson_error_t *error);
 
-/* The same. Its stub has these fields, too ({path: 1}): who looks for documents by them meets it. */
+/* As truce__commit_insert_keyed. The stub has the fields `shows` ({path: 1}) too, so that a query
+ * by them encounters the stub. */
 truce_status truce__commit_insert_shown(truce_commit *commit, const char *collection,
                                         const bson_t *key, const bson_t *shows,
                                         const bson_t *document, bson_error_t *error);
 
-/* The caller's key: who has it? OK: its commit took effect, there is nothing to do. NOT_FOUND:
- * nobody. DUPLICATE: another input. EXPIRED: at or below the horizon. LOCKED: a pending commit does
- * not end. */
+/* Finds the commit that used the caller's key. OK: it took effect, and nothing is left to do.
+ * NOT_FOUND: the key is unused. DUPLICATE: it was used with another input. EXPIRED: the key is not
+ * after the horizon. LOCKED: a pending commit with the key does not end. */
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error);
 truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error);
-/* Returns the status of a commit that failed: OK if a commit under its key took effect, DUPLICATE if that one had
- * another input, else `failure`. */
+/* Returns the status of a commit that failed: OK if a commit under its key took effect, DUPLICATE
+ * if that one had another input, else `failure`. */
 truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
                                        bson_error_t *error);
 
@@ -130,16 +153,17 @@ static inline void truce__commit_tell_earlier(const truce_commit *commit, bool e
         *commit->options.earlier = earlier;
 }
 
-/* It has a document of its own, for its key or its input. */
+/* Returns whether the commit has a document of its own, for its key or its input. */
 static inline bool truce__commit_is_kept(const truce_commit *commit)
 {
     return commit->options.key || commit->options.input;
 }
 
-/* {_id, key?, key_time?, state, input?, created ...}: what every commit document begins with */
+/* Begins a commit document: {_id, key?, key_time?, state, input?, created ...}. */
 void truce__commit_begin_document(const truce_commit *commit, const char *state, bson_t *document);
 
-/* Appends `result` and `inserted`, as far as the commit has them, to its commit document or to an update of it. */
+/* Appends `result` and `inserted`, as far as the commit has them, to its commit document or to an
+ * update of it. */
 void truce__commit_append_left(const truce_commit *commit, bson_t *document);
 
 void truce__commit_entries_free(truce_commit *commit);

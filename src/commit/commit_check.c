@@ -9,33 +9,35 @@
 #include "commit/unique.h"
 
 /*
- * What no sweep may mend silently, or what tells that somebody broke the rules. Rules:
+ * The check of commits finds faults that no sweep may repair silently, and traces of writers that
+ * broke the rules. Rules, each with its repair:
  *
  *   orphan-intent      a document is held by a commit that is gone or aborted      strip
  *   foreign-intent     a field `_intent` that truce did not write                  by hand
  *   expired-lease      a commit is pending though its lease is over                abort, strip
- *   half-applied       a commit was decided but not brought to its end             release, done
+ *   half-applied       a commit was decided but not completed                      release, done
  *   unreleased         a commit is done but a document still carries its intent    release
- *   overwritten        a commit ran over a plain write, which is lost              by hand
+ *   overwritten        a commit overwrote a plain write, which is lost             by hand
  *   forked             two commits changed the same version of one document: a     by hand
- *                      plain writer brought an old copy back
+ *                      plain writer restored an old copy
  *   missing-document   a decided commit owes a change to a document that is gone   by hand
  *   blocked            a decided commit reserved a unique value, and a plain       by hand
- *                      writer took it all the same: the release is refused; or a
- *                      validator came since that the user may not pass by
- *   displaced          a plain write changed the same as a decided commit, or       by hand
- *                      stood in its way: what one of the two lost is kept in
+ *                      writer took it anyway, so the release is refused; or a
+ *                      new validator refuses the release to this user
+ *   displaced          a plain write changed a field of a decided commit, or        by hand
+ *                      blocked its path; the value that was discarded is in
  *                      `truce_displaced`
- *   stale-keys         `_keys` is not what the document's unique values say: a     write it
- *                      plain write changed one of the two
+ *   stale-keys         `_keys` differs from the document's unique values, because  write it
+ *                      a plain write changed one of the two
  *
- * `forked` follows the chain of `pre`: every journal commit keeps the revision that it found.
+ * `forked` follows the chain of `pre`: every journal commit stores the revision that it found.
  */
 
 struct inspector {
     struct check *check;
-    struct worker worker; /* for repairs */
-    bool blocked;         /* the commit that is looked at, and it was told */
+    struct worker worker; /* For repairs. */
+    /* The inspected commit was already reported as blocked. */
+    bool blocked;
 };
 
 /* ---- documents ------------------------------------------------------------------------------ */
@@ -74,14 +76,14 @@ static truce_status held_document(struct check *check, const char *collection,
     } else if (!state || (strcmp(state, "pending") != 0 && strcmp(state, "committed") != 0)) {
         finding.rule = "orphan-intent";
         finding.text = "the commit that holds the document was undone or is gone";
-        finding.repair = "take the intent off the document";
+        finding.repair = "remove the intent from the document";
     }
     status = TRUCE_OK;
     repaired = false;
     if (finding.rule && by->check->repair) {
         status = truce__intent_meet(&by->worker, collection, document, error);
         repaired = !status;
-        status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* its commit is spoilt */
+        status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* Its commit is corrupted. */
     }
     if (finding.rule)
         truce__check_tell(by->check, &finding, repaired);
@@ -89,7 +91,7 @@ static truce_status held_document(struct check *check, const char *collection,
     return status;
 }
 
-/* Documents whose commit is neither pending nor decided. */
+/* Suspects documents whose commit is neither pending nor decided. */
 static truce_status suspect_held(struct check *check, bson_t *const *documents, uint32_t count,
                                  bool *suspect, void *arg, bson_error_t *error)
 {
@@ -111,7 +113,8 @@ static truce_status suspect_held(struct check *check, bson_t *const *documents, 
     return status;
 }
 
-/* A document that no commit holds. One that a plain writer inserted has no `_keys`, and is safe. */
+/* Checks a document that no commit holds. A document that a plain writer inserted has no `_keys`,
+ * and is safe. */
 static truce_status keyed_document(struct check *check, const char *collection,
                                    const bson_t *document, void *arg, bson_error_t *error)
 {
@@ -121,9 +124,9 @@ static truce_status keyed_document(struct check *check, const char *collection,
         .rule = "stale-keys",
         .collection = collection,
         .id = &target,
-        .text = "the field \"_keys\" is not what the unique indexes hold of the document: a plain "
-                "write changed one of the two",
-        .repair = "write \"_keys\" as the document's values say"};
+        .text = "the field \"_keys\" differs from the unique values of the document: a plain write "
+                "changed one of the two",
+        .repair = "write \"_keys\" from the document's values"};
     bool changed = false;
     truce_status status;
     bson_t keys;
@@ -157,7 +160,7 @@ static truce_status commit_check_check_collection(void *arg, const char *collect
     status = truce__check_suspects(by->check, collection, filter, suspect_held, held_document, by,
                                    error);
     if (!status)
-        status = truce__memo_keyed(by->check->store, collection, &keyed, error);
+        status = truce__metadata_keyed(by->check->store, collection, &keyed, error);
     if (!status && keyed)
         status = truce__check_each(by->check, collection, NULL, keyed_document, by, error);
     if (!status)
@@ -207,7 +210,7 @@ static truce_status each_post(struct inspector *by, const bson_t *commit, const 
     return status;
 }
 
-/* Nobody may do anything by it. */
+/* Reports an entry that truce did not write. It must not be applied. */
 static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid_t *id)
 {
     bson_error_t why;
@@ -217,7 +220,7 @@ static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid
                               .commit = id,
                               .id = &target,
                               .text = why.message,
-                              .repair = "none: put the entry right by hand"};
+                              .repair = "none: correct the entry by hand"};
 
     if (!truce__journal_post_check(id, post, &why))
         return false;
@@ -226,15 +229,15 @@ static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid
     return true;
 }
 
-/* A decided commit still owes this document a release, but it is gone. */
+/* Checks for a document that a decided commit still has to change, but that is gone. */
 static truce_status check_missing(struct inspector *by, const bson_t *post, const bson_oid_t *id,
                                   bson_error_t *error)
 {
     struct finding finding = {
         .rule = "missing-document",
         .commit = id,
-        .text = "a decided commit changes the document, which is not there: a plain remove took it",
-        .repair = "none: the change has no document to go into"};
+        .text = "a decided commit changes the document, which is missing: a plain write removed it",
+        .repair = "none: there is no document to change"};
     const char *op = truce__field_text(post, "op");
     bson_t filter, document;
     bson_value_t target;
@@ -255,15 +258,15 @@ static truce_status check_missing(struct inspector *by, const bson_t *post, cons
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The release of a held document would be refused by a unique index. */
+/* Checks whether a unique index would refuse the release of a held document. */
 static truce_status commit_check_check_blocked(struct inspector *by, const bson_t *post,
                                                const bson_oid_t *id, bson_error_t *error)
 {
     struct truce_commit commit = {.store = by->check->store, .worker = by->worker};
-    struct finding finding = {.rule = "blocked",
-                              .commit = id,
-                              .repair = "none: give the other document another value; a sweep then "
-                                        "brings the commit to its end"};
+    struct finding finding = {
+        .rule = "blocked",
+        .commit = id,
+        .repair = "none: give the other document another value; a sweep then completes the commit"};
     bson_t filter, document, held = BSON_INITIALIZER;
     bson_error_t taken;
     struct entry *entry;
@@ -295,17 +298,17 @@ static truce_status commit_check_check_blocked(struct inspector *by, const bson_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The repair was refused, and not for a unique value. */
+/* Reports a repair that was refused for another reason than a unique value. */
 static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_value_t *target,
                          const bson_error_t *why)
 {
-    struct finding finding = {.rule = "blocked",
-                              .collection = COMMITS,
-                              .commit = id,
-                              .id = target,
-                              .text = why->message,
-                              .repair = "none: sweep as a user who may pass by validators, or "
-                                        "change the validator"};
+    struct finding finding = {
+        .rule = "blocked",
+        .collection = COMMITS,
+        .commit = id,
+        .id = target,
+        .text = why->message,
+        .repair = "none: sweep as a user who may bypass validators, or change the validator"};
 
     truce__check_tell(by->check, &finding, false);
 }
@@ -325,7 +328,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
         return TRUCE_OK;
     finding.rule = pending ? "expired-lease" : "half-applied";
     finding.text = pending ? "the commit is pending though its lease is over: its owner is gone"
-                           : "the commit was decided but not brought to its end";
+                           : "the commit was decided but not completed";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     by->blocked = false;
     if (!pending)
@@ -340,7 +343,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
         *error = why;
     truce__check_tell(by->check, &finding, by->check->repair && !status);
     if (status == TRUCE_LOCKED || (status == TRUCE_CORRUPT && by->blocked))
-        return TRUCE_OK; /* which was told */
+        return TRUCE_OK; /* That was reported. */
     return status;
 }
 
@@ -387,7 +390,7 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
     return status;
 }
 
-/* ---- what decided commits displaced ----------------------------------------------------------- */
+/* ---- discarded values ------------------------------------------------------------------------ */
 
 static truce_status displaced_document(struct check *check, const char *collection,
                                        const bson_t *document, void *arg, bson_error_t *error)
@@ -398,13 +401,14 @@ static truce_status displaced_document(struct check *check, const char *collecti
 
     (void)arg;
     (void)error;
-    finding.text = no_room
-                       ? "a plain write made the document so large that the change of a decided "
-                         "commit had no room: the change is kept in truce_displaced"
-                       : "a plain write changed the same as a decided commit, or stood in its way: "
-                         "what it wrote is kept in truce_displaced";
-    finding.repair = "none: bring the values where they belong, then remove the document from "
-                     "truce_displaced";
+    finding.text =
+        no_room
+            ? "a plain write made the document too large for the change of a decided commit: the "
+              "change is in truce_displaced"
+            : "a plain write changed a field of a decided commit, or blocked its path: the plain "
+              "value is in truce_displaced";
+    finding.repair =
+        "none: restore the values by hand, then remove the document from truce_displaced";
     if (truce__field_text(document, "ns")[0])
         finding.collection = truce__field_text(document, "ns");
     if (bson_iter_init_find(&id, document, "id"))
@@ -415,16 +419,18 @@ static truce_status displaced_document(struct check *check, const char *collecti
     return TRUCE_OK;
 }
 
-/* ---- commits beside each other ----------------------------------------------------------------- */
+/* ---- pairs of commits ------------------------------------------------------------------------ */
 
-/* {_id: {ns, id, pre}, commits: [...]}, two or more: told of all but the first. */
+/* Reports each group {_id: {ns, id, pre}, commits: [...]} of two or more commits, all but the
+ * first. */
 static void tell_forks(struct inspector *by, const bson_t *group)
 {
     struct finding finding = {
         .rule = "forked",
-        .text = "two commits changed the same version of the document: a plain write brought an "
-                "old copy back",
-        .repair = "none: compare the two commits and mend the document by hand"};
+        .text =
+            "two commits changed the same version of the document: a plain write restored an old "
+            "copy",
+        .repair = "none: compare the two commits and repair the document by hand"};
     bson_iter_t iter, target, commits;
     const bson_oid_t *first = NULL;
     bson_value_t id;
@@ -452,7 +458,8 @@ static void tell_forks(struct inspector *by, const bson_t *group)
     }
 }
 
-/* Commits that changed the same version of the same document: one pass over all of them. */
+/* Finds commits that changed the same version of the same document, in one pass over all
+ * commits. */
 static truce_status check_forks(struct inspector *by, bson_error_t *error)
 {
     const truce_aggregate_options options = {.allow_disk_use = true};

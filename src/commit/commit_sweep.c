@@ -7,21 +7,21 @@
 #include "commit/journal.h"
 
 /*
- * The sweep of the journal, in an order in which every step may be cut off:
+ * The sweep of the journal. Its order allows an interruption after every step:
  *
- *   1. commits: pending with its lease over -> aborted; committed -> released and done; aborted ->
- *      stripped, and marked `cleaned`, so that the next round need not look again;
- *   2. documents, by the sparse index on `_intent`: what still is held by a missing, aborted or
- *      done commit. Only this finds a prepare that landed after its commit was undone and purged;
- *   3. purge of what ended before the retention.
+ *   1. Commits. A pending one whose lease is over is aborted. A committed one is released and done.
+ *      An aborted one is stripped and marked `cleaned`, so that the next round skips it.
+ *   2. Documents that a missing, aborted, or done commit still holds, by the sparse index on
+ *      `_intent`. Only this step finds a prepare that landed after its commit was undone and
+ *      purged;
+ *   3. The purge of commits that ended before the retention period.
  *
  *   S1  Only `done` and `aborted` commits are purged: a committed one still owes its releases.
- *   S2  A commit with a caller's key is purged behind the horizon: the horizon is raised to its
- *       key's time first, it is deleted after. Whoever comes later with the key is refused, not run
- *       twice.
- *
- *   S3  The horizon never passes a key that was not used and ended: it is raised to times that stand
- *       in commits, not to what our clock says.
+ *   S2  A commit with a caller's key is purged in two steps. The horizon is raised to the time of
+ *       its key, and then the commit is deleted. A later request with the key is refused, so it
+ *       does not run twice.
+ *   S3  The horizon never passes a key that was not used and finished. It is raised to times that
+ *       are stored in commits, not to the local clock.
  */
 
 #define ABORTED_MS INT64_C(3600000)
@@ -79,7 +79,8 @@ static truce_status sweep_finish(struct sweep *sweep, const char *collection, co
     sweep->report->finished += worker->ended - before;
     if (!status && worker->ended == before)
         status = TRUCE_LOCKED;
-    return status; /* LOCKED: blocked by a plain write, a finding of the check */
+    /* LOCKED: a plain write blocks the release, which the check reports */
+    return status;
 }
 
 static truce_status clean(struct sweep *sweep, const char *collection, const bson_t *commit,
@@ -109,7 +110,8 @@ static truce_status clean(struct sweep *sweep, const char *collection, const bso
 struct stripping {
     struct worker *worker;
     bson_oid_t
-        busy; /* the last commit whose owner was at work: its other documents need no look at it */
+        /* The last commit whose owner was alive. Its other documents are skipped. */
+        busy;
 };
 
 static truce_status strip(struct sweep *sweep, const char *collection, const bson_t *document,
@@ -122,7 +124,7 @@ static truce_status strip(struct sweep *sweep, const char *collection, const bso
     bson_oid_t commit;
 
     if (!truce__intent_commit(document, &commit))
-        return TRUCE_LOCKED; /* not ours: a finding of the check */
+        return TRUCE_LOCKED; /* Not truce's; the check reports it. */
     if (bson_oid_equal(&commit, &stripping->busy))
         return TRUCE_LOCKED;
     status = truce__intent_meet(worker, collection, document, error);
@@ -131,7 +133,7 @@ static truce_status strip(struct sweep *sweep, const char *collection, const bso
         status = TRUCE_LOCKED;
     if (status == TRUCE_LOCKED)
         stripping->busy = commit;
-    return status; /* LOCKED: its owner is at work */
+    return status; /* LOCKED: its owner is alive. */
 }
 
 /* ---- 3. purge ------------------------------------------------------------------------------- */
@@ -149,7 +151,7 @@ static truce_status raise_horizon(struct sweep *sweep, int64_t time_ms, bson_err
     return status;
 }
 
-/* S1, S2. Done and aborted are final, so the id is enough. */
+/* Purges one commit (S1, S2). Done and aborted are final, so the id is a sufficient filter. */
 static truce_status purge(struct sweep *sweep, const char *collection, const bson_t *commit,
                           void *arg, bson_error_t *error)
 {
@@ -171,7 +173,7 @@ static truce_status purge(struct sweep *sweep, const char *collection, const bso
     return status;
 }
 
-/* Attempts that came to nothing: nobody asks about them, and there are as many as there were conflicts. */
+/* Purges failed attempts. No client asks for them, and there is one for each conflict. */
 static truce_status purge_aborted(struct sweep *sweep, bson_error_t *error)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - ABORTED_MS;
@@ -264,7 +266,8 @@ static truce_status sweep_find_by_id(truce_store *store, const bson_oid_t *id, b
     bson_oid_to_string(id, hex);
     return status == TRUCE_NOT_FOUND
                ? truce__fail(status, error,
-                             "there is no commit %s: it never took effect, or was purged", hex)
+                             "the commit %s does not exist: it never took effect, or was purged",
+                             hex)
                : status;
 }
 
@@ -278,7 +281,7 @@ static truce_status bring_to_its_end(struct sweep *sweep, struct worker *worker,
 
         if (status == TRUCE_LOCKED)
             return truce__fail(TRUCE_LOCKED, error,
-                               "the commit is under way, and its lease is not over");
+                               "the commit is pending, and its lease is not over");
         return status ? status : clean(sweep, COMMITS, commit, worker, error);
     }
     if (state && !strcmp(state, "committed"))

@@ -1,28 +1,28 @@
 /*
- * Meeting an intent: what everybody does who finds a document held by a commit, be it an owner on
- * its way, a reader, or the sweeper. The document is read first, its commit after:
+ * Intents of other commits: what an owner, a reader, or the sweeper does when it finds a document
+ * held by a commit. It has read the document first, and reads its commit after that:
  *
- *     commit missing or aborted     strip: the intent goes, a stub goes as a whole
- *     pending, its lease over       abort the commit, THEN look again
- *     pending, alive                wait a moment, look again; LOCKED past the deadline
- *     committed or done             release: the decided change goes into the document
+ *     commit missing or aborted     strip: the intent is removed, a stub as a whole
+ *     pending, its lease over       abort the commit, THEN read the document again
+ *     pending, alive                wait a moment, read again; LOCKED after the deadline
+ *     committed or done             release: the decided change is applied to the document
  *
- * Invariants (numbered as in journal.c):
+ * Invariants:
  *
- *   H1  Nobody strips an intent of a pending commit: it is aborted first, by a write that compares
- *       the state, so a commit that was decided in between keeps its intents.
- *   H2  Every strip and release compares the commit's id in the intent: a late one finds nothing.
- *   H3  Clocks decide when to suspect, never what is true. A lease is over when it ended a whole
- *       lease ago by our clock, or when this process has watched the commit for as long as its lease
- *       says without a renewal (metadata_cache.c keeps the watch from one sweep, or one on_conflict, to the next).
- *       An owner whose clock is wrong can thus block nobody for longer than one lease, and one that is
- *       at work, and renews its lease between its steps, is not taken for dead, unless its clock is more
- *       than a lease behind: then it loses its try to whoever meets it, and nothing else.
+ *   H1  An intent of a pending commit is never stripped. The commit is aborted first, by a write
+ *       that compares the state. So a commit that was decided in between keeps its intents.
+ *   H2  Every strip and release compares the commit's id in the intent, so a late one matches
+ *       nothing.
+ *   H3  Clocks decide only when a commit is suspected, never what is true. A lease is over if it
+ *       ended more than one lease ago by the local clock. It is also over if this process has
+ *       watched the commit for a whole lease without a renewal (metadata_cache.c stores the watch).
+ *       So an owner with a wrong clock blocks others for at most one lease. An owner that is alive
+ *       renews its lease between its steps and is not suspected. If its clock is more than a lease
+ *       behind, it loses its try, and nothing else.
+ *   H4  The document that encounters an intent may be a projection of the stored one, so the
+ *       release does not compare with it: it reads the stored document itself.
  *
- *   H4  The document that encounters an intent may be a projection of the stored one, so the release does not compare
- *       with it: it reads the stored document itself.
- *
- * A crash at any step leaves what the next one who comes finds and goes on with.
+ * A crash at any step leaves a state that the next process finds and continues from.
  */
 #include <stdio.h>
 #include <string.h>
@@ -125,7 +125,7 @@ bool truce__journal_target(const bson_t *element, const char **collection, bson_
     return true;
 }
 
-/* [{p: path, v?: value}] */
+/* Checks [{p: path, v?: value}]. */
 static bool are_changes(struct value changes)
 {
     struct fields each;
@@ -167,14 +167,14 @@ truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *p
     if (help_is_sound(post))
         return TRUCE_OK;
     bson_oid_to_string(commit, hex);
-    return truce__fail(TRUCE_CORRUPT, error,
-                       "commit %s is decided, but somebody has changed what it has still to write "
-                       "to \"%.60s\": put the entry of `post` right in " COMMITS
-                       ", or write the document yourself and take its \"_intent\" off",
-                       hex, truce__field_text(post, "ns"));
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "commit %s is decided, but its entry for \"%.60s\" was changed: correct the entry of "
+        "`post` in " COMMITS ", or write the document yourself and remove its \"_intent\"",
+        hex, truce__field_text(post, "ns"));
 }
 
-/* ---- on_conflict -------------------------------------------------------------------------------- */
+/* ---- intents of other commits ---------------------------------------------------------------- */
 
 static int64_t help_number_at(const bson_t *document, const char *path)
 {
@@ -183,7 +183,6 @@ static int64_t help_number_at(const bson_t *document, const char *path)
     return help_find_in(document, path, &iter) ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* H3 */
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit)
 {
     int64_t lease_ms = help_number_at(commit, "lease.ms");
@@ -196,12 +195,13 @@ bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, cons
         worker->watching = true;
         worker->waits = 0;
     }
-    since_ns = truce__memo_watch(worker->store, "commit", id, sizeof *id, (uint64_t)until_ms);
+    since_ns = truce__metadata_watch(worker->store, "commit", id, sizeof *id, (uint64_t)until_ms);
     return until_ms + lease_ms <= truce__clock_wall_ms() ||
            truce__clock_monotonic_ns() - since_ns >= lease_ms * 1000000;
 }
 
-/* The element of the commit's post that is about this document; false: it writes no such one. */
+/* Finds the element of the commit's post for this document. Returns false if the commit does not
+ * write it. */
 static bool find_post(const bson_t *commit, const char *collection, struct value id, bson_t *post)
 {
     bson_iter_t iter, element;
@@ -223,7 +223,8 @@ static bool find_post(const bson_t *commit, const char *collection, struct value
     return false;
 }
 
-/* The element of a commit's post that is about this document, borrowed; false: it writes no such one. */
+/* Finds the element of the commit's post for a document; borrowed. Returns false if the commit does
+ * not write it. */
 static bool journal_post(const bson_t *commit, const char *collection, const bson_t *document,
                          bson_t *post)
 {
@@ -257,19 +258,20 @@ truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
     snprintf(what, sizeof what, "commit %s", hex);
     if (truce__journal_lease_over(worker, id, commit))
         return truce__journal_abort(worker, id, "its lease was over", &changed,
-                                    error); /* H1: then look again */
-    if (truce__journal_work_owns(id))       /* T8 */
-        return truce__fail(TRUCE_LOCKED, error,
-                           "%s holds the document, and its function writes the document apart from "
-                           "it: pass the commit to the call",
-                           what);
+                                    /* Then the caller reads again (H1). */
+                                    error);
+    if (truce__journal_work_owns(id)) /* T8 */
+        return truce__fail(
+            TRUCE_LOCKED, error,
+            "%s holds the document, and its function writes the document by a call without the "
+            "commit: pass the commit to the call",
+            what);
     if (worker->holding)
-        return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that is wanted", what);
+        return truce__fail(TRUCE_CONFLICT, error, "%s holds a document that this call needs", what);
     if (truce__journal_work_yields()) /* T2 */
-        return truce__fail(TRUCE_LOCKED, error,
-                           "%s holds a document that is wanted by the function of a commit that "
-                           "holds documents itself",
-                           what);
+        return truce__fail(
+            TRUCE_LOCKED, error,
+            "%s holds a document that a commit needs while it holds documents itself", what);
     return truce__worker_wait(worker, what, error);
 }
 
@@ -280,7 +282,8 @@ truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t
     truce_status status;
 
     BSON_APPEND_OID(&filter, "_id", id);
-    /* latest: a commit that is missing counts as aborted and purged (J2, J8), and its intents are stripped */
+    /* latest: a missing commit counts as aborted and purged (J2, J8), and its intents are
+     * stripped */
     status = truce_find_one(store, COMMITS, &filter, &truce__find_latest, commit, error);
     bson_destroy(&filter);
     return status;
@@ -318,13 +321,14 @@ static truce_status help_meet(struct worker *worker, const char *collection, con
     return status;
 }
 
-/* INVALID: the field is there, and not of truce. */
+/* Fails with INVALID: the field exists but was not written by truce. */
 static truce_status intent_foreign(const char *collection, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error,
-                       "the field \"_intent\" of a document of \"%s\" belongs to truce; here it "
-                       "is not {c: ObjectId}",
-                       collection);
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "the field \"_intent\" of a document of \"%s\" is not {c: ObjectId}; the name belongs to "
+        "truce",
+        collection);
 }
 
 truce_status truce__intent_meet(struct worker *worker, const char *collection,
@@ -336,7 +340,7 @@ truce_status truce__intent_meet(struct worker *worker, const char *collection,
     if (!truce__intent_commit(document, &id))
         return intent_foreign(collection, error);
     status = help_meet(worker, collection, document, &id, error);
-    if (truce__unanswered(status)) /* every step may be repeated: look again */
+    if (truce__unanswered(status)) /* Every step may be repeated: read again. */
         status = truce__worker_wait(worker, "the store", error);
     return status;
 }
@@ -384,17 +388,19 @@ truce_status truce__journal_look(struct worker *worker, const char *collection,
     return read_free(worker, collection, id, true, document, error);
 }
 
-/* ---- seen -------------------------------------------------------------------------------- */
+/* ---- reads that resolve nothing -------------------------------------------------------------- */
 
 /*
- * Meeting an intent where nobody helps and nobody waits. What the commit took whose function this thread runs is what it
- * was before (journal.c, T8). A view (truce/snapshot.h) has the document and its commit as they were in one moment,
- * so what the document is in that moment is a matter of looking:
+ * A read may show a document that is held without completing its commit or waiting. A document that
+ * the commit of this thread's function took is shown as it was before (journal.c, T8). A view
+ * (truce/snapshot.h) has the document and its commit as of one snapshot, which determines the
+ * document's state in it:
  *
- *     committed or done                   what the release leaves
- *     pending, aborted or missing         what was there before; a stub: nothing
+ *     committed or done                   the document as the release leaves it
+ *     pending, aborted, or missing        the document before the commit; a stub does not exist
  *
- * A commit that is pending in the moment may be decided later. In the moment it had not taken effect anywhere.
+ * A commit that is pending in the snapshot may be decided later. In the snapshot, it had not taken
+ * effect anywhere.
  */
 
 static bool is_decided(const bson_t *commit)
@@ -404,7 +410,7 @@ static bool is_decided(const bson_t *commit)
     return state && (!strcmp(state, "committed") || !strcmp(state, "done"));
 }
 
-/* What the decided commit leaves; NOT_FOUND: nothing. */
+/* Makes the document as the decided commit leaves it. NOT_FOUND: the commit removes it. */
 static truce_status see_after(const bson_oid_t *id, const bson_t *post, const bson_t *document,
                               bson_t *seen)
 {

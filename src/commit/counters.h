@@ -4,7 +4,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Events of this process, for truce_commit_count; added to with relaxed order. */
+/* Counters of events in this process, for truce_commit_count. They are increased with relaxed
+ * order. */
 struct counters {
     atomic_uint_fast64_t committed, conflicts, aborted, reruns, helps, waits, unknown, fast, native;
 };

@@ -1,15 +1,16 @@
 /*
- * Entries are folded as they grow: a known entry has `after` at every moment, so that the commit
- * reads its own writes and a bad change is refused where it is made. Two fields are truce's own,
- * and a change that touches them is refused by comparing them before and after, whatever operator
- * did it.
+ * Changes are folded as they are added. A known entry always has `after`. So the commit reads its
+ * own writes, and the call that makes a wrong change refuses it. Two fields belong to truce. A
+ * change that touches them is refused by comparing them before and after, whatever operator touched
+ * them.
  *
- *   E1  A document that was read is compared as a whole when it is written, and in that same write:
- *       by its bytes where the store can (TRUCE_CAN_COMPARE), else by its revision and, in the filter,
- *       by its value. The revision alone would not do: plain writers, and patterns that change single
- *       documents (patterns/set/set.c), raise none.
- *   E2  The value alone would not do either: one that came back is not the same version (two
- *       requires, a repeated send). So the revision, which never comes back, is always part of it.
+ *   E1  A document that was read is compared as a whole in the same write that changes it. If the
+ *       store can (TRUCE_CAN_COMPARE), it compares bytes, else the revision and, in the filter, the
+ *       value. The revision alone is not enough: plain writers, and patterns that change single
+ *       documents (patterns/set/set.c), do not change it.
+ *   E2  The value alone is not enough either: a value that was changed and restored is not the same
+ *       version (two requires, a repeated send). So the revision, which never repeats, is always
+ *       compared too.
  */
 #include "commit/entry.h"
 
@@ -111,8 +112,8 @@ truce_status truce__token_of(const bson_t *document, struct token *token, bson_e
     if (!BSON_ITER_HOLDS_OID(&iter))
         return truce__fail(
             TRUCE_INVALID, error,
-            "the field \"_rev\" of a document in a commit belongs to truce and is an "
-            "ObjectId; here it has another type");
+            "the field \"_rev\" of a document in a commit is not an ObjectId; the name belongs to "
+            "truce");
     token->has_rev = true;
     bson_oid_copy(bson_iter_oid(&iter), &token->rev);
     return TRUCE_OK;
@@ -240,9 +241,10 @@ static truce_status apply_compiled(struct entry *entry, const struct update *upd
     truce_status status = TRUCE_OK;
 
     if (truce__update_is_replacement(update))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "an update in a commit is made of operators ($set, $inc ...); use "
-                             "truce_commit_replace for a whole document");
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "an update in a commit must consist of operators ($set, $inc ...); use "
+                        "truce_commit_replace for a whole document");
     if (!status) {
         bson_destroy(&after);
         status = truce__update_apply(update, &entry->after, NULL, &context, &after, &result, error);
@@ -273,7 +275,7 @@ static truce_status entry_apply_operators(struct entry *entry, const bson_t *ope
     return status;
 }
 
-/* `document` with the entry's _id first and without truce's fields */
+/* Makes `document` with the entry's _id first and without truce's own fields. */
 static void whole_document(const struct entry *entry, const bson_t *document, bson_t *whole)
 {
     struct fields fields = truce__fields(truce__value_document(document));
@@ -294,7 +296,8 @@ static truce_status entry_apply_whole(struct entry *entry, const bson_t *documen
     bson_t whole;
 
     if (document->len > TRUCE_DOCUMENT_BYTES_MAX - TRUCE_INTERNAL_BYTES_EXTRA)
-        return refuse_entry(entry, TRUCE_LIMIT, "would be larger than a document may be", error);
+        return refuse_entry(entry, TRUCE_LIMIT, "would exceed the maximum size of a document",
+                            error);
     whole_document(entry, document, &whole);
     entry_set_after(entry, &whole, true);
     return TRUCE_OK;
@@ -308,7 +311,7 @@ static truce_status entry_apply_diff(struct entry *entry, const bson_t *diff, bs
 
     entry->stale = true;
     if (!entry->after_found)
-        return refuse_entry(entry, TRUCE_CONFLICT, "does not exist any more", error);
+        return refuse_entry(entry, TRUCE_CONFLICT, "no longer exists", error);
     if (!truce__changes_hold(diff, &entry->after, why, sizeof why)) {
         char text[300];
 
@@ -366,9 +369,9 @@ truce_status truce__entry_change(struct entry *entry, enum change_kind kind, con
     truce_status status = TRUCE_OK;
 
     if (!entry->known && !entry->changes_count) {
-        if (kind == CHANGE_INSERT) /* nothing to look at: it must be missing */
+        if (kind == CHANGE_INSERT) /* The base must be missing. */
             entry->known = true;
-        else if (kind != CHANGE_DIFF) /* that one is a conflict, not an answer */
+        else if (kind != CHANGE_DIFF) /* For a diff, a missing document is a CONFLICT. */
             entry->must_exist = true;
     }
     if (!entry->known && kind == CHANGE_INSERT &&
@@ -463,8 +466,8 @@ void truce__filter_entry(const struct entry *entry, bool any_rev, bson_t *filter
         BSON_APPEND_ARRAY(filter, "$and", entry->guards);
 }
 
-/* {$expr: {$eq: [{$mergeObjects: ["$$ROOT"]}, {$literal: base}]}}. Merged with nothing, because servers
- * before 4.4 take a bare $$ROOT there for a path; in a list, other servers do not compute it. */
+/* Appends {$expr: {$eq: [{$mergeObjects: ["$$ROOT"]}, {$literal: base}]}}. Servers before 4.4 take
+ * a bare $$ROOT in $mergeObjects for a path, and other servers do not evaluate it in a list. */
 static void entry_append_value_guard(const bson_t *base, bson_t *filter)
 {
     bson_t expr, operands, merged, list, literal;
@@ -508,7 +511,8 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
 {
     truce_assert(entry->token.found);
     if (store->capabilities & TRUCE_CAN_COMPARE) {
-        truce__filter_id(&entry->id, filter); /* the bytes say the rest: _rev, and no _intent */
+        /* The bytes include _rev and exclude _intent. */
+        truce__filter_id(&entry->id, filter);
         return &entry->base;
     }
     truce__filter_entry(entry, false, filter);
@@ -516,7 +520,7 @@ const bson_t *truce__filter_base(const truce_store *store, const struct entry *e
     return NULL;
 }
 
-#define INTENT_BYTES 29 /* the field `_intent` */
+#define INTENT_BYTES 29 /* The field `_intent`. */
 
 bool truce__entry_comparable(const truce_store *store, const struct entry *entry)
 {
@@ -524,9 +528,7 @@ bool truce__entry_comparable(const truce_store *store, const struct entry *entry
            entry->base.len + (entry->prepared ? INTENT_BYTES : 0) <= VALUE_GUARD_BYTES_MAX;
 }
 
-/* ---- commit write ------------------------------------------------------------------------ */
-
-/* The write of an entry: from what its document was to what the commit wants it to be. */
+/* ---- the write of an entry ------------------------------------------------------------------- */
 
 void truce__entry_document(const struct entry *entry, const bson_oid_t *rev, bson_t *document)
 {
@@ -555,7 +557,7 @@ void truce__entry_update_over(const bson_t *now, const struct entry *entry, cons
         bson_init(update);
         BSON_APPEND_OID(&diff.set, "_rev", rev);
         BSON_APPEND_DOCUMENT(update, "$set", &diff.set);
-        /* a replacement has no _rev yet: it is set, not gone */
+        /* A replacement has no _rev yet; it is set, not removed. */
         bson_init(&unset);
         truce__document_append_without(&diff.unset, (const char *const[]){"_rev", NULL}, &unset);
         if (!bson_empty(&unset))
@@ -565,7 +567,7 @@ void truce__entry_update_over(const bson_t *now, const struct entry *entry, cons
     truce__diff_release(&diff);
 }
 
-/* ---- what the mechanisms report about an entry ---------------------------------------------- */
+/* ---- errors about an entry ------------------------------------------------------------------- */
 
 truce_status truce__entry_conflict(const struct entry *entry, const char *why, bson_error_t *error)
 {

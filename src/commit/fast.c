@@ -8,30 +8,36 @@
 #include "truce/sys/store.h"
 
 /*
- * The fast path: a commit of one document, with nothing required elsewhere and no key, is one
- * guarded write. It reads first, also for a blind change, because a write that was not answered can
- * only be judged by the revision:
+ * The fast path: a commit of one document, with no other requirements and no key, is one guarded
+ * write. It reads first, also for a blind change, because only the revision tells what became of a
+ * write without an answer:
  *
- *     {_id, guards, all as read, _intent: absent} -> change, _rev: fresh
+ *     {_id, guards, all as read, _intent: absent} -> change, _rev: new
  *
  *     no answer, then:   _rev is ours    it took effect
- *                        all as read     it did not: send again; if both land, the second finds
+ *                        all as read     it did not: send it again; if both land, the second finds
  *                                        another _rev and does nothing (F1)
- *                        otherwise       TRUCE_UNKNOWN: it may have been first, and changed since
+ *                        otherwise       TRUCE_UNKNOWN: it may have landed, and been changed since
  *
- *   F1  A repeated send is harmless because the write compares what was read, the revision among it.
- *   F2  An insert has no revision to compare. Unanswered and not found, it may still land, and a
- *       second one might land after somebody removed the first: it is never sent again.
- *   F3  `_intent: absent` keeps out of the way of journal commits: their documents are waited for.
- *   F4  After a send without an answer, "found nothing" is no answer either: only the revision tells.
- *   F5  Nor is that a unique value is taken: the first send may land when it comes free.
- *   F6  The document may have been taken before the function ran (journal.c, T7): then it is compared as
- *       it is held, and the same write lets it go. Its commit document says nothing of that: nobody asks for it.
+ *   F1  A repeated send is harmless because the write compares what was read, including the
+ *       revision.
+ *   F2  An insert has no revision to compare. If it is not answered and not found, it may still
+ *       land. A second one might land after another client removed the first. So it is never sent
+ *       again.
+ *   F3  `_intent: absent` avoids conflicts with journal commits: the write waits for their
+ *       documents.
+ *   F4  After a send without an answer, "found nothing" proves nothing either; only the revision
+ *       does.
+ *   F5  The same holds for a unique value that is taken: the first send may land when the value is
+ *       released.
+ *   F6  The document may have been taken before the function ran (journal.c, T7). Then the write
+ *       compares the held document and removes the intent. The commit document does not say so,
+ *       because no client asks for it.
  *
- * A blind change that lost a race reads again and goes on; a known one is a conflict.
+ * A blind change that lost a race reads again and continues; a known one is a conflict.
  */
 
-/* `now`: the document as it stands there, for an update. */
+/* Makes the write. `now` is the stored document, for an update. */
 static truce_write make_write(const struct entry *entry, const bson_t *now, const bson_oid_t *rev,
                               bson_t *filter, bson_t *document)
 {
@@ -55,7 +61,7 @@ static truce_write make_write(const struct entry *entry, const bson_t *now, cons
     return write;
 }
 
-/* The document as it is to stand there: as it was read, or as it is held (F6). */
+/* Makes the document as it must be stored: as read, or as held (F6). */
 static void as_it_stands(const truce_commit *commit, const struct entry *entry, bson_t *now)
 {
     if (commit->owner)
@@ -72,7 +78,8 @@ static const bson_t *compare_with(const truce_commit *commit, const struct entry
     return truce__filter_held(commit->store, &entry->id, now, &commit->id, filter);
 }
 
-/* truce__entry_take, with `_keys` in `after` where the collection of the entry has declared keys. */
+/* truce__entry_take, with `_keys` in `after` where the collection of the entry has declared
+ * keys. */
 static truce_status fast_take(truce_commit *commit, struct entry *entry, const bson_t *document,
                               bson_error_t *error)
 {
@@ -81,7 +88,7 @@ static truce_status fast_take(truce_commit *commit, struct entry *entry, const b
     return !status && entry->keyed ? truce__shadow_set(commit->store, entry, error) : status;
 }
 
-/* Sends it once. *took: it changed the document. */
+/* Sends the write once. *took: it changed the document. */
 static truce_status fast_send(truce_commit *commit, const struct entry *entry,
                               const bson_oid_t *rev, bool *took, bson_error_t *error)
 {
@@ -113,7 +120,7 @@ static truce_status fast_send(truce_commit *commit, const struct entry *entry,
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
-/* What an unanswered write came to. */
+/* Finds out what became of a write without an answer. */
 static truce_status fast_judge(truce_commit *commit, const struct entry *entry,
                                const bson_oid_t *rev, enum verdict *verdict, bson_error_t *error)
 {
@@ -130,7 +137,7 @@ static truce_status fast_judge(truce_commit *commit, const struct entry *entry,
     if (!status && token.has_rev && bson_oid_equal(&token.rev, rev))
         *verdict = TOOK;
     else if (!status && token.found && entry->token.found && bson_equal(&document, &now))
-        *verdict = AS_READ; /* F1; never of an insert: F2 */
+        *verdict = AS_READ; /* F1; never an insert (F2). */
     bson_destroy(&now);
     bson_destroy(&document);
     return status;
@@ -140,13 +147,14 @@ static truce_status fast_unknown(const struct entry *entry, bson_error_t *error)
 {
     char text[300];
 
-    return truce__fail(TRUCE_UNKNOWN, error,
-                       "the store did not answer a write of %s, and what stands there now does not "
-                       "tell whether it took effect",
-                       truce__entry_show(entry, text, sizeof text));
+    return truce__fail(
+        TRUCE_UNKNOWN, error,
+        "the store did not answer a write of %s, and the stored document does not show whether it "
+        "took effect",
+        truce__entry_show(entry, text, sizeof text));
 }
 
-/* The disk or the network failed each time: that is told, with its reason. */
+/* Reports that the disk or the network failed each time, with the reason. */
 static truce_status fast_failed(const bson_error_t *why, bson_error_t *error)
 {
     if (error)
@@ -154,9 +162,9 @@ static truce_status fast_failed(const bson_error_t *why, bson_error_t *error)
     return TRUCE_IO;
 }
 
-/* Sends the entry's write until its outcome is certain. *took false: somebody was faster. Once a send
- * was not answered, an answer to a later one that it found nothing is no proof: the first may have
- * landed in between, and somebody may have changed the document since (F4). */
+/* Sends the entry's write until its outcome is certain. *took is false if another writer was
+ * faster. After a send without an answer, a later "found nothing" is no proof: the first send may
+ * have landed, and another writer may have changed the document since (F4). */
 static truce_status write_certainly(truce_commit *commit, struct entry *entry, bool *took,
                                     bson_error_t *error)
 {
@@ -187,8 +195,8 @@ static truce_status write_certainly(truce_commit *commit, struct entry *entry, b
     }
 }
 
-/* The document as it is now, after a write that found nothing: a conflict for a known entry, a new
- * base for a blind one. */
+/* Reads the document after a write that found nothing: a conflict for a known entry, a new base for
+ * a blind one. */
 static truce_status fast_look_again(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -205,8 +213,8 @@ static truce_status fast_look_again(truce_commit *commit, struct entry *entry, b
     return status;
 }
 
-/* Its _id is taken, or a value under a unique index, by a document or only by a reservation of a
- * commit that may yet be undone. OK: send it again. */
+/* Handles a refusal: the _id or a uniquely indexed value is taken, by a document or by the
+ * reservation of a commit that may still be undone. OK: send it again. */
 static truce_status fast_refused(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -245,9 +253,10 @@ truce_status truce__commit_fast(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
-/* ---- F6 ------------------------------------------------------------------------------------- */
+/* ---- a document that was taken first (F6) ---------------------------------------------------- */
 
-/* Nobody reads its state, so it is enough if this lands some time, or the lease is over. */
+/* Marks the commit done. No client reads its state, so a late or missing write is fine, because the
+ * lease ends. */
 static void fast_mark_done(truce_commit *commit)
 {
     truce_write_options options = {.relaxed = true};
@@ -271,9 +280,8 @@ static truce_status write_held(truce_commit *commit, struct entry *entry, bson_e
     if (status || took)
         return status;
     status = truce__owner_still(commit->owner, entry, error);
-    return status
-               ? status
-               : truce__entry_conflict(entry, "was not as it had been taken for a moment", error);
+    return status ? status
+                  : truce__entry_conflict(entry, "changed briefly after it was taken", error);
 }
 
 truce_status truce__commit_fast_held(truce_commit *commit, bson_error_t *error)

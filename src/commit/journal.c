@@ -1,59 +1,65 @@
 /*
- * The write-intent journal: a commit over several documents on a store that updates one document at
- * a time. Its steps were model-checked; a guard or an order that looks superfluous is not.
+ * The journal of write intents: a commit over several documents on a store that changes one
+ * document at a time. This file is the owner's side: the process that runs the commit.
+ * journal_release.c has the steps that any process may do, and complete_commit.c handles intents of
+ * other commits. The steps were model-checked; do not remove a guard or change an order because it
+ * looks superfluous.
  *
  *   commit       -(insert)-> pending -(decide)-> committed -(all released)-> done -> purged
- *                               \--(abort, by anybody)--> aborted -> purged
+ *                               \--(abort, by any process)--> aborted -> purged
  *
  *   document      free -(prepare)-> held {_intent: {c: C}} -(release or strip)-> free
- *                 none -(prepare)-> stub {_id, _intent: {c: C, new: true}} -> filled, or gone
+ *                 none -(prepare)-> stub {_id, _intent: {c: C, new: true}} -> filled, or removed
  *
  * The owner:
- *   1. inserts the commit document, before it touches any document;
- *   2. prepares every document that it writes or holds, in the order of (collection, _id): one
- *      find-and-modify that compares guard and revision and sets the intent; an insert puts a stub
- *      there; documents that were read may be taken together, by one bulk (journal.c). It
- *      applies its changes in memory to what came back, so nothing can fail later;
- *   3. looks at everything that it only requires, after all prepares, a missing one first;
- *   4. decides: pending -> committed with the changes resolved to values, one write: the commit
- * point;
- *   5. releases each document: values in, `_rev: C`, intent out; a remove happens here, not before
- *      (journal_release.c), and all may be one bulk;
- *   6. marks the commit done when every release was answered.
- * Anything wrong before 4: it aborts the commit, THEN strips what it held.
+ *
+ *   1. inserts the commit document before it touches any document;
+ *   2. prepares every document that it writes or holds, in the order of (collection, _id). One
+ *      find-and-modify compares guard and revision and sets the intent. An insert puts a stub
+ *      there. Documents that were read may be prepared together by one bulk (K1). The owner applies
+ *      its changes in memory to the returned documents, so nothing can fail later;
+ *   3. reads everything that it only requires, after all prepares, a missing document first;
+ *   4. decides: one write changes pending to committed and adds the changes as values. This write
+ *      is the commit point;
+ *   5. releases each document: sets the values and `_rev: C`, and removes the intent. A remove
+ *      happens here, not before. All releases may be one bulk;
+ *   6. marks the commit done when every release was answered;
+ *   7. if anything fails before step 4, aborts the commit first, and then strips the documents that
+ *      it held.
  *
  * Invariants:
  *
- *   J1  (rule Z) No insert and no prepare is sent again under one commit id after one that was not
- *       answered: it may land at any later time. The owner looks: there, it goes on; not there, it
- *       abandons this id and starts again under a fresh one. Decide, release, abort and done repeat
- *       freely.
- *   J2  Before any document carries an intent, the commit document exists. So a missing commit
- *       means aborted and purged: strip.
+ *   J1  (rule Z) After an insert or a prepare without an answer, neither is sent again under the
+ *       same commit id, because the first may land at any later time. The owner reads the document.
+ *       If the write landed, the owner continues; otherwise it abandons this id and starts again
+ *       with a new one. Decide, release, abort, and done may be repeated freely.
+ *   J2  Before any document has an intent, the commit document exists. So a missing commit is one
+ *       that was aborted and purged: strip.
  *   J3  Only a pending commit is decided or aborted: both compare the state in the write itself.
- *   J4  An intent is removed only by strip (commit aborted or missing) or release (committed or
- *       done), and both compare the commit's id in the intent.
- *   J5  `done` means that no document holds the intent any more; only then may a commit be purged.
- *   J6  Requires are looked at after the prepares, and by revision: at the decision every document
- *       that the commit depends on was as it was read, at one moment. A document that is missing
- *       has no revision, so at most one missing one is looked at, and first; others are held by
- *       stubs.
- *   J7  After the decision nothing can fail: changes were applied in memory, sizes, index keys and the
- *       validator checked (validated.c), uniquely indexed values reserved by the stub, or in `_keys`
+ *   J4  An intent is removed only by a strip (commit aborted or missing) or a release (committed or
+ *       done). Both compare the commit's id in the intent.
+ *   J5  `done` means that no document has the intent any more. Only then may a commit be purged.
+ *   J6  Required documents are read after the prepares and compared by revision. So at the
+ *       decision, every document that the commit depends on was as it was read, in one consistent
+ *       state. A missing document has no revision. So at most one missing document is only read,
+ *       and it is read first; the others are held by stubs.
+ *   J7  Nothing can fail after the decision. Changes were applied in memory; sizes, index keys, and
+ *       the validator were checked (validated.c). Stubs or `_keys` reserve uniquely indexed values
  *       (unique.c).
- *   J8  After a decide without an answer, a missing commit tells nothing: TRUCE_UNKNOWN.
- *   J9  Where a power cut takes the end of what was written and nothing else (TRUCE_CAN_KEEP_ORDER),
- *       only the decision and `done` wait for the disk, and bring everything before them to it: what
- *       the cut leaves is what it would have left earlier. Not so where documents have logs of their
- *       own, as on the shards of a cluster: a purge could stay where a release was lost.
+ *   J8  After a decide without an answer, a missing commit proves nothing: TRUCE_UNKNOWN.
+ *   J9  If a power cut removes only the last writes (TRUCE_CAN_KEEP_ORDER), only the decision and
+ *       `done` wait for the disk. Everything before them is on disk then too. The state after the
+ *       cut is a state that existed earlier. This does not hold if documents have separate logs, as
+ *       on the shards of a cluster: a purge could survive while a release is lost.
  *
- * A crash leaves: after 1 a pending commit that somebody aborts when its lease is over; after 2 and
- * 3 intents whose commit is pending: aborted, then stripped; after 4 a committed one: whoever meets
- * it releases; after 5 one that the sweeper marks done.
+ * A crash leaves: after 1, a pending commit that another process aborts when its lease is over;
+ * after 2 and 3, intents whose commit is pending, which is aborted, and then they are stripped;
+ * after 4, a committed one, which the next process that encounters an intent releases; after 5, one
+ * that the sweeper marks done.
  *
- * Not done: a pending commit is never taken over by another process: its function would have to run
- * there. Plain writers that ignore intents are not stopped: `was` in the commit finds them at the
- * release.
+ * Not done: another process never continues a pending commit, because its function would have to
+ * run there. Plain writers that ignore intents are not stopped: `was` in the commit reveals them at
+ * the release.
  */
 #include "commit/journal.h"
 
@@ -126,7 +132,8 @@ truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error
     }
 }
 
-/* J1: an insert without an answer. There: go on. Not there: a fresh id. */
+/* Reads the commit document after its insert was not answered (J1). If it is missing, the commit
+ * needs a new id. */
 static truce_status look_for_insert(struct owner *owner, bson_error_t *error)
 {
     bson_t document;
@@ -164,7 +171,8 @@ static truce_status insert_commit(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Step 1: the commit document, the key and its horizon. *already: the key says that it took effect. */
+/* Step 1: writes the commit document, and checks the key and its horizon. *already: the key says
+ * that the commit took effect. */
 static truce_status owner_open(struct owner *owner, bool *already, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -174,9 +182,9 @@ static truce_status owner_open(struct owner *owner, bool *already, bson_error_t 
     if (status == TRUCE_DUPLICATE && commit->options.key) {
         status = truce__commit_key_holder(commit, error);
         *already = !status;
-        if (status == TRUCE_NOT_FOUND) { /* it was given back */
+        if (status == TRUCE_NOT_FOUND) { /* The key was released. */
             owner->again = true;
-            status = truce__fail(TRUCE_CONFLICT, error, "the key was taken for a moment");
+            status = truce__fail(TRUCE_CONFLICT, error, "the key was in use briefly; try again");
         }
         return status;
     }
@@ -196,14 +204,13 @@ void truce__owner_held(const truce_commit *commit, const struct entry *entry, bs
     bson_append_document_end(held, &intent);
 }
 
-/* ---- journal prepare --------------------------------------------------------------------- */
+/* ---- step 2: prepare one by one -------------------------------------------------------------- */
 
-/*
- * Step 2 of the journal: taking documents. One find-and-modify sets the intent, or the insert of a stub puts
- * one there; what is in the way is met, and what came back is the base of the changes.
- */
+/* Step 2 takes documents. One find-and-modify sets the intent, or the insert of a stub brings it.
+ * Intents of other commits are resolved first, and the returned document is the base of the
+ * changes. */
 
-#define REVISION_BYTES 18 /* the field `_rev` */
+#define REVISION_BYTES 18 /* The field `_rev`. */
 
 truce_status truce__owner_can_be(const struct owner *owner, const struct entry *entry,
                                  bson_error_t *error)
@@ -215,7 +222,7 @@ truce_status truce__owner_can_be(const struct owner *owner, const struct entry *
     if (truce__entry_net(entry) == NET_INSERT || truce__entry_net(entry) == NET_UPDATE) {
         if (size > TRUCE_DOCUMENT_BYTES_MAX)
             return truce__fail(
-                TRUCE_LIMIT, error, "%s would have %u bytes with its revision, at most %d fit",
+                TRUCE_LIMIT, error, "%s would have %u bytes with its revision; the maximum is %d",
                 truce__entry_show(entry, text, sizeof text), size, TRUCE_DOCUMENT_BYTES_MAX);
         status = truce__document_check(&entry->after, "document", error);
     }
@@ -225,7 +232,8 @@ truce_status truce__owner_can_be(const struct owner *owner, const struct entry *
                   : truce__validator_lets(owner->commit->store, entry, &owner->commit->id, error);
 }
 
-/* What came back from the prepare is the base of a blind entry, and must be that of a known one. */
+/* Uses the document that the prepare returned: it is the base of a blind entry, and must equal the
+ * base of a known one. */
 static truce_status prepare_taken(struct owner *owner, struct entry *entry, const bson_t *document,
                                   bson_error_t *error)
 {
@@ -237,7 +245,6 @@ static truce_status prepare_taken(struct owner *owner, struct entry *entry, cons
     return status ? status : truce__owner_can_be(owner, entry, error);
 }
 
-/* Reads the document as it is, with its intent if it has one. */
 truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, bson_t *document,
                                bson_error_t *error)
 {
@@ -246,8 +253,9 @@ truce_status truce__owner_peek(struct owner *owner, const struct entry *entry, b
 
     truce__filter_id(&entry->id, &filter);
     for (;;) {
-        /* latest: what was read only must be as it was when the decision is written, and no write compares it (J6);
-         * after a prepare without an answer, an intent that is missing abandons the id (J1) */
+        /* latest: a document that is only read must be unchanged at the decision, and no write
+         * compares it (J6). After a prepare without an answer, a missing intent abandons the id
+         * (J1). */
         status = truce_find_one(owner->commit->store, entry->collection, &filter,
                                 &truce__find_latest, document, error);
         if (!truce__unanswered(status) || truce__worker_wait(owner->worker, "the store", NULL))
@@ -265,7 +273,7 @@ static bool prepare_is_ours(const struct owner *owner, const bson_t *document)
     return truce__intent_commit(document, &holder) && bson_oid_equal(&holder, &owner->commit->id);
 }
 
-/* J1: a prepare without an answer. */
+/* Reads the document after its prepare was not answered (J1). */
 static truce_status look_for_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_t document, plain = BSON_INITIALIZER;
@@ -299,14 +307,14 @@ truce_status truce__owner_still(struct owner *owner, const struct entry *entry, 
         if (!bson_equal(&now, &entry->base))
             status = truce__entry_conflict(entry, "was changed by a plain write", error);
     } else if (!status || status == TRUCE_NOT_FOUND) {
-        status = truce__entry_conflict(entry, "is not held any more", error);
+        status = truce__entry_conflict(entry, "is no longer held", error);
     }
     bson_destroy(&now);
     bson_destroy(&document);
     return status;
 }
 
-/* The prepare found nothing to take. OK: try again. */
+/* Finds out why the prepare matched nothing. OK: try again. */
 static truce_status why_not(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -326,8 +334,8 @@ static truce_status why_not(struct owner *owner, struct entry *entry, bson_error
     return status;
 }
 
-/* A unique index refused a prepare. OK: try again. CONFLICT: the value is held by another commit, which
- * is waited for as soon as nothing is held here (U5). */
+/* Handles a prepare that a unique index refused. OK: try again. CONFLICT: another commit holds the
+ * value. The commit waits for it once it holds nothing itself (U5). */
 static truce_status key_refused(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__unique_holder(owner->commit, entry, &owner->held, error);
@@ -336,7 +344,7 @@ static truce_status key_refused(struct owner *owner, struct entry *entry, bson_e
     return status ? status : truce__unique_nobody(owner->commit, entry, error);
 }
 
-/* {$set: {_intent, and `_keys` with what is reserved}} */
+/* Makes {$set: {_intent, `_keys` with the reserved keys}}. */
 static bson_t *journal_prepare_prepare_update(const struct owner *owner, struct entry *entry)
 {
     int32_t keys = truce__shadow_reserves(entry);
@@ -385,7 +393,8 @@ static truce_status prepare_document(struct owner *owner, struct entry *entry, b
     return status;
 }
 
-/* The stub was refused: its _id or a uniquely indexed value is taken. OK: try again. */
+/* Handles a stub that was refused because its _id or a uniquely indexed value is taken. OK: try
+ * again. */
 static truce_status who_has_it(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
     bson_error_t ignored;
@@ -439,7 +448,7 @@ static truce_status prepare_stub(struct owner *owner, struct entry *entry, bson_
     return status;
 }
 
-/* U4 */
+/* Looks for the holder of a key that was just reserved (U4). */
 static truce_status look_for_key(struct owner *owner, const struct entry *entry,
                                  bson_error_t *error)
 {
@@ -447,10 +456,11 @@ static truce_status look_for_key(struct owner *owner, const struct entry *entry,
     return truce__unique_look(owner->commit, entry, &owner->held, error);
 }
 
-/* Step 2: takes the entry's document, or puts a stub there. */
+/* Step 2: takes the entry's document, or inserts a stub. */
 static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson_error_t *error)
 {
-    truce_status status = truce__memo_intents(owner->commit->store, entry->collection, error);
+    truce_status status =
+        truce__metadata_ensure_intents(owner->commit->store, entry->collection, error);
 
     if (status)
         return status;
@@ -463,35 +473,38 @@ static truce_status owner_prepare(struct owner *owner, struct entry *entry, bson
     return !status && entry->reserved ? look_for_key(owner, entry, error) : status;
 }
 
-/* ---- journal joined ---------------------------------------------------------------------- */
+/* ---- steps 2, 5, and 7 as one bulk each ------------------------------------------------------ */
 
 /*
- * Steps of the journal that go together: the prepares of all documents, their releases, or what takes the intents off again,
- * as one bulk each. A server gets one message for each collection (one more where stubs are inserted), and a store of one
- * file makes one step of all; so a commit over any number of documents of one collection takes five messages, not three and
- * two for each document.
+ * The prepares of all documents may be one bulk, and so may their releases and their strips. A
+ * server then gets one message for each collection (and one more if stubs are inserted); a store in
+ * one file does everything in one step. A commit over any number of documents of one collection
+ * takes five messages, instead of three and two for each document.
  *
- * models/commit_joined.cpp is its model: a message is done statement by statement beside everybody else, may be lost
- * after any of them, and may land when nobody waits for it any more.
+ * The model is models/commit_joined.cpp. A message is executed statement by statement, concurrently
+ * with other clients. It may be lost after any statement, and may land when no client waits for it
+ * any more.
  *
- *   K1  Only documents that were read go together, and each prepare compares what was read as a whole: nothing
- *       comes back that the changes could be applied to. What reserves unique values, or was taken before the
- *       function ran, goes one by one.
- *   K2  All, or none: the answer says how many were taken, not which. Who has not got all, or got no answer, gives the
- *       whole id up: aborts, then strips (J1). So nobody waits while he holds what he took out of its turn, and two
- *       who want the same documents do not wait for each other.
- *   K3  The next try, under a fresh id, goes one by one, in the order of all: it waits where somebody holds a document, and
- *       says which one was not as it was read.
- *   K4  A commit whose joined releases were not all answered as done releases one by one, as whoever meets it would, and
- *       is marked done behind that (J5).
- *   K5  A stub passes by the validator that is known (validated.c, V2): it would be refused, and all with it.
+ *   K1  Only documents that were read are prepared together, and each prepare compares the whole
+ *       document: no document is returned that the changes could be applied to. Documents that
+ *       reserve unique values, or that were taken before the function ran, are prepared one by one.
+ *   K2  All or none: the answer says how many documents were taken, not which. If some were not
+ *       taken, or there was no answer, the owner abandons the id: it aborts, then strips (J1). So
+ *       it never waits while it holds documents out of order, and two commits on the same documents
+ *       do not wait for each other.
+ *   K3  The next try, with a new id, prepares one by one in the usual order. It waits for documents
+ *       that are held, and reports which document differs from what was read.
+ *   K4  If a bulk of releases was not confirmed for every document, the owner releases one by one.
+ *       Then it marks the commit done (J5).
+ *   K5  A stub bypasses a validator that is known (validated.c, V2). Otherwise the validator would
+ *       refuse it, and the whole bulk with it.
  */
 
 /* ---- a bulk of steps ------------------------------------------------------------------------- */
 
 struct steps {
     truce_write *writes;
-    struct step_write *made; /* what they are made of */
+    struct step_write *made; /* The documents of the writes. */
     uint32_t count;
 };
 
@@ -509,7 +522,7 @@ static void steps_release(struct steps *steps)
     bson_free(steps->writes);
 }
 
-/* *all: each of them changed its document. */
+/* Sends the steps. *all: each of them changed its document. */
 static truce_status joined_send(const struct owner *owner, const struct steps *steps, bool *all,
                                 bson_error_t *error)
 {
@@ -530,7 +543,8 @@ static truce_status joined_send(const struct owner *owner, const struct steps *s
     return status;
 }
 
-/* Writes of one kind and one collection stand side by side: the entries are in the order of their collections. */
+/* Groups the writes by kind and collection. The entries are already in the order of their
+ * collections. */
 static void joined_sort(struct steps *steps)
 {
     static const truce_write_kind kinds[] = {TRUCE_WRITE_UPDATE, TRUCE_WRITE_REMOVE,
@@ -548,7 +562,7 @@ static void joined_sort(struct steps *steps)
 
 /* ---- step 2 ---------------------------------------------------------------------------------- */
 
-/* K1 */
+/* Returns whether the document can be prepared together with others (K1). */
 static bool can_join(const struct owner *owner, const struct entry *entry)
 {
     return entry->known && !entry->prepared &&
@@ -556,7 +570,7 @@ static bool can_join(const struct owner *owner, const struct entry *entry)
            truce__shadow_reserves(entry) < 0;
 }
 
-/* Steps 2, 5 and 7 of all documents as one bulk each (journal.c). Whether step 2 can be. */
+/* Returns whether step 2 can be one bulk. */
 static bool owner_joins(const struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -574,13 +588,13 @@ static bool owner_joins(const struct owner *owner)
     return taken > 1;
 }
 
-/* K5 */
+/* Makes a stub that bypasses the validator (K5). */
 static truce_status make_stub(const struct owner *owner, const struct entry *entry,
                               struct step_write *made, bson_error_t *error)
 {
     truce_store *store = owner->commit->store;
     bson_t validator;
-    truce_status status = truce__memo_validator(store, entry->collection, &validator, error);
+    truce_status status = truce__metadata_validator(store, entry->collection, &validator, error);
 
     made->write.options.unvalidated = !bson_empty(&validator);
     bson_destroy(&validator);
@@ -595,7 +609,7 @@ static truce_status add_prepare(struct owner *owner, struct entry *entry, struct
 {
     truce_store *store = owner->commit->store;
     struct step_write *made = &steps->made[steps->count];
-    truce_status status = truce__memo_intents(store, entry->collection, error);
+    truce_status status = truce__metadata_ensure_intents(store, entry->collection, error);
 
     if (!status)
         status = truce__owner_can_be(owner, entry, error);
@@ -640,7 +654,8 @@ static void joined_mark(const struct owner *owner, bool prepared)
     }
 }
 
-/* CONFLICT: it is not as it was read. OK: it is, or is ours, or held by another, or that is for K3 to say. */
+/* Compares the document with what was read. CONFLICT: it differs. OK: it is equal, or has an
+ * intent, or cannot be read; K3 finds out then. */
 static truce_status joined_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
 {
     bson_t document;
@@ -654,7 +669,8 @@ static truce_status joined_look(struct owner *owner, const struct entry *entry, 
     return status;
 }
 
-/* K2. Where a look says that the function has to run again, the fresh id would be for nothing. */
+/* Finds out why not all documents were taken (K2). If one of them changed, the function must run
+ * again, and an attempt with a new id would be useless. */
 static truce_status why_not_all(struct owner *owner, truce_status status, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -675,7 +691,8 @@ static truce_status why_not_all(struct owner *owner, truce_status status, bson_e
                        "the documents of a commit could not be taken together");
 }
 
-/* CONFLICT with `again`: not all of them were taken, and the commit goes one by one from now on. */
+/* Prepares all documents by one bulk. CONFLICT with `again`: not all were taken, and the next
+ * attempt takes them one by one. */
 static truce_status owner_prepare_joined(struct owner *owner, bson_error_t *error)
 {
     struct steps steps;
@@ -713,13 +730,14 @@ static void add_release(const struct owner *owner, const struct entry *entry,
                                  entry->stub ? NULL : &held, &steps->made[steps->count++]);
 }
 
-/* What it reserved goes with the release of one document alone (unique.c); what cannot be compared is looked at. */
+/* Returns whether the document can be released with others. Reserved keys need a release of their
+ * own (unique.c), and a document that cannot be compared must be read first. */
 static bool can_release(const struct owner *owner, const struct entry *entry)
 {
     return !entry->reserved && truce__entry_comparable(owner->commit->store, entry);
 }
 
-/* False: not all of them are known to be released. */
+/* Releases all documents by one bulk. Returns false if a release was not confirmed. */
 static bool owner_release_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -761,7 +779,7 @@ static void add_strip(const truce_commit *commit, const struct entry *entry, str
         truce__journal_strip_write(entry->collection, &entry->id, &commit->id, -1, made);
 }
 
-/* Of step 7. False: not all of them are known to be stripped, if they were held. */
+/* Strips all documents by one bulk (step 7). Returns false if the bulk failed. */
 static bool owner_strip_joined(struct owner *owner)
 {
     const truce_commit *commit = owner->commit;
@@ -779,21 +797,15 @@ static bool owner_strip_joined(struct owner *owner)
     can = can && steps.count > 1;
     if (can) {
         joined_sort(&steps);
-        can = !joined_send(owner, &steps, &all,
-                           NULL); /* what was not held is none the worse for it */
+        can = !joined_send(owner, &steps, &all, NULL);
     }
     steps_release(&steps);
     return can;
 }
 
-/* ---- journal decide ---------------------------------------------------------------------- */
+/* ---- steps 3 and 4: require and decide ------------------------------------------------------- */
 
-/*
- * Steps 3 and 4 of the journal: the look at what is only required, the changes resolved to values, and the
- * decision.
- */
-
-/* ---- step 3 --------------------------------------------------------------------------------- */
+/* ---- step 3 ---------------------------------------------------------------------------------- */
 
 static truce_status decide_look(struct owner *owner, const struct entry *entry, bson_error_t *error)
 {
@@ -808,7 +820,7 @@ static truce_status decide_look(struct owner *owner, const struct entry *entry, 
     return status;
 }
 
-/* J6 */
+/* Reads all required documents, missing ones first (J6). */
 static truce_status owner_requires(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -825,7 +837,7 @@ static truce_status owner_requires(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* J6: all missing requires but one are held. */
+/* Holds all missing required documents but one (J6). */
 static void owner_hold_missing(truce_commit *commit)
 {
     bool looked_at = false;
@@ -841,7 +853,7 @@ static void owner_hold_missing(truce_commit *commit)
     }
 }
 
-/* ---- step 4 --------------------------------------------------------------------------------- */
+/* ---- step 4 ---------------------------------------------------------------------------------- */
 
 static void decide_append_document(bson_t *element, const struct entry *entry)
 {
@@ -889,8 +901,7 @@ static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
     bson_append_document_end(post, &element);
 }
 
-/* Step 4: the changes resolved to values, then the decision. OK: decided. CONFLICT: somebody aborted
- * it. UNKNOWN: J8. */
+/* Resolves the changes to values. */
 static truce_status owner_post(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
@@ -902,8 +913,7 @@ static truce_status owner_post(struct owner *owner, bson_error_t *error)
             append_post(&owner->post, index++, commit->entries[i]);
     }
     if (owner->post.len > TRUCE_DOCUMENT_BYTES_MAX / 2)
-        return truce__fail(TRUCE_LIMIT, error,
-                           "the changes of one journal commit come to more than %d bytes",
+        return truce__fail(TRUCE_LIMIT, error, "the changes of a journal commit exceed %d bytes",
                            TRUCE_DOCUMENT_BYTES_MAX / 2);
     return TRUCE_OK;
 }
@@ -937,15 +947,14 @@ static truce_status undecided(truce_status status, const struct owner *owner, bs
 
     bson_oid_to_string(&owner->commit->id, hex);
     if (status == TRUCE_UNKNOWN)
-        return truce__fail(status, error,
-                           "the store did not answer the decision of commit %s, and it cannot be "
-                           "found out now",
-                           hex);
-    return truce__fail(status, error, "commit %s was undone by somebody else: its lease was over",
+        return truce__fail(
+            status, error,
+            "the store did not answer the decision of commit %s, so its outcome is unknown", hex);
+    return truce__fail(status, error, "commit %s was undone by another process: its lease was over",
                        hex);
 }
 
-/* OK: decided. CONFLICT: somebody aborted it. UNKNOWN: J8. */
+/* Decides. OK: decided. CONFLICT: another process aborted the commit. UNKNOWN: see J8. */
 static truce_status owner_decide(struct owner *owner, bson_error_t *error)
 {
     bool unanswered = false;
@@ -976,9 +985,9 @@ static truce_status owner_decide(struct owner *owner, bson_error_t *error)
     }
 }
 
-/* ---- steps 5 to 7 --------------------------------------------------------------------------- */
+/* ---- steps 5 to 7, and the run of an attempt ------------------------------------------------- */
 
-/* `element` of post is the entry's. */
+/* Releases an entry; `element` is its element of post. */
 static truce_status release_entry(struct owner *owner, const struct entry *entry,
                                   const bson_iter_t *element)
 {
@@ -1018,7 +1027,8 @@ static truce_status journal_release_entries(struct owner *owner)
     return first ? first : truce__journal_done(owner->worker, &commit->id, NULL);
 }
 
-/* Never fails: what is not answered is left to whoever comes (J4, J5). */
+/* Releases all documents. It never fails: unconfirmed releases are left to the next process that
+ * encounters an intent (J4, J5). */
 static void release_all(struct owner *owner)
 {
     if (owner_release_joined(owner) &&
@@ -1039,7 +1049,8 @@ void truce__owner_give_up(struct owner *owner, const char *why)
         return;
     if (truce__journal_abort(owner->worker, &commit->id, why, &changed, NULL))
         return;
-    if (!changed) { /* not pending any more: only an abort by somebody else lets us strip */
+    /* The commit is not pending any more: strip only if another process aborted it. */
+    if (!changed) {
         bson_t document;
         const char *state;
         truce_status status = truce__owner_find(owner, &document, NULL);
@@ -1058,12 +1069,13 @@ void truce__owner_give_up(struct owner *owner, const char *why)
 
         if (entry->sent)
             (void)truce__journal_strip(owner->worker, entry->collection, &entry->id, &commit->id,
-                                       entry->keys, NULL); /* left to whoever meets it */
+                                       entry->keys, NULL);
     }
 }
 
-/* Between two steps, once a third of the lease is over: who meets us sees that we are at work. Not while we
- * wait for others, so nobody waits for ever for two who wait for each other. */
+/* Renews the lease between two steps, once a third of it is over, so that other processes see that
+ * the owner is alive. The lease is not renewed during a wait for other commits, so two owners that
+ * wait for each other do not wait forever. */
 static truce_status renew(struct owner *owner, bson_error_t *error)
 {
     uint32_t lease_ms = owner->commit->options.lease_ms;
@@ -1076,14 +1088,15 @@ static truce_status renew(struct owner *owner, bson_error_t *error)
     status = truce__journal_renew(owner->worker, &owner->commit->id, lease_ms, &pending, error);
     if (!status && !pending)
         return truce__fail(TRUCE_CONFLICT, error,
-                           "the commit was undone by somebody else: its lease was over");
+                           "the commit was undone by another process: its lease was over");
     if (truce__unanswered(status))
-        return TRUCE_OK; /* it may land, or not: the next step renews again */
+        /* It may have landed; the next step renews again. */
+        return TRUCE_OK;
     owner->renewed_ns = now_ns;
     return status;
 }
 
-/* Step 2, unless the document was taken before the function ran. */
+/* Step 2 for one document, unless it was taken before the function ran. */
 static truce_status commit_journal_take(struct owner *owner, struct entry *entry,
                                         bson_error_t *error)
 {
@@ -1110,7 +1123,7 @@ static truce_status journal_take_each(struct owner *owner, bson_error_t *error)
     return status;
 }
 
-/* Steps 2 to 4, up to the decision. */
+/* Runs steps 2 to 4, up to the decision. */
 static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
 {
     truce_status status = renew(owner, error);
@@ -1125,7 +1138,7 @@ static truce_status journal_take_all(struct owner *owner, bson_error_t *error)
     return status ? status : owner_post(owner, error);
 }
 
-/* From an open commit document to the end. */
+/* Runs an attempt whose commit document is open to its end. */
 static truce_status bring_through(struct owner *owner, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -1170,7 +1183,7 @@ static void start_attempt(truce_commit *commit)
     }
 }
 
-/* One attempt. *again: it was abandoned, and is to be made under a fresh id. */
+/* Makes one attempt. *again: it was abandoned, and needs a new id. */
 static truce_status journal_attempt(truce_commit *commit, bool *again, bson_error_t *error)
 {
     struct owner owner = {.commit = commit,
@@ -1180,7 +1193,8 @@ static truce_status journal_attempt(truce_commit *commit, bool *again, bson_erro
     truce_status status = journal_run(&owner, error), waited = TRUCE_OK;
 
     *again = status && owner.again;
-    if (status == TRUCE_CONFLICT && !bson_empty(&owner.held)) /* nothing is held here now */
+    /* The commit holds nothing now, so it may wait. */
+    if (status == TRUCE_CONFLICT && !bson_empty(&owner.held))
         waited = truce__unique_wait(commit, owner.held_in, &owner.held, error);
     if (waited)
         status = waited;
@@ -1189,7 +1203,7 @@ static truce_status journal_attempt(truce_commit *commit, bool *again, bson_erro
     return status;
 }
 
-/* Its documents were taken before its function ran. */
+/* Finishes a commit whose documents were taken before its function ran. */
 static truce_status finish_taken(truce_commit *commit, bson_error_t *error)
 {
     truce_status status;
@@ -1201,7 +1215,7 @@ static truce_status finish_taken(truce_commit *commit, bson_error_t *error)
 
 truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
 {
-    truce_status status = truce__memo_commits(commit->store, error);
+    truce_status status = truce__metadata_ensure_commits(commit->store, error);
 
     if (status)
         return status;
@@ -1220,45 +1234,50 @@ truce_status truce__commit_journal(truce_commit *commit, bson_error_t *error)
     }
 }
 
-/* ---- journal take ------------------------------------------------------------------------ */
+/* ---- taking documents before the function runs ----------------------------------------------- */
 
 /*
- * Documents first. A commit whose function reads, thinks and writes is a conflict whenever somebody was
- * faster; one of many documents, beside many short ones, would never get through. So after some lost tries
- * the documents of the last one are taken by the journal's own steps, and then the function runs:
+ * A commit whose function reads, computes, and writes fails with CONFLICT whenever another writer
+ * is faster. A commit of many documents would never succeed next to many short ones. So after some
+ * failed tries, the journal's steps take the documents of the last try first, and then the function
+ * runs:
  *
- *     commit document | prepare each, in order | function | (prepare what is new) | requires | decide ...
+ *     commit document | prepare each, in order | function | (prepare more) | requires | decide
  *
- *   T1  The steps and their order are the journal's (journal.c): to it this is a commit whose base is what
- *       came back from the prepares, as that of a blind change is. What the function leaves as it was is a
- *       hold. So it needs no luck: a prepare compares nothing that was read before.
- *   T2  Who holds documents waits for nobody: what the function wants besides is read, and prepared,
- *       only if it is free; else the try ends, what it held is given back, and the next one takes that
- *       document, too, in the order that is the same for everybody. So two that take first cannot wait
- *       for each other, and each try that fails has found a document that it did not know of. The same holds for
- *       calls that the function makes apart from its commit: a ledger that reads a balance for itself, a set operation,
- *       a commit within the function. If such a call encounters another pending commit, it fails with LOCKED at once,
- *       and the function runs again.
- *   T3  Not everything can be taken first: values of unique indexes are reserved by the prepare, which
- *       does not know them here. Where a collection has declared keys, or the journal refuses what the
- *       store's own step could do, the commit goes on as before. Documents that are missing are not taken,
- *       so one that others insert and remove all the time can cost any number of tries.
- *   T4  A plain writer may change what is held while the function runs: each document is looked at once
- *       more before the decision.
- *   T5  A document that is gone is not taken, and the others are: its prepare was answered, so it took
- *       nothing and cannot land any more. The function reads that it is missing.
- *   T6  Where the store changes several documents in one step, and the caller does not insist on the journal, the
- *       end is one such step (native.c, N7): it compares what is held, so no plain write is lost.
- *   T7  Elsewhere a commit of one document, which nobody will ask for, ends with one write that compares what is held
- *       (fast.c, F6): it needs no decision, and no plain write is lost to it.
- *   T8  The function looks at documents by other ways than its commit, too: several at a time, a balance, a
- *       tree. What its own commit holds is no answer to wait for: it is read as it stands, without the
- *       intent. Nobody but a plain writer can change it until the function has ended, and what it changed is
- *       found by T4. Once the commit is applied its intents are like those of any other commit. A write that the
- *       function makes apart from its commit cannot change what its commit holds: it fails with LOCKED at once.
+ *   T1  The steps and their order are the journal's. The base of the commit is what the prepares
+ *       returned, as for a blind change. A document that the function does not change is a hold. No
+ *       luck is needed, because a prepare compares nothing that was read before.
+ *   T2  A commit that holds documents does not wait for other commits. Any other document that the
+ *       function uses is read and prepared only if it is free. Otherwise the try ends and releases
+ *       its documents, and the next try takes that document too, in the order that all commits
+ *       share. So two such commits cannot wait for each other, and each failed try has found a
+ *       document that it did not know. The same holds for calls that the function makes apart from
+ *       its commit: a read of a balance, a set operation, a commit within the function. If such a
+ *       call encounters another pending commit, it fails with LOCKED at once, and the function runs
+ *       again.
+ *   T3  Some documents cannot be taken first. A prepare reserves values of unique indexes, which
+ *       are unknown at that time. If a collection has declared keys, or the journal refuses what
+ *       the store's own step can do, the commit runs as before. Missing documents are not taken, so
+ *       a document that is inserted and removed all the time can cost any number of tries.
+ *   T4  A plain writer may change a held document while the function runs, so each document is read
+ *       once more before the decision.
+ *   T5  A document that is gone is not taken, and the others are. Its prepare was answered, so it
+ *       took nothing and cannot land any more. The function reads that the document is missing.
+ *   T6  If the store changes several documents in one step, the commit ends with one such step
+ *       (native.c, N7), unless the caller requires the journal. It compares the held documents, so
+ *       no plain write is lost.
+ *   T7  Elsewhere, a commit of one document without a key ends with one write that compares the
+ *       held document (fast.c, F6). It needs no decision, and no plain write is lost.
+ *   T8  The function may also read documents by calls apart from its commit: several at once, a
+ *       balance, a tree. Such a call does not wait for documents that the function's own commit
+ *       holds; it reads them as stored, without the intent. Only a plain writer can change them
+ *       before the function ends, and T4 finds that. Once the commit is applied, its intents are
+ *       like those of any other commit. A write apart from the commit cannot change a document that
+ *       the commit holds: it fails with LOCKED at once.
  */
 
-static _Thread_local truce_commit *at_work; /* the innermost; each knows the one around it */
+/* The innermost one; `around` links to the outer ones. */
+static _Thread_local truce_commit *at_work;
 
 truce_commit *truce__journal_work_set(truce_commit *commit)
 {
@@ -1288,7 +1307,6 @@ bool truce__journal_work_owns(const bson_oid_t *id)
     return false;
 }
 
-/* T8 */
 bool truce__journal_at_work(const bson_t *document)
 {
     bson_oid_t id;
@@ -1301,7 +1319,7 @@ static int take_compare_entries(const void *a, const void *b)
     return truce__entry_compare(*(struct entry *const *)a, *(struct entry *const *)b);
 }
 
-/* Only which documents they were is left of the entries; those that were missing are left out. */
+/* Reduces the entries to the names of their documents, without those that were missing. */
 static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -1312,7 +1330,7 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
         bool keyed = false;
 
         if (!status)
-            status = truce__memo_keyed(commit->store, old->collection, &keyed, error);
+            status = truce__metadata_keyed(commit->store, old->collection, &keyed, error);
         commit->untakeable = commit->untakeable || keyed; /* T3 */
         if (!old->known || old->token.found) {
             commit->entries[count] = truce__entry_new(old->collection, &old->id);
@@ -1328,20 +1346,20 @@ static truce_status forget_all_but_names(truce_commit *commit, bson_error_t *err
     return status;
 }
 
-/* T1 */
+/* Takes one document (T1). */
 static truce_status journal_take_take_one(struct owner *owner, struct entry *entry,
                                           bson_error_t *error)
 {
     truce_status status;
 
-    entry->must_exist = true; /* for the prepare */
+    entry->must_exist = true; /* For the prepare. */
     status = owner_prepare(owner, entry, error);
     entry->must_exist = false;
     entry->known = entry->read = !status;
     return status;
 }
 
-/* T5 */
+/* Removes an entry whose document is gone (T5). */
 static void take_drop(truce_commit *commit, uint32_t at)
 {
     truce__entry_free(commit->entries[at]);
@@ -1373,7 +1391,7 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     truce_status status = forget_all_but_names(commit, error);
 
     if (!status)
-        status = truce__memo_commits(commit->store, error);
+        status = truce__metadata_ensure_commits(commit->store, error);
     if (status)
         return status;
     if (!commit->count || commit->untakeable)
@@ -1391,7 +1409,7 @@ truce_status truce__journal_take(truce_commit *commit, bool *already, bson_error
     if (*already)
         truce__journal_let_go(commit);
     else if (status)
-        truce__journal_drop(commit, "it did not get its documents");
+        truce__journal_drop(commit, "its documents could not be taken");
     return status;
 }
 

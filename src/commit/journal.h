@@ -2,21 +2,22 @@
 #define TRUCE_COMMIT_JOURNAL_H
 
 /*
- * The write-intent journal's documents and steps. The essay and the invariants are in journal.c.
+ * The documents and steps of the journal of write intents. The essay and the invariants are in
+ * journal.c.
  *
  * A commit document, in the collection `truce_commits`:
  *
  *     {_id: C, key?, key_time?, state, lease: {owner, ms, until}, input?, created,
- *      writes: [{ns, id, keyed?}],                                what it may hold
+ *      writes: [{ns, id, keyed?}],                                documents that it may hold
  *      post:   [{ns, id, op, changes?, document?, pre?, was}],    from the decision on
- *      overwritten?: [{ns, id}]}                                  plain writes that it ran over
+ *      overwritten?: [{ns, id}]}                                  plain writes that it overwrote
  *
  *     `_intent` in a document: {c: C, new?: true, keys?: how many elements `_keys` had before}
  *
  *     op "set"     changes: [{p: path, v: value (absent: unset), ...}] (journal_release.c)
- *        "whole"   document: all of it                "insert"  the same, over a stub
- *        "remove"  the document goes                  "hold"    only the intent goes
- *        "free"    the stub goes
+ *        "whole"   document: the new document         "insert"  the same, over a stub
+ *        "remove"  removes the document               "hold"    removes only the intent
+ *        "free"    removes the stub
  */
 #include "commit/entry.h"
 #include "store/reserved.h"
@@ -24,132 +25,154 @@
 
 struct random;
 
-/* Who works on the journal: an owner, or anybody who meets an intent. */
+/* A participant of the journal: the owner of a commit, or a client that encounters its intent. */
 struct worker {
     truce_store *store;
-    int64_t deadline_ns; /* monotonic: waiting ends with TRUCE_LOCKED */
+    int64_t deadline_ns; /* Monotonic. Waits end with TRUCE_LOCKED. */
     bool relaxed;
-    bool holding; /* documents were taken already: nobody is waited for, whom they might wait for */
-    bool early;  /* what it reads need not be on the disk: who asked for it waits before he tells */
-    bool latest; /* its reads of documents by their _id are linearizable */
+    /* Documents were taken first, so the worker waits for no commit, which might wait for these
+     * documents. */
+    bool holding;
+    /* Reads may return data that is not durable yet; the caller waits for the disk before it
+     * reports. */
+    bool early;
+    bool latest; /* Reads of documents by _id are linearizable. */
     bool watching;
-    bson_oid_t watched; /* the pending commit that is waited for */
-    uint32_t waits;     /* in a row */
+    bson_oid_t watched; /* The pending commit that the worker waits for. */
+    uint32_t waits;     /* In a row. */
     uint32_t did,
-        ended; /* how many intents and stubs its steps took away; commits brought to done */
+        /* `did` counts the intents and stubs that its steps removed, `ended` the commits that it
+         * marked done. */
+        ended;
 };
 
 void truce__worker_init(struct worker *worker, truce_store *store, uint32_t deadline_ms);
 
-/* Whether a step that is neither the decision nor the last needs not wait for the disk: J9. */
+/* Returns whether a step, other than the decision and the last one, may skip the wait for the disk
+ * (J9). */
 bool truce__worker_relaxed_step(const struct worker *worker);
 
-/* ---- single steps, each one guarded write ---- */
+/* ---- single steps, each one guarded write ---------------------------------------------------- */
 
-/* pending -> aborted, key given back; `why` is kept in it. *changed: it was pending. */
+/* Changes a pending commit to aborted, which releases its key. `why` is stored in it. *changed: it
+ * was pending. */
 truce_status truce__journal_abort(struct worker *worker, const bson_oid_t *commit, const char *why,
                                   bool *changed, bson_error_t *error);
-/* Of one's own pending commit: its lease begins anew. *pending false: it is not any more. */
+/* Renews the lease of the caller's own pending commit. *pending is false if it is no longer
+ * pending. */
 truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commit,
                                   uint32_t lease_ms, bool *pending, bson_error_t *error);
-/* Takes this commit's intent, or its stub, off a document, and of `_keys` all but the first `keys`
- * elements (`_intent.keys`; -1: nothing was reserved). No match is OK. */
+/* Removes this commit's intent or stub from a document, and from `_keys` all but the first `keys`
+ * elements (`_intent.keys`; -1: nothing was reserved). If the intent is gone already, the result is
+ * OK. */
 truce_status truce__journal_strip(struct worker *worker, const char *collection,
                                   const bson_value_t *id, const bson_oid_t *commit, int32_t keys,
                                   bson_error_t *error);
-/* The same, of what is known to be a stub. */
+/* As truce__journal_strip, for a document that is known to be a stub. */
 truce_status truce__journal_strip_stub(struct worker *worker, const char *collection,
                                        const bson_value_t *id, const bson_oid_t *commit,
                                        bson_error_t *error);
-/* Brings one entry of a decided commit's `post` into its document. No match is OK.
- * `seen` (NULL: not known): the document as it stood, with the intent. What a plain writer has changed there
- * under the intent is merged, kept beside or noted in the commit first. LOCKED: a unique index refuses it, because a plain
- * writer took a reserved value. */
+/* Applies one entry of a decided commit's `post` to its document, and removes the intent. If the
+ * intent is gone already, the result is OK. `seen` is the stored document with the intent; NULL:
+ * unknown. Changes that a plain writer made under the intent are merged, kept in another
+ * collection, or noted in the commit first. LOCKED: a unique index refuses the release, because a
+ * plain writer took a reserved value. */
 truce_status truce__journal_release(struct worker *worker, const bson_oid_t *commit,
                                     const bson_t *post, const bson_t *seen, bson_error_t *error);
-/* The document (with this commit's intent) as the release of that entry will leave it; `after` is
- * always initialised; empty: it goes. */
+/* Makes `after`: the document (with this commit's intent) as the release of that entry will leave
+ * it. `after` is always initialized; empty: the release removes the document. */
 void truce__journal_after(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                           bson_t *after);
 /* Releases every entry of a decided commit (its document), then marks it done. */
 truce_status truce__journal_finish(struct worker *worker, const bson_t *commit,
                                    bson_error_t *error);
-/* The last step alone: committed -> done. Only when every entry is released (J5). */
+/* Changes committed to done, the last step. All entries must be released (J5). */
 truce_status truce__journal_done(struct worker *worker, const bson_oid_t *commit,
                                  bson_error_t *error);
 /* Strips every document that an aborted commit may hold. */
 truce_status truce__journal_clean(struct worker *worker, const bson_t *commit, bson_error_t *error);
 
-/* ---- on_conflict others ---- */
+/* ---- intents of other commits ---------------------------------------------------------------- */
 
-/* Reads the document of a commit, which is always initialised. NOT_FOUND: the commit was undone and purged (J2). */
+/* Reads the document of a commit, which is always initialized. NOT_FOUND: the commit was undone and
+ * purged (J2). */
 truce_status truce__commit_find(truce_store *store, const bson_oid_t *id, bson_t *commit,
                                 bson_error_t *error);
 
-/* `document` has no intent. */
+/* Returns whether `document` has no intent. */
 bool truce__intent_absent(const bson_t *document);
-/* The same as a part of a filter: appends it. */
+/* Appends the filter for documents without an intent. */
 static inline void truce__intent_append_absent(bson_t *filter)
 {
     BCON_APPEND(filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
 }
-/* The commit that holds it; false: `_intent` is not of truce's making. */
+/* Reads the commit that holds the document. Returns false if `_intent` was not written by truce. */
 bool truce__intent_commit(const bson_t *document, bson_oid_t *commit);
 
-/* `document`, just read, is held by a commit: help, undo, or wait a moment. OK: look again.
- * LOCKED: the deadline passed. */
+/* Resolves the intent of `document`, which was just read: completes its commit, undoes it, or waits
+ * a moment. OK: read the document again. LOCKED: the deadline passed. */
 truce_status truce__intent_meet(struct worker *worker, const char *collection,
                                 const bson_t *document, bson_error_t *error);
 
-/* Of a pending commit (its document as just read), as far as we can tell (help.c, H3). */
+/* Returns whether the lease of a pending commit (its document as just read) is over, as far as this
+ * process can know (complete_commit.c, H3). */
 bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, const bson_t *commit);
 
-/* A pending commit that stands in the way (its document as just read): aborts it if its lease is
- * over, else waits a moment. OK: look again. */
+/* Handles a pending commit that blocks the caller (its document as just read): aborts it if its
+ * lease is over, else waits a moment. OK: read again. */
 truce_status truce__commit_suspect(struct worker *worker, const bson_oid_t *id,
                                    const bson_t *commit, bson_error_t *error);
 
-/* `document` is held by a commit whose function this thread runs (journal.c, T8). */
+/* Returns whether `document` is held by a commit whose function this thread runs (journal.c,
+ * T8). */
 bool truce__journal_at_work(const bson_t *document);
-/* This thread runs the function of the commit with this id, which took its documents first. */
+/* Returns whether this thread runs the function of the commit with this id, which took its
+ * documents first. */
 bool truce__journal_work_owns(const bson_oid_t *id);
-/* Returns whether this thread runs the function of a commit that took its documents first. The thread must not wait for
- * another commit then (T2), and the function runs again if it fails with LOCKED. */
+/* Returns whether this thread runs the function of a commit that took its documents first. The
+ * thread must not wait for another commit then (T2), and the function runs again if it fails with
+ * LOCKED. */
 bool truce__journal_work_yields(void);
-/* The document, which has an intent, becomes what it was in the view's moment, or before this thread's own commit took it
- * (complete_commit.c). NOT_FOUND: nothing; it is empty then. */
+/* Replaces the document, which has an intent, by its state in the snapshot of the view, or by its
+ * state before this thread's own commit took it (complete_commit.c). NOT_FOUND: it did not exist;
+ * the document is empty then. */
 truce_status truce__intent_see(truce_store *store, const char *collection, bson_t *document,
                                bson_error_t *error);
 
-/* Reads one document; met intents are resolved first. NOT_FOUND: none (document is empty). */
+/* Reads one document, and resolves its intent first. NOT_FOUND: no such document; `document` is
+ * empty. */
 truce_status truce__journal_read(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
-/* The same for who only looks: what this thread's own commit took first is read as it stands (T8). */
+/* As truce__journal_read, for a read without a guard. A document that this thread's own commit took
+ * first is returned as stored (T8). */
 truce_status truce__journal_look(struct worker *worker, const char *collection,
                                  const bson_value_t *id, bson_t *document, bson_error_t *error);
 
-/* Sleeps a moment, longer each time in a row, with jitter. TRUCE_LOCKED once the deadline passed;
- * `what` is waited for. */
+/* Sleeps for a random time that grows with each wait in a row. TRUCE_LOCKED: the deadline passed.
+ * `what` names what the worker waits for. */
 truce_status truce__worker_wait(struct worker *worker, const char *what, bson_error_t *error);
 
-/* IO of a store in one file (TRUCE_CAN_KEEP_ORDER): its disk is full or has failed. Nothing lands later as from
- * a network, and to go on trying is for the caller, who is to hear of it. */
+/* Returns whether a store in one file (TRUCE_CAN_KEEP_ORDER) failed with IO: its disk is full or
+ * broken. Unlike a message on a network, the write cannot land later. The caller gets the error and
+ * decides whether to retry. */
 static inline bool truce__disk_refused(const truce_store *store, truce_status status)
 {
     return status == TRUCE_IO && (store->capabilities & TRUCE_CAN_KEEP_ORDER);
 }
 
-/* The state of a commit document: "pending" ...; NULL: none there */
+/* Returns the state of a commit document: "pending" ...; NULL: none. */
 const char *truce__commit_state(const bson_t *commit);
 
-/* Of a document without its intent: whether a plain writer changed it under us. `reserved`: without
- * `_keys` too, which the prepare changed. */
+/* Hashes a document without its intent, to detect changes of plain writers under the intent.
+ * `reserved`: also without `_keys`, which the prepare changed. */
 int64_t truce__journal_hash(const bson_t *document, bool reserved);
 
-/* {ns, id} out of an element of writes or post; both borrowed. False: not of truce's making. */
+/* Reads {ns, id} of an element of `writes` or `post`; both are borrowed. Returns false if truce did
+ * not write the element. */
 bool truce__journal_target(const bson_t *element, const char **collection, bson_value_t *id);
 
-/* CORRUPT: the entry of the commit's `post` is not as truce writes them, and nothing may be done by it. */
+/* Fails with CORRUPT if truce did not write this entry of the commit's `post`. It must not be
+ * applied then. */
 truce_status truce__journal_post_check(const bson_oid_t *commit, const bson_t *post,
                                        bson_error_t *error);
 

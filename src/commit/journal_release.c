@@ -1,7 +1,8 @@
-/*
- * The single steps of the journal that anybody may do, the owner of a commit or whoever meets what it left:
- * each is one guarded write that can be repeated at any time. The invariants are in journal.c and help.c.
- */
+/* The steps of the journal that any process may do: the owner of a commit, or a process that
+ * encounters its intent. Each step is one guarded write that can be repeated at any time. The file
+ * has, from the bottom up: the changes of a decided commit (D1 to D3), the release of one document
+ * (L1 to L4), the release over plain writes (X1 to X3), and the steps of a whole commit. The
+ * invariants J and H are in journal.c and complete_commit.c. */
 #include "commit/journal_release.h"
 
 #include <stdio.h>
@@ -30,7 +31,7 @@ static void filter_state(const bson_oid_t *commit, const char *state, bson_t *fi
     BSON_APPEND_UTF8(filter, "state", state);
 }
 
-/* {_id: id, "_intent.c": commit} */
+/* Makes {_id: id, "_intent.c": commit}. */
 static void filter_intent(const bson_value_t *id, const bson_oid_t *commit, bson_t *filter)
 {
     truce__filter_id(id, filter);
@@ -42,7 +43,7 @@ static truce_write_options write_options(const struct worker *worker)
     return (truce_write_options){.relaxed = worker->relaxed};
 }
 
-/* J9 */
+/* Returns the options of a step that may skip the wait for the disk (J9). */
 static truce_write_options step_options(const struct worker *worker)
 {
     return (truce_write_options){.relaxed = truce__worker_relaxed_step(worker)};
@@ -68,28 +69,29 @@ void truce__step_write_free(struct step_write *made)
     bson_destroy(&made->exact);
 }
 
-/* ---- journal change ---------------------------------------------------------------------- */
+/* ---- changes of a decided commit ------------------------------------------------------------- */
 
 /*
- * One change of a decided commit: a path, and its new value. A plain writer may have written there between the
- * prepare and the release, so the change says, too, what it was made from:
+ * One change of a decided commit is a path with its new value. A plain writer may write to the path
+ * between the prepare and the release, so the change also records the old value that it was made
+ * from:
  *
  *     {p: path, v: value (absent: unset), h: hash of the old value (absent: there was none),
- *      n: elements of the old list, a: [operators on the field "x", by stored names (bson/field_names.h)]}
+ *      n: elements of the old list, a: [operators on the field "x", encoded by field_names.h]}
  *
- *   D1  The commit was decided before the release, and what came later comes after it: what a plain writer
- *       pushed to the old list stands behind the new one.
- *   D2  Where the commit's own operators say what to do to any value ($inc, $push ...), they are done to what
- *       stands there: that is the one order or the other.
- *   D3  Of anything else only one of the two can stand: the commit's, which other documents may belong to. The
- *       other is kept (journal_release.c).
+ *   D1  The commit was decided before the release, so later writes come after it: elements that a
+ *       plain writer pushed to the old list are appended to the new list.
+ *   D2  If the commit's own operators apply to any value ($inc, $push ...), they are applied to the
+ *       current value. The result is that of one order or the other.
+ *   D3  Otherwise only one of the two values can be stored. The commit's value is, because other
+ *       documents may depend on it. The other value is kept in another collection (X2).
  */
 
 #define OPERAND "x"
 
 /* ---- operators ------------------------------------------------------------------------------ */
 
-/* One path is the other, or stands above it. */
+/* Returns whether the paths are equal or one is a prefix of the other. */
 static bool change_touches(const char *a, const char *b)
 {
     size_t length = strlen(a), other = strlen(b), shorter = length < other ? length : other;
@@ -111,7 +113,7 @@ static bool is_plain_push(const bson_iter_t *field)
     return true;
 }
 
-/* It means the same to any value. */
+/* Returns whether the operator has the same meaning for any current value. */
 static bool is_relative(const char *operator, const bson_iter_t * field)
 {
     static const char *const names[] = {"$inc", "$addToSet", "$pull", "$max", "$min"};
@@ -136,7 +138,8 @@ static void change_append_operator(bson_t *list, const char *operator, const bso
     bson_destroy(&one);
 }
 
-/* Appends those of one update that have to do with the path. False: one of them is none of D2. */
+/* Appends the operators of one update that touch the path. Returns false if one of them does not
+ * qualify for D2. */
 static bool operators_in(const bson_t *update, const char *path, bson_t *list)
 {
     bson_iter_t iter, field;
@@ -214,7 +217,8 @@ void truce__changes_append(bson_t *element, const struct entry *entry, const str
                              truce__value_field(old, fields.key, fields.key_length));
     fields = truce__fields(truce__value_document(&diff->unset));
     while (truce__fields_next(&fields)) {
-        if (strcmp(fields.key, "_rev") != 0) /* a replacement has none yet: it is set, not gone */
+        /* A replacement has no _rev yet; it is set, not removed. */
+        if (strcmp(fields.key, "_rev") != 0)
             change_append_change(&changes, entry, fields.key, (struct value){.type = VALUE_MISSING},
                                  fields.value);
     }
@@ -237,7 +241,7 @@ static bool has_hash(const bson_t *change, struct value value)
     return value.type && bson_iter_as_int64(&iter) == (int64_t)truce__value_hash(value);
 }
 
-/* The elements of `from` behind the first `skip`, numbered from `at`. */
+/* Appends the elements of `from` after the first `skip`, numbered from `at`. */
 static void append_elements(bson_t *array, uint32_t at, struct value from, uint32_t skip,
                             uint32_t most)
 {
@@ -265,7 +269,7 @@ static bool begins_with_old(const bson_t *change, struct value list, uint32_t co
     return same;
 }
 
-/* D1 */
+/* Appends the elements that a plain writer pushed to the commit's list (D1). */
 static bool merge_lists(const bson_t *change, struct value now, struct value there, bson_t *made)
 {
     bson_iter_t iter;
@@ -287,7 +291,7 @@ static bool merge_lists(const bson_t *change, struct value now, struct value the
     return true;
 }
 
-/* What operators make of a document, in its place; if they cannot be applied, it stays as it is. */
+/* Applies operators to a document in place. On failure it stays unchanged. */
 static truce_status change_apply(const bson_t *operators, bson_t *document, bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
@@ -313,7 +317,7 @@ static truce_status change_apply(const bson_t *operators, bson_t *document, bson
     return status;
 }
 
-/* D2 */
+/* Applies the commit's operators to the current value (D2). */
 static bool merge_operators(const bson_t *change, struct value there, bson_t *made)
 {
     struct value list = change_field(change, "a");
@@ -336,9 +340,10 @@ static bool merge_operators(const bson_t *change, struct value there, bson_t *ma
     return can;
 }
 
-/* What is to stand at the path of a change, where `there` stands now (either may be missing): *made, borrowed from
- * `change` or from `holder`, which the caller has initialised and destroys. False: only one of the two can stand;
- * *made is the commit's. */
+/* Computes the value for the path of a change whose current value is `there`; either may be
+ * missing. *made is borrowed from `change` or from `holder`, which the caller initializes and
+ * destroys. Returns false if only one of the two values can be stored; *made is the commit's
+ * then. */
 static bool change_merge(const bson_t *change, struct value there, bson_t *holder,
                          struct value *made)
 {
@@ -358,22 +363,23 @@ static bool change_merge(const bson_t *change, struct value there, bson_t *holde
 }
 
 /*
- * The release of one document of a decided commit: its changes go in, the intent goes out. Anybody may do it,
- * at any time and again; models/release.cpp is its model. A plain writer may have written under the intent:
+ * The release of one document of a decided commit applies its changes and removes the intent. Any
+ * process may do it, at any time and repeatedly; the model is models/release.cpp. A plain writer
+ * may have written under the intent:
  *
- *   L1  A release goes over what it has seen, and over nothing else: its write compares the whole document.
- *       What a plain writer changed there is merged with the change, or kept beside it first (journal_release.c).
- *       So whoever dies where, nothing of a plain writer is lost without a word. A hold changes nothing, and
- *       compares nothing.
- *   L2  The owner knows the document as it took it: most releases are one write. Any other worker, and an owner that
- *       lost the comparison, reads the stored document first.
- *   L3  A release ends: after some lost comparisons it is noted in the commit, as `overwritten`, whatever was seen,
- *       and written.
- *   L4  A document that is too large for a comparison (entry.h) is written as it is; what that found tells
- *       whether there is something to note, and to keep.
+ *   L1  A release overwrites only what it has seen: its write compares the whole document. A change
+ *       of a plain writer is merged with the commit's change, or kept in another collection first
+ *       (X2). So no crash loses a plain write without a report. A hold changes nothing and compares
+ *       nothing.
+ *   L2  The owner knows the document as it took it, so most releases are one write. Any other
+ *       process, and an owner whose comparison failed, reads the stored document first.
+ *   L3  A release ends. After some failed comparisons, it notes the document in the commit as
+ *       `overwritten` and writes without a comparison.
+ *   L4  A document that is too large for a comparison (entry.h) is written without one. The
+ *       document that the write replaced then shows whether something must be noted and kept.
  */
 
-#define TRIES 32 /* lost comparisons */
+#define TRIES 32 /* Failed comparisons. */
 
 static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *update)
 {
@@ -401,7 +407,7 @@ static void set_changes(const bson_t *post, const bson_oid_t *commit, bson_t *up
     bson_destroy(&unset);
 }
 
-/* The document of an entry `whole` or `insert`, with its revision. */
+/* Makes the document of an entry `whole` or `insert`, with its revision. */
 static void journal_whole(const bson_t *post, const bson_oid_t *commit, bson_t *document)
 {
     const uint8_t *bytes;
@@ -431,7 +437,7 @@ int64_t truce__journal_hash(const bson_t *document, bool reserved)
     return hash;
 }
 
-/* A plain writer changed the document under the intent. */
+/* Returns whether a plain writer changed the document under the intent. */
 static bool journal_was_changed(const bson_t *post, const bson_t *document)
 {
     bson_iter_t iter;
@@ -441,7 +447,8 @@ static bool journal_was_changed(const bson_t *post, const bson_t *document)
                truce__journal_hash(document, truce__shadow_reserved(document) >= 0);
 }
 
-/* At once and by whoever releases, because anybody may mark the commit done. */
+/* Notes in the commit that a release overwrote a plain write. The releasing process does so at
+ * once, because any process may mark the commit done. */
 static truce_status journal_note(struct worker *worker, const bson_oid_t *commit,
                                  const char *collection, const bson_value_t *id,
                                  bson_error_t *error)
@@ -485,22 +492,23 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
     return status;
 }
 
-/* ---- journal force ----------------------------------------------------------------------- */
+/* ---- releasing over plain writes ------------------------------------------------------------- */
 
 /*
- * A release of a document that a plain writer changed under the intent. The commit was decided first, so what
- * came since comes after it; when it was decided, everything fitted.
+ * A plain writer may change a document under the intent, so that the decided change no longer
+ * applies. The commit was decided first, so the plain write comes after it.
  *
- *   X1  What is decided is brought to its end all the same, by one write that compares the whole document:
- *       the change is made in this process, field by field. What a plain writer changed besides stays; in a
- *       field that both changed the two are merged (journal_release.c), or the commit's value stands; what
- *       is in the way of a path is replaced. If there is no room for the change, the document stays
- *       as it is, with the commit's revision.
- *   X2  What is lost by that, of the plain writer or of the commit, is kept first in the collection
- *       `truce_displaced`, and `truce check` tells it until somebody removes it there. A document that goes,
- *       or is replaced as a whole, is kept as a whole, under the path "".
- *   X3  What is kept is so before the write, which compares what was seen (models/release.cpp). What is too large
- *       to be kept is noted as in every release (journal_release.c).
+ *   X1  The decided change is applied anyway, by one write that compares the whole document. The
+ *       change is made field by field, in this process. Other changes of the plain writer remain. A
+ *       field that both changed is merged (D1 to D3). A value that blocks a path is replaced. If
+ *       the document would be too large, it stays as it is, with the commit's revision.
+ *   X2  Values of the plain writer or of the commit that this discards are first stored in the
+ *       collection `truce_displaced`, and `truce check` reports them until a user removes them
+ *       there. A document that is removed or replaced as a whole is stored as a whole, under the
+ *       path "".
+ *   X3  The values are stored before the write, which compares the document that was seen
+ *       (models/release.cpp). Values that are too large to be stored are noted in the commit, as in
+ *       L3.
  *
  *     {_id: {c: C, ns, id}, commit: C, ns, id, reason: "same field" | "in the way" | "no room", at,
  *      values: [{p: path, v: value (absent: unset)}]}
@@ -508,17 +516,17 @@ static truce_status journal_write_same(struct worker *worker, const bson_oid_t *
 
 /* ---- values in and out of documents --------------------------------------------------------- */
 
-/* What an entry that changes a document leaves of one as a plain writer made it (journal_release.c). */
+/* The result of merging a change with the document of a plain writer. */
 struct merged {
-    bson_t after; /* empty: it goes */
-    bson_t lost;  /* [{p, v}]: what of it finds no place there */
+    bson_t after; /* Empty: the document is removed. */
+    bson_t lost;  /* [{p, v}]: the discarded values. */
     const char *reason;
 };
 
 struct forcing {
-    const char *path;   /* the whole one */
-    struct value value; /* VALUE_MISSING: unset */
-    bson_t *lost;       /* array of {p, v} */
+    const char *path;   /* The whole path. */
+    struct value value; /* VALUE_MISSING: unset. */
+    bson_t *lost;       /* An array of {p, v}. */
 };
 
 static const char same_field[] = "same field", in_the_way[] = "in the way", no_room[] = "no room";
@@ -535,7 +543,8 @@ static void append_lost(bson_t *lost, const char *path, size_t length, struct va
     bson_append_document_end(lost, &element);
 }
 
-/* key: {the rest of the path: value}, or just key: value; nothing if the value is missing */
+/* Appends key: {the rest of the path: value}, or just key: value; nothing if the value is
+ * missing. */
 static void append_nested(bson_t *made, const char *key, size_t length, const char *rest,
                           struct value value)
 {
@@ -563,7 +572,7 @@ static uint32_t force_count_of(struct value array)
     return count;
 }
 
-/* Does the first part of the path name an element that is there? */
+/* Returns whether the first part of the path is the number of an existing element. */
 static bool names_element(struct value array, const char *path)
 {
     size_t length = strcspn(path, ".");
@@ -575,7 +584,7 @@ static bool names_element(struct value array, const char *path)
 static void force_below(const struct forcing *forcing, struct value container, const char *path,
                         bson_t *made);
 
-/* The field that the first part of `path` names, as it is to be. */
+/* Appends the field that the first part of `path` names, with the change applied. */
 static void force_field(const struct forcing *forcing, struct value there, const char *path,
                         bson_t *made)
 {
@@ -593,7 +602,7 @@ static void force_field(const struct forcing *forcing, struct value there, const
         bson_append_array_begin(made, path, (int)length, &below);
         force_below(forcing, there, rest, &below);
         bson_append_array_end(made, &below);
-    } else if (forcing->value.type == VALUE_MISSING) { /* nothing of that path to take away */
+    } else if (forcing->value.type == VALUE_MISSING) { /* Nothing to remove. */
         truce__value_append(made, path, length, there);
     } else {
         append_lost(forcing->lost, forcing->path, (size_t)(path - forcing->path) + length, there);
@@ -647,7 +656,7 @@ static void set_revision(bson_t *document, const bson_oid_t *commit)
     bson_steal(document, &plain);
 }
 
-/* What stands at a path. False: something that is no document is in its way. */
+/* Finds the value at a path. Returns false if a value that is not a document blocks the path. */
 static bool force_reach(const bson_t *document, const char *path, struct value *there)
 {
     *there = truce__value_document(document);
@@ -663,7 +672,7 @@ static bool force_reach(const bson_t *document, const char *path, struct value *
     }
 }
 
-/* X1 of one field. `_keys` are the commit's: the prepare has changed them. */
+/* Applies X1 to one field. The commit's `_keys` win, because the prepare changed that field. */
 static void merge_change(const bson_t *document, const bson_t *change, bool merge,
                          struct merged *merged)
 {
@@ -705,7 +714,8 @@ static void merge_changes(const bson_t *post, const bson_t *document, bool merge
     }
 }
 
-/* `merge` false: the commit's values stand, whatever they could be merged with. Initialises `merged`. */
+/* Merges an entry with the stored document. If `merge` is false, the commit's values win even if
+ * they could be merged. Initializes `merged`. */
 static void journal_merge(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                           bool merge, struct merged *merged)
 {
@@ -732,9 +742,10 @@ static void merged_release(struct merged *merged)
     bson_destroy(&merged->lost);
 }
 
-/* ---- what is displaced ---------------------------------------------------------------------- */
+/* ---- discarded values ------------------------------------------------------------------------ */
 
-/* Who came before kept what he saw, and may have seen another one. */
+/* Adds values to a record that another process made before, from a document that may have
+ * differed. */
 static truce_status keep_more(struct worker *worker, const bson_t *kept, const char *reason,
                               const bson_t *values, bson_error_t *error)
 {
@@ -781,7 +792,7 @@ static truce_status force_keep(struct worker *worker, const bson_oid_t *commit, 
     return status;
 }
 
-/* Their paths and values. */
+/* Copies the paths and values of the changes of an entry. */
 static void changes_of(const bson_t *post, bson_t *values)
 {
     struct fields changes =
@@ -797,7 +808,7 @@ static void changes_of(const bson_t *post, bson_t *values)
     }
 }
 
-/* Keeps what is lost, or notes it, if it is too large. */
+/* Stores the discarded values, or notes the document in the commit if they are too large. */
 static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit,
                                  const bson_t *post, const struct merged *merged,
                                  bson_error_t *error)
@@ -815,7 +826,7 @@ static truce_status journal_keep(struct worker *worker, const bson_oid_t *commit
     return journal_note(worker, commit, collection, &id, error);
 }
 
-/* X1: `after` cannot be. */
+/* Keeps the plain writer's document, because `after` would be invalid (X1). */
 static void give_way(const bson_oid_t *commit, const bson_t *post, const bson_t *document,
                      struct merged *merged)
 {
@@ -841,8 +852,8 @@ static truce_status force_refused(const bson_oid_t *commit, const char *collecti
         collection, reason->message);
 }
 
-/* Releases a document as it was `seen`, with the intent, and with what a plain writer changed. *done: it was so still.
- */
+/* Releases a document as it was `seen`, with the intent, and merges the changes of a plain writer.
+ * *done: it was still so. */
 static truce_status journal_release_merged(struct worker *worker, const bson_oid_t *commit,
                                            const bson_t *post, const bson_t *seen, bool *done,
                                            bson_error_t *error)
@@ -865,8 +876,8 @@ static truce_status journal_release_merged(struct worker *worker, const bson_oid
     return status;
 }
 
-/* Releases an entry `set` that the store refused for `reason` (journal_release.c). LOCKED: it is refused
- * still. */
+/* Releases an entry `set` that the store refused for `reason`. LOCKED: the store still refuses
+ * it. */
 static truce_status truce__journal_force(struct worker *worker, const bson_oid_t *commit,
                                          const bson_t *post, const bson_error_t *reason,
                                          bson_error_t *error)
@@ -892,7 +903,7 @@ static truce_status truce__journal_force(struct worker *worker, const bson_oid_t
     bson_destroy(&filter);
     worker->did += done;
     if (status == TRUCE_NOT_FOUND)
-        return TRUCE_OK; /* somebody released it */
+        return TRUCE_OK; /* Another process released it. */
     if ((!status && !done) || (status && !truce__unanswered(status)))
         return force_refused(commit, collection, reason, error);
     return status;
@@ -937,10 +948,11 @@ static truce_status blocked(const bson_oid_t *commit, const char *collection, bs
     char hex[25];
 
     bson_oid_to_string(commit, hex);
-    return truce__fail(TRUCE_LOCKED, error,
-                       "commit %s is decided, but a plain write took a unique value that it had "
-                       "reserved in \"%s\": `truce check` tells which",
-                       hex, collection);
+    return truce__fail(
+        TRUCE_LOCKED, error,
+        "commit %s is decided, but a plain write took a unique value that it had reserved in "
+        "\"%s\": `truce check` reports which",
+        hex, collection);
 }
 
 static truce_status denied(const bson_oid_t *commit, const char *collection,
@@ -949,11 +961,11 @@ static truce_status denied(const bson_oid_t *commit, const char *collection,
     char hex[25];
 
     bson_oid_to_string(commit, hex);
-    return truce__fail(TRUCE_LOCKED, error,
-                       "commit %s is decided, but a validator that came later refuses its change "
-                       "in \"%.60s\", and the server does not let this user pass by it "
-                       "(bypassDocumentValidation): %.160s",
-                       hex, collection, reason->message);
+    return truce__fail(
+        TRUCE_LOCKED, error,
+        "commit %s is decided, but a newer validator refuses its change in \"%.60s\", and this "
+        "user may not bypass it (bypassDocumentValidation): %.160s",
+        hex, collection, reason->message);
 }
 
 /* ---- the write ------------------------------------------------------------------------------ */
@@ -964,12 +976,13 @@ struct release {
     const bson_t *post;
     const char *op, *collection;
     bson_value_t id;
-    bson_t filter, write; /* by the intent; operators or the document */
+    /* Matches the intent. */
+    bson_t filter, write;
     bool remove, noted;
-    bson_error_t reason; /* why the store refused */
+    bson_error_t reason; /* Why the store refused. */
 };
 
-/* Of an entry that is sound (truce__journal_post_check). */
+/* Begins the release of a valid entry (truce__journal_post_check). */
 static void release_begin(struct release *release, struct worker *worker, const bson_oid_t *commit,
                           const bson_t *post)
 {
@@ -1007,7 +1020,7 @@ static bool release_is(const struct release *release, const char *op)
     return !strcmp(release->op, op);
 }
 
-/* L4: what a write that compared nothing went over. */
+/* Reports what a write without a comparison replaced (L4). */
 static truce_status release_tell(struct release *release, const bson_t *before, bson_error_t *error)
 {
     truce_status status = release->noted ? TRUCE_OK : release_note(release, error);
@@ -1020,7 +1033,7 @@ static truce_status release_tell(struct release *release, const bson_t *before, 
     return status;
 }
 
-/* Whatever stands under the intent. */
+/* Writes without a comparison. */
 static truce_status write_over(struct release *release, bson_error_t *error)
 {
     truce_modify_options options = {.relaxed = truce__worker_relaxed_step(release->worker),
@@ -1039,7 +1052,7 @@ static truce_status write_over(struct release *release, bson_error_t *error)
     return status;
 }
 
-/* What `to` was is gone. */
+/* Moves `from` to `to`, and destroys the old content of `to`. */
 static void release_move(bson_t *to, bson_t *from)
 {
     bool moved;
@@ -1075,7 +1088,7 @@ static bool release_comparable(const struct release *release, const bson_t *seen
            seen->len <= VALUE_GUARD_BYTES_MAX;
 }
 
-/* L1, L2: one write, if it is still so. */
+/* Makes one write that compares the document (L1, L2). */
 static truce_status write_seen(struct release *release, const bson_t *seen, bool *done,
                                bson_error_t *error)
 {
@@ -1094,7 +1107,7 @@ static truce_status write_seen(struct release *release, const bson_t *seen, bool
     return status;
 }
 
-/* `seen`: the document, with the intent. *done: it is released. */
+/* Releases the document as `seen`, with the intent. *done: it is released. */
 static truce_status release_seen(struct release *release, const bson_t *seen, bool last, bool *done,
                                  bson_error_t *error)
 {
@@ -1112,7 +1125,8 @@ static truce_status look_and_release(struct release *release, bool last, bool *d
                                      bson_error_t *error)
 {
     bson_t document;
-    /* latest: a document without the intent counts as released, and then the commit is done and purged (J5) */
+    /* latest: a document without the intent counts as released, and then the commit is done and
+     * purged (J5) */
     truce_status status = truce_find_one(release->worker->store, release->collection,
                                          &release->filter, &truce__find_latest, &document, error);
 
@@ -1132,7 +1146,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     if (status)
         return status;
     release_begin(&release, worker, commit, post);
-    if (!bson_has_field(post, "was")) { /* a stub: nobody writes there */
+    if (!bson_has_field(post, "was")) { /* A stub: plain writers do not write there. */
         done = true;
         status = write_over(&release, error);
     } else if (seen) {
@@ -1140,7 +1154,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
     }
     for (int i = 1; !status && !done; i++)
         status = look_and_release(&release, i == TRIES, &done, error);
-    if (status == TRUCE_NOT_FOUND) /* somebody released it */
+    if (status == TRUCE_NOT_FOUND) /* Another process released it. */
         status = TRUCE_OK;
     if (status == TRUCE_DUPLICATE)
         status = blocked(commit, release.collection, error);
@@ -1154,7 +1168,7 @@ truce_status truce__journal_release(struct worker *worker, const bson_oid_t *com
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* of a pending commit. *changed: it was pending. */
+/* Changes a pending commit. *changed: it was pending. */
 static truce_status change_pending(struct worker *worker, const bson_oid_t *commit,
                                    const bson_t *update, bool *changed, bson_error_t *error)
 {
@@ -1195,8 +1209,8 @@ truce_status truce__journal_renew(struct worker *worker, const bson_oid_t *commi
     return status;
 }
 
-/* All but the first `keys` elements of `_keys` (U3). An intent does not change while it stands, so the number is
- * right whenever it was read. */
+/* Removes all but the first `keys` elements of `_keys` (U3). An intent never changes, so the number
+ * is right no matter when it was read. */
 static void append_strip(int32_t keys, bson_t *update)
 {
     bson_t unset;
@@ -1272,7 +1286,8 @@ truce_status truce__journal_strip(struct worker *worker, const char *collection,
     bool matched = false;
     truce_status status = strip_intent(worker, collection, id, commit, keys, &matched, error);
 
-    if (keys >= 0 && status && !truce__unanswered(status)) /* `_keys` is no array any more */
+    /* `_keys` is not an array any more */
+    if (keys >= 0 && status && !truce__unanswered(status))
         status = strip_intent(worker, collection, id, commit, -1, &matched, error);
     if (!status && !matched)
         status = truce__journal_strip_stub(worker, collection, id, commit, error);
@@ -1345,9 +1360,9 @@ static truce_status strip_element(struct worker *worker, const bson_oid_t *commi
 
     if (!truce__journal_target(element, &collection, &id))
         return TRUCE_OK;
-    if (bson_iter_init_find(&keyed, element, "keyed")) { /* how many keys are to stay? */
+    if (bson_iter_init_find(&keyed, element, "keyed")) { /* How many keys remain? */
         filter_intent(&id, commit, &filter);
-        /* latest: without the intent, reserved keys would stay behind */
+        /* latest: if the read misses the intent, reserved keys would remain */
         status = truce_find_one(worker->store, collection, &filter, &truce__find_latest, &document,
                                 error);
         keys = status ? -1 : truce__shadow_reserved(&document);

@@ -10,11 +10,12 @@
 #include "store/store.h"
 
 /*
- * Idempotency keys. The commit document carries the caller's key under a unique sparse index, so
- * that at most one commit under it can be pending or decided; an aborted one gives its key back.
- * Old commits are purged behind a horizon: the purge raises `{_id: "horizon", time}` first and
- * deletes after, only keys whose time is at or below it, and whoever comes with such a key is
- * refused, because nobody can tell any more whether it was used.
+ * Idempotency keys. The commit document has the caller's key under a unique sparse index, so at
+ * most one commit with the key can be pending or decided. An aborted commit gives its key up.
+ *
+ * Old commits are purged below a horizon. The purge first raises `{_id: "horizon", time}`, and then
+ * deletes keys whose time is not after it. A later commit with such a key is refused, because the
+ * store no longer knows whether the key was used.
  */
 
 static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_error_t *error)
@@ -34,7 +35,7 @@ static truce_status key_find_holder(truce_commit *commit, bson_t *holder, bson_e
     return status;
 }
 
-/* The same key must mean the same request. */
+/* Compares the inputs. The same key must mean the same request. */
 static truce_status compare_input(const truce_commit *commit, const bson_t *holder,
                                   bson_error_t *error)
 {
@@ -54,7 +55,8 @@ static truce_status compare_input(const truce_commit *commit, const bson_t *hold
                        commit->options.key);
 }
 
-/* Not an earlier one: what it was asked for was not answered. */
+/* Returns whether the holder is this commit itself, whose decision was not answered, and not an
+ * earlier one. */
 static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
 {
     bson_iter_t iter;
@@ -65,7 +67,7 @@ static bool key_is_ours(const truce_commit *commit, const bson_t *holder)
 
 truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
 {
-    truce_status status = truce__memo_commits(commit->store, error);
+    truce_status status = truce__metadata_ensure_commits(commit->store, error);
 
     while (!status) {
         const char *state;
@@ -94,9 +96,10 @@ truce_status truce__commit_key_holder(truce_commit *commit, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? truce__commit_key_expired(commit, error) : status;
 }
 
-/* A request that is sent twice concurrently runs two commits under one key. The one that loses may fail in any of
- * its parts, because the other one has changed what the part depends on: a posting or an insert finds its own id
- * taken, a guard does not match, a removed document is missing. So the key decides about every failure. */
+/* Lets the key decide about a failed commit. A request that is sent twice concurrently runs two
+ * commits under one key. The loser may fail in any of its parts, because the winner changed what
+ * the part depends on. For example, an insert finds its own id taken, a guard does not match, or a
+ * removed document is missing. */
 truce_status truce__commit_key_decides(truce_commit *commit, truce_status failure,
                                        bson_error_t *error)
 {
@@ -123,7 +126,8 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
 
     BSON_APPEND_UTF8(&filter, "_id", "horizon");
     do {
-        /* latest: below the horizon, commits of the key were purged, and one more would be a second one */
+        /* latest: commits below the horizon were purged, and another one with the key would be a
+         * second one */
         status =
             truce_find_one(commit->store, COMMITS, &filter, &truce__find_latest, &horizon, error);
         if (status != TRUCE_UNKNOWN)
@@ -134,7 +138,7 @@ truce_status truce__commit_key_expired(truce_commit *commit, bson_error_t *error
     if (!status && bson_iter_init_find(&iter, &horizon, "time") &&
         commit->options.key_time_ms <= bson_iter_as_int64(&iter))
         status = truce__fail(TRUCE_EXPIRED, error,
-                             "the key \"%s\" is older than what the store remembers of used keys",
+                             "the key \"%s\" is older than the used keys that the store remembers",
                              commit->options.key);
     else if (!status || status == TRUCE_NOT_FOUND)
         status = TRUCE_NOT_FOUND;
@@ -157,7 +161,7 @@ void truce__commit_begin_document(const truce_commit *commit, const char *state,
     BSON_APPEND_DATE_TIME(document, "created", truce__clock_wall_ms());
 }
 
-/* ---- what is kept --------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 void truce__commit_append_left(const truce_commit *commit, bson_t *document)
 {
@@ -172,13 +176,14 @@ truce_status truce_commit_leave(truce_commit *commit, const bson_t *result, bson
     truce_status status = truce__check_required(result, "result", error);
 
     if (!status && !commit->options.key)
-        status = truce__fail(TRUCE_INVALID, error,
-                             "a commit without a key leaves nothing: nobody could ask for it");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "a commit without a key cannot have a result, because no call could read it");
     if (!status && commit->applied)
         status = truce__fail(TRUCE_INVALID, error, "this commit was applied already");
     if (!status && result->len > COMMIT_RESULT_BYTES_MAX)
         status = truce__fail(TRUCE_LIMIT, error,
-                             "what a commit leaves has %u bytes, at most %d are kept", result->len,
+                             "the result of a commit has %u bytes; the maximum is %d", result->len,
                              COMMIT_RESULT_BYTES_MAX);
     if (!status)
         status = truce__document_check(result, "result", error);

@@ -8,9 +8,10 @@
 #define SIZE_MOST  ((size_t)1 << 20)
 #define STALE_NS   (INT64_C(3600) * 1000000000)
 #define REBUILD_NS                                                                                 \
-    (INT64_C(60) * 1000000000) /* how often at most a table that cannot grow is copied */
+    (INT64_C(60) * 1000000000) /* The least time between two copies of a full table. */
 
-/* A place of the table, which is searched from the thing's own place on; `thing` 0: it is free. */
+/* A slot of the table. Searches start at the slot of the thing's hash. `thing` 0: the slot is
+ * free. */
 struct watch {
     uint64_t thing, state;
     int64_t since_ns, last_ns;
@@ -34,7 +35,7 @@ uint64_t truce__watch_hash(uint64_t hash, const void *bytes, size_t size)
     return print.low;
 }
 
-/* The place of the thing, or the free one where it belongs. There is always a free place. */
+/* Returns the slot of the thing, or the free slot for it. There is always a free slot. */
 static struct watch *watch_find(const struct watches *watches, uint64_t thing)
 {
     size_t i = (size_t)thing & (watches->size - 1);

@@ -11,59 +11,59 @@
 #include "store/decorators/database.h"
 #include "store/store.h"
 
-/*
- * One list per store, hung into the store itself (sys/store.h), under one lock for all: it is
- * looked at once or twice a commit. Index definitions are asked for again after a while, because
- * another process may make an index; a commit that began before may then still see the old list,
- * which is why the manual says to make unique indexes before documents are committed under them, and
- * why truce_unique_declare waits.
- */
+/* The store itself refers to its cache (sys/store.h). One mutex protects all caches; a commit takes
+ * it once or twice. Index definitions are read again after a few seconds, because another process
+ * may create an index. A commit that began earlier may still use the old list. This is why the
+ * manual says to create unique indexes before commits use the collection, and why
+ * truce_unique_declare waits. */
 
 #define INDEXES_FRESH_NS (INT64_C(1000000) * COMMIT_INDEXES_FRESH_MS)
 
 struct collection {
     struct collection *next;
     char *name;
-    bool intents;   /* its index on _intent is there */
-    const char *of; /* a constant: what needs something of it that is there; NULL: none */
-    bool keyed;     /* among its indexes is the unique one on `_keys` */
-    bson_t *indexes, *validator; /* as read at: */
+    bool intents; /* Its index on _intent exists. */
+    /* A constant that names a user of the cache whose needs the collection meets; NULL: none. */
+    const char *of;
+    bool keyed;                  /* One of its indexes is the unique one on `_keys`. */
+    bson_t *indexes, *validator; /* As read at `read_ns`. */
     int64_t indexes_at_ns;
 };
 
-struct memo {
+struct metadata_cache {
     struct truce_memo base;
     struct watches watches;
     struct collection *collections;
-    struct turns *turns;
-    bool commits;       /* the commit collection is ready */
-    uint64_t structure; /* of the store, when what is known of collections was found */
+    struct key_locks *locks;
+    bool commits; /* The commit collection is ready. */
+    /* The structure number of the store when the collections were read. */
+    uint64_t structure;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void free_memo(struct truce_memo *base)
+static void metadata_free(struct truce_memo *base)
 {
-    struct memo *memo = (struct memo *)base;
+    struct metadata_cache *cache = (struct metadata_cache *)base;
 
-    while (memo->collections) {
-        struct collection *gone = memo->collections;
+    while (cache->collections) {
+        struct collection *gone = cache->collections;
 
-        memo->collections = gone->next;
+        cache->collections = gone->next;
         bson_destroy(gone->indexes);
         bson_destroy(gone->validator);
         bson_free(gone->name);
         bson_free(gone);
     }
-    truce__turns_free(memo->turns);
-    truce__watches_free(&memo->watches);
-    bson_free(memo);
+    truce__key_locks_free(cache->locks);
+    truce__watches_free(&cache->watches);
+    bson_free(cache);
 }
 
-static void forget_collections(struct memo *memo)
+static void forget_collections(struct metadata_cache *cache)
 {
-    memo->commits = false;
-    for (struct collection *at = memo->collections; at; at = at->next) {
+    cache->commits = false;
+    for (struct collection *at = cache->collections; at; at = at->next) {
         at->intents = false;
         at->of = NULL;
         bson_destroy(at->indexes);
@@ -71,45 +71,46 @@ static void forget_collections(struct memo *memo)
     }
 }
 
-/* with the lock held */
-static struct memo *memo_of(truce_store *store)
+/* Returns the cache of the store. The mutex must be held. */
+static struct metadata_cache *metadata_of(truce_store *store)
 {
-    struct memo *memo = (struct memo *)store->memo;
+    struct metadata_cache *cache = (struct metadata_cache *)store->memo;
     uint64_t structure = truce__store_structure(store);
 
-    if (!memo) {
-        memo = bson_malloc0(sizeof *memo);
-        memo->base.free = free_memo;
-        memo->structure = structure;
-        store->memo = &memo->base;
+    if (!cache) {
+        cache = bson_malloc0(sizeof *cache);
+        cache->base.free = metadata_free;
+        cache->structure = structure;
+        store->memo = &cache->base;
     }
-    if (memo->structure != structure)
-        forget_collections(memo);
-    memo->structure = structure;
-    return memo;
+    if (cache->structure != structure)
+        forget_collections(cache);
+    cache->structure = structure;
+    return cache;
 }
 
-/* with the lock held */
-static struct collection *memo_collection_of(truce_store *store, const char *name)
+/* Returns the cached collection. The mutex must be held. */
+static struct collection *metadata_collection_of(truce_store *store, const char *name)
 {
-    struct memo *memo = memo_of(store);
-    struct collection *collection = memo->collections;
+    struct metadata_cache *cache = metadata_of(store);
+    struct collection *collection = cache->collections;
 
     while (collection && strcmp(collection->name, name) != 0)
         collection = collection->next;
     if (!collection) {
         collection = bson_malloc0(sizeof *collection);
         collection->name = bson_strdup(name);
-        collection->next = memo->collections;
-        memo->collections = collection;
+        collection->next = cache->collections;
+        cache->collections = collection;
     }
     return collection;
 }
 
-#define TRIES 5 /* of what may be repeated freely, when it is not answered */
+/* Tries of a repeatable call that was not answered. */
+#define TRIES 5
 
-static truce_status memo_make_index(truce_store *store, const char *collection, const char *field,
-                                    bool unique, bson_error_t *error)
+static truce_status metadata_make_index(truce_store *store, const char *collection,
+                                        const char *field, bool unique, bson_error_t *error)
 {
     bson_t *index = BCON_NEW("key", "{", field, BCON_INT32(1), "}", "sparse", BCON_BOOL(true));
     truce_status status = TRUCE_UNKNOWN;
@@ -122,23 +123,24 @@ static truce_status memo_make_index(truce_store *store, const char *collection, 
     return status;
 }
 
-truce_status truce__memo_intents(truce_store *store, const char *collection, bson_error_t *error)
+truce_status truce__metadata_ensure_intents(truce_store *store, const char *collection,
+                                            bson_error_t *error)
 {
     uint64_t structure;
     truce_status status;
     bool ready;
 
     pthread_mutex_lock(&lock);
-    ready = memo_collection_of(store, collection)->intents;
-    structure = memo_of(store)->structure;
+    ready = metadata_collection_of(store, collection)->intents;
+    structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
     if (ready)
         return TRUCE_OK;
-    status = memo_make_index(store, collection, "_intent", false, error);
+    status = metadata_make_index(store, collection, "_intent", false, error);
     if (status)
         return status;
     pthread_mutex_lock(&lock);
-    memo_collection_of(store, collection)->intents = memo_of(store)->structure == structure;
+    metadata_collection_of(store, collection)->intents = metadata_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
 }
@@ -154,39 +156,39 @@ static truce_status make_horizon(truce_store *store, bson_error_t *error)
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 
-truce_status truce__memo_commits(truce_store *store, bson_error_t *error)
+truce_status truce__metadata_ensure_commits(truce_store *store, bson_error_t *error)
 {
     uint64_t structure;
     truce_status status;
     bool ready;
 
     pthread_mutex_lock(&lock);
-    ready = memo_of(store)->commits;
-    structure = memo_of(store)->structure;
+    ready = metadata_of(store)->commits;
+    structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
     if (ready)
         return TRUCE_OK;
-    status = memo_make_index(store, COMMITS, "key", true, error);
+    status = metadata_make_index(store, COMMITS, "key", true, error);
     if (!status)
         status = make_horizon(store, error);
     if (status)
         return status;
     pthread_mutex_lock(&lock);
-    memo_of(store)->commits = memo_of(store)->structure == structure;
+    metadata_of(store)->commits = metadata_of(store)->structure == structure;
     pthread_mutex_unlock(&lock);
     return TRUCE_OK;
 }
 
 /* ---- index lists ---------------------------------------------------------------------------- */
 
-/* with the lock held */
+/* The mutex must be held. */
 static bool is_fresh(const struct collection *collection)
 {
     return collection->indexes &&
            truce__clock_monotonic_ns() - collection->indexes_at_ns < INDEXES_FRESH_NS;
 }
 
-/* Unique, and over `_keys` alone. */
+/* Returns whether a unique index is over `_keys` alone. */
 static bool is_keyed(const bson_t *indexes)
 {
     bson_iter_t iter, index, key;
@@ -203,7 +205,7 @@ static bool is_keyed(const bson_t *indexes)
     return false;
 }
 
-/* {} if the store does not tell: the validator is then what the writes meet. */
+/* Reads the validator; {} if the store cannot return it. Writes are validated in any case. */
 static truce_status ask_validator(truce_store *store, const char *name, bson_t *validator,
                                   bson_error_t *error)
 {
@@ -217,7 +219,7 @@ static truce_status ask_validator(truce_store *store, const char *name, bson_t *
     return truce__unanswered(status) && store->ops->validator ? status : TRUCE_OK;
 }
 
-static truce_status memo_load(truce_store *store, const char *name, bson_error_t *error)
+static truce_status metadata_load(truce_store *store, const char *name, bson_error_t *error)
 {
     struct collection *collection;
     truce_status status = TRUCE_UNKNOWN;
@@ -227,13 +229,13 @@ static truce_status memo_load(truce_store *store, const char *name, bson_error_t
         bson_destroy(&indexes);
         status = truce_index_list(store, name, &indexes, error);
     }
-    if (status == TRUCE_NOT_FOUND) /* no collection: no indexes */
+    if (status == TRUCE_NOT_FOUND) /* No collection, so no indexes. */
         status = TRUCE_OK;
     if (!status && !(store->capabilities & TRUCE_CAN_COMPARE))
         status = ask_validator(store, name, &validator, error);
     if (!status) {
         pthread_mutex_lock(&lock);
-        collection = memo_collection_of(store, name);
+        collection = metadata_collection_of(store, name);
         bson_destroy(collection->indexes);
         bson_destroy(collection->validator);
         collection->indexes = bson_copy(&indexes);
@@ -247,14 +249,15 @@ static truce_status memo_load(truce_store *store, const char *name, bson_error_t
     return status;
 }
 
-/* *fresh: then it was taken over from what is known: *keyed, and the list and the validator unless NULL. */
-static void memo_recall(truce_store *store, const char *name, bool *fresh, bool *keyed,
-                        bson_t *indexes, bson_t *validator)
+/* Reads from the cache. *fresh: the cache was recent enough, and *keyed, the list, and the
+ * validator were set (the latter two unless NULL). */
+static void metadata_recall(truce_store *store, const char *name, bool *fresh, bool *keyed,
+                            bson_t *indexes, bson_t *validator)
 {
     struct collection *collection;
 
     pthread_mutex_lock(&lock);
-    collection = memo_collection_of(store, name);
+    collection = metadata_collection_of(store, name);
     *fresh = is_fresh(collection);
     *keyed = collection->keyed;
     if (*fresh && indexes)
@@ -264,17 +267,17 @@ static void memo_recall(truce_store *store, const char *name, bool *fresh, bool 
     pthread_mutex_unlock(&lock);
 }
 
-truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *indexes,
-                                 bson_error_t *error)
+truce_status truce__metadata_indexes(truce_store *store, const char *name, bson_t *indexes,
+                                     bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool fresh, keyed;
 
-    for (;;) { /* again only if the list gets old between two lines */
-        memo_recall(store, name, &fresh, &keyed, indexes, NULL);
+    for (;;) { /* Repeats only if the list expires between two lines. */
+        metadata_recall(store, name, &fresh, &keyed, indexes, NULL);
         if (fresh)
             return TRUCE_OK;
-        status = memo_load(store, name, error);
+        status = metadata_load(store, name, error);
         if (status)
             break;
     }
@@ -282,33 +285,34 @@ truce_status truce__memo_indexes(truce_store *store, const char *name, bson_t *i
     return status;
 }
 
-truce_status truce__memo_keyed(truce_store *store, const char *name, bool *keyed,
-                               bson_error_t *error)
+truce_status truce__metadata_keyed(truce_store *store, const char *name, bool *keyed,
+                                   bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool fresh;
 
-    memo_recall(store, name, &fresh, keyed, NULL, NULL);
+    metadata_recall(store, name, &fresh, keyed, NULL, NULL);
     if (fresh)
         return TRUCE_OK;
-    status = memo_load(store, name, error);
-    memo_recall(store, name, &fresh, keyed, NULL, NULL);
+    status = metadata_load(store, name, error);
+    metadata_recall(store, name, &fresh, keyed, NULL, NULL);
     return status;
 }
 
-truce_status truce__memo_validator(truce_store *store, const char *name, bson_t *validator,
-                                   bson_error_t *error)
+truce_status truce__metadata_validator(truce_store *store, const char *name, bson_t *validator,
+                                       bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool fresh, keyed;
 
-    if (store->capabilities & TRUCE_CAN_COMPARE) /* in this process: a look is cheap */
+    /* The store is in this process; a read is cheap. */
+    if (store->capabilities & TRUCE_CAN_COMPARE)
         return ask_validator(store, name, validator, error);
     for (;;) {
-        memo_recall(store, name, &fresh, &keyed, NULL, validator);
+        metadata_recall(store, name, &fresh, &keyed, NULL, validator);
         if (fresh)
             return TRUCE_OK;
-        status = memo_load(store, name, error);
+        status = metadata_load(store, name, error);
         if (status)
             break;
     }
@@ -316,61 +320,61 @@ truce_status truce__memo_validator(truce_store *store, const char *name, bson_t 
     return status;
 }
 
-bool truce__memo_known(truce_store *store, const char *of, const char *collection,
-                       uint64_t *structure)
+bool truce__metadata_known(truce_store *store, const char *of, const char *collection,
+                           uint64_t *structure)
 {
     const char *known;
 
     pthread_mutex_lock(&lock);
-    known = memo_collection_of(store, collection)->of;
-    *structure = memo_of(store)->structure;
+    known = metadata_collection_of(store, collection)->of;
+    *structure = metadata_of(store)->structure;
     pthread_mutex_unlock(&lock);
     return known && !strcmp(known, of);
 }
 
-void truce__memo_learn(truce_store *store, const char *of, const char *collection,
-                       uint64_t structure)
+void truce__metadata_learn(truce_store *store, const char *of, const char *collection,
+                           uint64_t structure)
 {
     pthread_mutex_lock(&lock);
-    if (memo_of(store)->structure == structure)
-        memo_collection_of(store, collection)->of = of;
+    if (metadata_of(store)->structure == structure)
+        metadata_collection_of(store, collection)->of = of;
     pthread_mutex_unlock(&lock);
 }
 
-void truce__memo_forget(truce_store *store, const char *name)
+void truce__metadata_forget(truce_store *store, const char *name)
 {
     struct collection *collection;
 
     pthread_mutex_lock(&lock);
-    collection = memo_collection_of(store, name);
+    collection = metadata_collection_of(store, name);
     bson_destroy(collection->indexes);
     collection->indexes = NULL;
     pthread_mutex_unlock(&lock);
 }
 
-struct turns *truce__memo_turns(truce_store *store)
+struct key_locks *truce__metadata_key_locks(truce_store *store)
 {
-    struct memo *memo;
+    struct metadata_cache *cache;
 
     pthread_mutex_lock(&lock);
-    memo = memo_of(store);
-    if (!memo->turns)
-        memo->turns = truce__turns_new();
+    cache = metadata_of(store);
+    if (!cache->locks)
+        cache->locks = truce__key_locks_new();
     pthread_mutex_unlock(&lock);
-    return memo->turns;
+    return cache->locks;
 }
 
-/* ---- leases under watch ----------------------------------------------------------------------- */
+/* ---- watches of leases ----------------------------------------------------------------------- */
 
-int64_t truce__memo_watch(truce_store *store, const char *kind, const void *id, size_t size,
-                          uint64_t state)
+int64_t truce__metadata_watch(truce_store *store, const char *kind, const void *id, size_t size,
+                              uint64_t state)
 {
     int64_t now_ns = truce__clock_monotonic_ns(), since_ns;
     uint64_t thing = truce__watch_hash(truce__watch_hash(0, kind, strlen(kind)), id, size);
 
     pthread_mutex_lock(&lock);
-    since_ns =
-        truce__watches_see(&memo_of(truce__database_holder(store))->watches, thing, state, now_ns);
+    since_ns = truce__watches_see(&metadata_of(truce__database_holder(store))->watches, thing,
+                                  state, now_ns);
     pthread_mutex_unlock(&lock);
     return since_ns;
 }

@@ -11,47 +11,50 @@
 
 /*
  * The native mechanism: the store changes several documents in one atomic step, so the commit is
- * one bulk in which everything is compared and changed at once. It keeps the journal's fields:
- * `_rev` is set by every write, and no write passes an intent, so both mechanisms can be used on
- * one collection at the same time.
+ * one bulk that compares and changes everything. It uses the journal's fields: every write sets
+ * `_rev`, and no write ignores an intent. So both mechanisms can be used on one collection at the
+ * same time.
  *
  *   N1  Every write and every require says `_intent: absent`.
  *   N2  Every known document is compared as a whole (entry.c, E1) in the same step that changes the
  *       others.
- *   N3  A key is inserted, and then the horizon is looked at, in that same step. Nothing is written there, so
- *       that commits under keys are not in each other's way. No purge can come between: it raises the horizon,
- *       and deletes after; so a record that is gone for the insert had the horizon raised before the look. Where
- *       both see one snapshot, and the purge came after it, the record's key is still there, or is a conflict in
- *       the unique index.
- *   N4  A value of a unique index that is taken is judged by who has it: held by a commit of the
- *       journal, it may come free again, and the commit runs again (unique.c, U5).
- *   N5  A diff is compared in this process: its document is pinned, that is, read before, and
- *       compared in the same step. If it is another one then, it is read and the diff compared again; only an old value that is another one is a conflict.
+ *   N3  A key is inserted, and then the horizon is read in the same step. The horizon is not
+ *       written, so commits with keys do not conflict. No purge can come between, because a purge
+ *       raises the horizon first and deletes after that. So if the insert found the record deleted,
+ *       the read finds the horizon raised. If both use one snapshot and the purge came after it,
+ *       the record's key still exists or conflicts in the unique index.
+ *   N4  If a value of a unique index is taken, its holder decides: a journal commit may release it,
+ *       so the commit runs again (unique.c, U5).
+ *   N5  This process compares a diff. Its document is read first and compared in the same step. If
+ *       it differs then, it is read and the diff is compared again. Only a different old value is a
+ *       conflict.
+ *   N6  A server's validator may forbid the guard of a document that is only read, because the
+ *       guard is a write there. Then nothing was changed, and the journal runs the commit, unless
+ *       the caller requires this mechanism.
+ *   N7  Documents that were taken before the function ran (journal.c, T6) are compared as held, and
+ *       released, in the same step that marks the commit done, if it is still pending. After a step
+ *       without an answer the owner undoes the commit, which reveals the outcome: the undo fails if
+ *       the commit was done.
+ *   N8  The store checks what the commit's queries saw in the same step (commit.c, G1).
+ *   N9  If the store compares the bytes of a known document, and its operators are repeatable, its
+ *       one update is sent as given. The operators produce the same result there as here. Otherwise
+ *       the difference is sent.
  *
- *   N6  Where a validator of the server's allows no guard of a document that is only read (it is a
- *       write there), nothing was changed, and the journal does the commit, unless the caller wants
- *       this mechanism.
- *
- *   N7  Documents that were taken before the function ran (journal.c, T6) are compared as they are held,
- *       and let go, in the same step that says in the commit document that it is done, if it is still
- *       pending. After a step without an answer the commit is undone, which tells: that fails if it was done.
- *
- *   N8  What the commit's queries saw is looked at again by the store in the same step (commit.c).
- *   N9  Where the store compares the bytes of a known document, its one update is sent as it was given, if its operators
- *       make the same of the same document: they make there what they made here. Else what is different is sent.
- *
- * A bulk without an answer: with a key, the key tells; else a known document that was written tells
- * by its revision; else TRUCE_UNKNOWN.
+ * After a bulk without an answer, the key decides if there is one; else the revision of a known
+ * document that was written; else the result is TRUCE_UNKNOWN.
  */
 
-#define FEW 8 /* documents that take no memory of their own */
+/* Documents that need no allocation. */
+#define FEW 8
 
 struct plan {
     const truce_store *store;
     truce_write *writes;
-    uint32_t *owners; /* the entry of each write; UINT32_MAX: the commit's own */
+    /* The entry of each write; UINT32_MAX: the commit's own write. */
+    uint32_t *owners;
     uint32_t count, room;
-    bson_t few[FEW]; /* what the writes borrow: the first of it here, the rest by itself */
+    /* Documents that the writes borrow: the first ones here, the rest allocated. */
+    bson_t few[FEW];
     uint32_t few_count;
     bson_t **documents;
     uint32_t documents_count, documents_room;
@@ -99,7 +102,8 @@ static void release_plan(struct plan *plan)
         bson_destroy(&plan->few[i]);
     for (uint32_t i = 0; i < plan->documents_count; i++) {
         bson_destroy(plan->documents[i]);
-        bson_free(plan->documents[i]); /* which bson_destroy leaves: it is made by bson_init */
+        /* bson_init made it, so bson_destroy does not free the struct */
+        bson_free(plan->documents[i]);
     }
     bson_free(plan->documents);
     bson_free(plan->writes);
@@ -115,7 +119,7 @@ static bson_t *own_copy(struct plan *plan, bson_t *made)
     return document;
 }
 
-/* N2 */
+/* Compares the base in the write (N2). */
 static void native_compare_base(struct plan *plan, const struct entry *entry, truce_write *write)
 {
     bson_t made;
@@ -124,7 +128,7 @@ static void native_compare_base(struct plan *plan, const struct entry *entry, tr
     write->filter = own_copy(plan, &made);
 }
 
-/* N7 */
+/* Adds a document that was taken first (N7). */
 static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit,
                       const struct entry *entry)
 {
@@ -151,7 +155,7 @@ static void plan_held(struct plan *plan, uint32_t at, const truce_commit *commit
     write->document = own_copy(plan, &made);
 }
 
-/* operators with `_rev: rev` added to their $set */
+/* Makes the operators with `_rev: rev` in their $set. */
 static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, const bson_oid_t *rev)
 {
     bson_t *update = native_own(plan), set;
@@ -184,7 +188,8 @@ static bson_t *operators_with_rev(struct plan *plan, const bson_t *operators, co
     return update;
 }
 
-/* Those that make the same of the same document whenever they are applied. */
+/* Returns whether the operators give the same result whenever they are applied to the same
+ * document. */
 static bool is_repeatable(const bson_t *operators)
 {
     static const char *const all[] = {"$inc", "$set", "$unset", "$mul", "$min", "$max", "$push"};
@@ -201,7 +206,7 @@ static bool is_repeatable(const bson_t *operators)
     return true;
 }
 
-/* N9 */
+/* Returns whether the update is sent as given (N9). */
 static bool goes_as_given(const struct plan *plan, const struct entry *entry)
 {
     return plan->store->capabilities & TRUCE_CAN_COMPARE && entry->changes_count == 1 &&
@@ -263,7 +268,8 @@ static bson_t *whole_with_rev(struct plan *plan, const bson_t *document, const b
     return whole;
 }
 
-/* A blind entry's changes go as they are: the store applies them to what stands there. */
+/* Adds a blind entry. Its changes are sent as given; the store applies them to the stored
+ * document. */
 static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *entry,
                        const bson_oid_t *rev)
 {
@@ -292,7 +298,7 @@ static void plan_blind(struct plan *plan, uint32_t owner, const struct entry *en
     }
 }
 
-/* N3 */
+/* Adds the commit document with the key, and the check of the horizon (N3). */
 static void plan_record(struct plan *plan, const truce_commit *commit)
 {
     truce_write *write;
@@ -311,7 +317,7 @@ static void plan_record(struct plan *plan, const truce_commit *commit)
     write->filter = filter;
 }
 
-/* N7 */
+/* Adds the write that marks a commit done (N7). */
 static void plan_done(struct plan *plan, const truce_commit *commit)
 {
     truce_write *write = native_add(plan, UINT32_MAX, COMMITS, TRUCE_WRITE_UPDATE);
@@ -327,22 +333,23 @@ static void plan_done(struct plan *plan, const truce_commit *commit)
     write->document = update;
 }
 
-/* The unique indexes see one write after the other: what gives a value up goes first. */
-enum turn { TURN_REMOVE, TURN_CHANGE, TURN_INSERT, TURNS };
+/* The order of the writes. Unique indexes see one write after the other, so writes that release a
+ * value come first. */
+enum write_order { WRITE_REMOVE, WRITE_CHANGE, WRITE_INSERT, WRITE_ORDERS };
 
-static enum turn turn_of(const struct entry *entry)
+static enum write_order write_order_of(const struct entry *entry)
 {
     enum change_kind last =
         entry->changes_count ? entry->changes[entry->changes_count - 1].kind : CHANGE_UPDATE;
 
     if (entry->known)
-        return truce__entry_net(entry) == NET_REMOVE   ? TURN_REMOVE
-               : truce__entry_net(entry) == NET_INSERT ? TURN_INSERT
-                                                       : TURN_CHANGE;
-    return last == CHANGE_REMOVE ? TURN_REMOVE : TURN_CHANGE;
+        return truce__entry_net(entry) == NET_REMOVE   ? WRITE_REMOVE
+               : truce__entry_net(entry) == NET_INSERT ? WRITE_INSERT
+                                                       : WRITE_CHANGE;
+    return last == CHANGE_REMOVE ? WRITE_REMOVE : WRITE_CHANGE;
 }
 
-/* N5: its base was read by this process, for its diffs. */
+/* Returns whether this process read the base of a blind entry for its diffs (N5). */
 static bool pinned(const struct entry *entry)
 {
     return !entry->known && truce__entry_has_diff(entry);
@@ -354,9 +361,9 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
         plan_done(plan, commit);
     else if (truce__commit_is_kept(commit))
         plan_record(plan, commit);
-    for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++) {
+    for (enum write_order order = WRITE_REMOVE; order < WRITE_ORDERS; order++) {
         for (uint32_t i = 0; i < commit->count; i++) {
-            if (turn_of(commit->entries[i]) != turn)
+            if (write_order_of(commit->entries[i]) != order)
                 continue;
             if (commit->entries[i]->prepared)
                 plan_held(plan, i, commit, commit->entries[i]);
@@ -368,8 +375,8 @@ static void native_make_plan(const truce_commit *commit, struct plan *plan)
     }
 }
 
-/* Reads the entry's document. A known one is compared with it (CONFLICT: run again), a blind one
- * takes it as its base; OK: nothing stands in the way now. `duplicate`: an index refused it. */
+/* Reads the entry's document. A known one is compared with it (CONFLICT: run again); a blind one
+ * takes it as its base. OK: nothing prevents the write now. `duplicate`: an index refused it. */
 static truce_status native_look_again(truce_commit *commit, struct entry *entry, bool duplicate,
                                       bson_error_t *error)
 {
@@ -392,7 +399,7 @@ static truce_status native_look_again(truce_commit *commit, struct entry *entry,
     return status;
 }
 
-/* N5 */
+/* Reads the documents of blind diffs (N5). */
 static truce_status pin(truce_commit *commit, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -404,24 +411,23 @@ static truce_status pin(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
-/* N7: what is held here is not as it was taken. */
+/* Reports that a held document differs from what was taken (N7). */
 static truce_status not_as_taken(truce_commit *commit, struct entry *entry, bson_error_t *error)
 {
     truce_status status = truce__owner_still(commit->owner, entry, error);
 
-    return status
-               ? status
-               : truce__entry_conflict(entry, "was not as it had been taken for a moment", error);
+    return status ? status
+                  : truce__entry_conflict(entry, "changed briefly after it was taken", error);
 }
 
-/* N8: it is told by the first write, whichever that is. */
+/* Returns whether a query check failed; the store reports that with the first write (N8). */
 static bool is_of_a_query(const truce_commit *commit, const truce_write_outcome *outcome)
 {
     return commit->asked && outcome->status == TRUCE_CONFLICT &&
            outcome->error.code == CODE_WRITE_CONFLICT;
 }
 
-/* OK with *again: what was in the way is in the plan now. */
+/* Handles a refusal. OK with *again: the plan was corrected. */
 static truce_status native_refused(truce_commit *commit, const struct plan *plan,
                                    const truce_write_outcome *outcomes, truce_status status,
                                    bool *again, bson_error_t *error)
@@ -434,11 +440,12 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
     if (at == plan->count || is_of_a_query(commit, &outcomes[at]))
         return status;
     if (plan->owners[at] == UINT32_MAX && commit->owner)
-        return truce__fail(TRUCE_CONFLICT, error, "the commit was undone by somebody else");
-    if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* the key is taken, or too old */
+        return truce__fail(TRUCE_CONFLICT, error, "the commit was undone by another process");
+    if (plan->owners[at] == UINT32_MAX && commit->options.key) { /* The key is used, or too old. */
         status = truce__commit_key_holder(commit, error);
         return status == TRUCE_NOT_FOUND
-                   ? truce__fail(TRUCE_CONFLICT, error, "the key \"%s\" was taken for a moment",
+                   ? truce__fail(TRUCE_CONFLICT, error,
+                                 "the key \"%s\" was in use briefly; try again",
                                  commit->options.key)
                    : status;
     }
@@ -452,17 +459,17 @@ static truce_status native_refused(truce_commit *commit, const struct plan *plan
         outcomes[at].status != TRUCE_DUPLICATE)
         return status;
     if (commit->owner && outcomes[at].status == TRUCE_DUPLICATE)
-        return status; /* the next try takes nothing, and looks who has the value */
+        return status; /* The next try takes nothing, and looks for the holder. */
     if (entry->prepared)
         return not_as_taken(commit, entry, error);
     status = native_look_again(commit, entry, outcomes[at].status == TRUCE_DUPLICATE, error);
-    *again = !status && !entry->known && !commit->owner; /* nothing that was read has changed */
+    *again = !status && !entry->known && !commit->owner; /* Nothing that was read has changed. */
     return status || *again
                ? status
-               : truce__entry_conflict(entry, "was held by another commit for a moment", error);
+               : truce__entry_conflict(entry, "was held by another commit briefly", error);
 }
 
-/* The bulk was not answered. */
+/* Finds out what became of a bulk without an answer. */
 static truce_status native_judge(truce_commit *commit, bson_error_t *error)
 {
     if (commit->options.key) {
@@ -489,12 +496,12 @@ static truce_status native_judge(truce_commit *commit, bson_error_t *error)
     }
     return truce__fail(
         TRUCE_UNKNOWN, error,
-        "the store did not answer the commit, and its documents do not tell whether it "
-        "took effect");
+        "the store did not answer the commit, and its documents do not show whether it took "
+        "effect");
 }
 
-/* A disk or a network that failed is told as that, with its reason: who hears of it knows as little as by
- * UNKNOWN, and what to mend. */
+/* Reports a failed disk or network as such, with its reason. The outcome is as unknown as with
+ * UNKNOWN, but the caller also learns what to repair. */
 static truce_status judge_failure(truce_commit *commit, truce_status failure, bson_error_t *error)
 {
     bson_error_t why = {0}, judged = {0};
@@ -512,7 +519,8 @@ static truce_status judge_failure(truce_commit *commit, truce_status failure, bs
     return status;
 }
 
-/* N7: of a commit that is not pending any more, and was not done, nobody knows. */
+/* Finds out what became of a commit with documents that were taken first (N7). If it is neither
+ * pending nor done, the outcome is unknown. */
 static truce_status judge_taken(truce_commit *commit, truce_status failure, bson_error_t *error)
 {
     bson_error_t why = error ? *error : (bson_error_t){0};
@@ -573,8 +581,9 @@ static truce_status native_send(truce_commit *commit, bool *again, bson_error_t 
 
 truce_status truce__commit_native(truce_commit *commit, bson_error_t *error)
 {
-    truce_status status =
-        truce__commit_is_kept(commit) ? truce__memo_commits(commit->store, error) : TRUCE_OK;
+    truce_status status = truce__commit_is_kept(commit)
+                              ? truce__metadata_ensure_commits(commit->store, error)
+                              : TRUCE_OK;
 
     COUNT(native);
     if (!status)

@@ -10,27 +10,31 @@
 #include "commit/entry.h"
 
 /*
- * Turns. Of many threads that read, think and write one document, one is first and all others have worked for
- * nothing. So who has lost on a document waits until those who lost on it before have ended their try, and who
- * comes new to a document that is waited for, waits behind them before it reads.
+ * Per-key locks (FIFO). If many threads read, compute, and write one document, one thread wins and
+ * all others have worked in vain. So a commit that lost on a document waits until the commits that
+ * lost on it earlier have ended their try. A commit that is new to a contended document queues
+ * behind them before it reads.
  *
- *   Q1  Nothing is right because of a turn: every write compares what was read, as without. Other processes, and other
- *       handles of the store, know nothing of it.
- *   Q2  It is bounded: a place in the line is left after COMMIT_TURN_MS, and the try is made without the turn. A
- *       function that thinks for longer than that keeps others up for so long once a try.
- *   Q3  A commit has one turn at most, and waits for none while it has one; nor does its thread, whose function
- *       may run another commit. So nobody waits for ever for one who waits for him.
- *   Q4  Which document it is, is a hash: two may share a turn, and wait for each other a little.
- *   Q5  Turns belong to the open store, so a child process, which opens its own, has its own.
- *   Q6  The turn ends when the write is done, before it is on the disk: the next one reads it all the same (an early
- *       look), and the log keeps their order. Nobody is told anything before he has waited for the disk:
- *       OK is answered behind a write that has waited for all that was read, and everything else, and the
- *       OK of a write in a turn, behind truce_settle (transact.c).
- *   Q7  In memory a try that was for nothing costs less than to be called: there are no turns there.
- *   Q8  In a world that is simulated one thread is everybody: there are no turns.
+ *   Q1  Correctness never depends on a lock. Every write compares what was read, with or without
+ *       it. Other processes, and other handles of the store, do not see the locks.
+ *   Q2  Waits are bounded. After COMMIT_TURN_MS, a commit leaves the queue and makes its try
+ *       without the lock. A function that computes for longer than that delays the others once for
+ *       each try.
+ *   Q3  A commit holds at most one lock, and does not wait for another one; neither does
+ *       its thread, whose function may run another commit. So there are no deadlocks.
+ *   Q4  A document's lock is chosen by a hash. Two documents may share a lock and delay each other
+ *       slightly.
+ *   Q5  Locks belong to the open store. A child process opens its own store, so it has its own
+ *       locks.
+ *   Q6  The lock is released when the write is done, before it is on disk. The next holder may read
+ *       the write early, because the log keeps their order. No result is reported before the commit
+ *       has waited for the disk: an OK is reported after a durable write that followed all reads,
+ *       and after truce_settle otherwise (transact.c).
+ *   Q7  In memory, a failed try costs less than a wake-up, so `memory:` stores have no locks.
+ *   Q8  In a simulated environment, one thread plays all clients, so there are no locks.
  */
 
-#define PLACES 64 /* a power of two */
+#define PLACES 64 /* A power of two. */
 
 struct waiter {
     struct waiter *next;
@@ -41,41 +45,41 @@ struct waiter {
 struct place {
     pthread_mutex_t mutex;
     struct waiter *first, **end;
-    bool taken; /* read without the mutex, too */
+    bool taken; /* Also read without the mutex. */
 };
 
-struct turns {
+struct key_locks {
     struct place places[PLACES];
 };
 
 static _Thread_local uint32_t held_here; /* Q3 */
 
-struct turns *truce__turns_new(void)
+struct key_locks *truce__key_locks_new(void)
 {
-    struct turns *turns = bson_malloc0(sizeof *turns);
+    struct key_locks *locks = bson_malloc0(sizeof *locks);
 
     for (uint32_t i = 0; i < PLACES; i++) {
-        pthread_mutex_init(&turns->places[i].mutex, NULL);
-        turns->places[i].end = &turns->places[i].first;
+        pthread_mutex_init(&locks->places[i].mutex, NULL);
+        locks->places[i].end = &locks->places[i].first;
     }
-    return turns;
+    return locks;
 }
 
-void truce__turns_free(struct turns *turns)
+void truce__key_locks_free(struct key_locks *locks)
 {
-    for (uint32_t i = 0; turns && i < PLACES; i++)
-        pthread_mutex_destroy(&turns->places[i].mutex);
-    bson_free(turns);
+    for (uint32_t i = 0; locks && i < PLACES; i++)
+        pthread_mutex_destroy(&locks->places[i].mutex);
+    bson_free(locks);
 }
 
-uint32_t truce__turn_place(const struct entry *entry)
+uint32_t truce__key_lock_place(const struct entry *entry)
 {
     return (uint32_t)truce__entry_hash(entry) & (PLACES - 1);
 }
 
-bool truce__turn_busy(const struct turns *turns, uint32_t place)
+bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place)
 {
-    return __atomic_load_n(&turns->places[place].taken, __ATOMIC_RELAXED);
+    return __atomic_load_n(&locks->places[place].taken, __ATOMIC_RELAXED);
 }
 
 static void set_taken(struct place *place, bool taken)
@@ -94,7 +98,7 @@ static void leave_line(struct place *place, const struct waiter *waiter)
         place->end = at;
 }
 
-/* With the mutex held. False: the time was over (Q2). */
+/* Waits in the queue. The mutex must be held. Returns false if the time was over (Q2). */
 static bool stand_in_line(struct place *place, const struct timespec *until)
 {
     struct waiter waiter = {.next = NULL};
@@ -115,36 +119,36 @@ static bool stand_in_line(struct place *place, const struct timespec *until)
     return waiter.granted;
 }
 
-void truce__turn_take(struct commit_turn *turn, struct turns *turns, uint32_t place,
-                      int64_t until_ns)
+void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
+                             int64_t until_ns)
 {
-    struct place *at = &turns->places[place];
+    struct place *at = &locks->places[place];
     int64_t most_ns = truce__clock_monotonic_ns() + COMMIT_TURN_MS * INT64_C(1000000);
     struct timespec until;
 
-    if (turn->held && turn->place == place)
+    if (lock->held && lock->place == place)
         return;
-    truce__turn_give(turn);
+    truce__key_lock_release(lock);
     if (held_here || truce__world())
         return;
     until_ns = until_ns < most_ns ? until_ns : most_ns;
     until = (struct timespec){until_ns / 1000000000, until_ns % 1000000000};
     pthread_mutex_lock(&at->mutex);
-    *turn = (struct commit_turn){turns, place, !at->taken || stand_in_line(at, &until)};
+    *lock = (struct key_lock){locks, place, !at->taken || stand_in_line(at, &until)};
     set_taken(at, true);
     pthread_mutex_unlock(&at->mutex);
-    held_here += turn->held;
+    held_here += lock->held;
 }
 
-void truce__turn_give(struct commit_turn *turn)
+void truce__key_lock_release(struct key_lock *lock)
 {
     struct place *at;
     struct waiter *next;
 
-    if (!turn->held)
+    if (!lock->held)
         return;
-    at = &turn->turns->places[turn->place];
-    turn->held = false;
+    at = &lock->locks->places[lock->place];
+    lock->held = false;
     held_here--;
     pthread_mutex_lock(&at->mutex);
     next = at->first;

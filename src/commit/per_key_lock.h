@@ -1,33 +1,35 @@
 #ifndef TRUCE_COMMIT_PER_KEY_LOCK_H
 #define TRUCE_COMMIT_PER_KEY_LOCK_H
 
-/* Turns of the commits of one open store at documents that many change; the essay is in per_key_lock.c. */
+/* Per-key locks: wait queues for documents that many commits of one open store change. The essay is
+ * in per_key_lock.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
 struct entry;
-struct turns;
+struct key_locks;
 
-struct turns *truce__turns_new(void);
-void truce__turns_free(struct turns *turns); /* NULL is allowed; nobody has one, or waits */
+struct key_locks *truce__key_locks_new(void);
+/* NULL is allowed. No commit may hold a lock or wait for one. */
+void truce__key_locks_free(struct key_locks *locks);
 
-/* One commit's; zeros: it has none. */
-struct commit_turn {
-    struct turns *turns;
+/* The lock that one commit holds; zeros: none. */
+struct key_lock {
+    struct key_locks *locks;
     uint32_t place;
     bool held;
 };
 
-/* Which turn is a document's. */
-uint32_t truce__turn_place(const struct entry *entry);
+/* Returns the number of a document's lock. */
+uint32_t truce__key_lock_place(const struct entry *entry);
 
-/* Somebody has that turn. */
-bool truce__turn_busy(const struct turns *turns, uint32_t place);
+/* Returns whether a commit holds the lock. */
+bool truce__key_lock_busy(const struct key_locks *locks, uint32_t place);
 
-/* Waits for it, up to `until_ns` (monotonic) and COMMIT_TURN_MS at most; `turn` may be without it then. One that it had is
- * given back before, unless it is the same. */
-void truce__turn_take(struct commit_turn *turn, struct turns *turns, uint32_t place,
-                      int64_t until_ns);
-void truce__turn_give(struct commit_turn *turn);
+/* Waits for the lock, until `until_ns` (monotonic) and COMMIT_TURN_MS at most; `lock` may not have
+ * it then. A lock that the commit had before is released first, unless it is the same. */
+void truce__key_lock_acquire(struct key_lock *lock, struct key_locks *locks, uint32_t place,
+                             int64_t until_ns);
+void truce__key_lock_release(struct key_lock *lock);
 
 #endif

@@ -8,19 +8,18 @@
 #include "truce/sys/store.h"
 
 /*
- * An atomic look at several documents. Where the store gives a snapshot of one instant, that is
- * taken, and any intent in it resolved: with no intent on any of them, every commit is either in
- * all of the documents or in none. Elsewhere:
+ * A consistent read of several documents. If the store has snapshots, the documents are read from
+ * one, and intents in it are resolved. Without intents, every commit is either in all of the
+ * documents or in none. Elsewhere:
  *
- *   R1  Look at all, then at all again: every document without intent and with the same revision
- *       both times. Then between the two looks there was a moment at which all were so.
- *
- *   R2  Never through a pending intent: its commit may be decided before the look is over. But through
- *       that of the commit whose function asks: it is not decided before the function ends (T8).
- *
- *   R3  A missing document has no revision: it could have come and gone. So it is looked at first in
- *       the second pass, and of several all but one are held by the stubs of a commit that changes
- *       nothing.
+ *   R1  All documents are read twice. If every document has no intent and the same revision both
+ *       times, then all of them were so at one time between the two reads.
+ *   R2  A pending intent is never ignored: its commit may be decided before the reads end. The
+ *       exception is the commit whose function reads: it is not decided before the function ends
+ *       (T8).
+ *   R3  A missing document has no revision: it could have been inserted and removed in between. So
+ *       it is read first in the second pass. If several are missing, all but one are held by the
+ *       stubs of a commit that changes nothing.
  */
 
 static void many_forget(truce_look *looks, size_t count)
@@ -49,7 +48,7 @@ static truce_status first_look(struct worker *worker, truce_look *looks, size_t 
     return TRUCE_OK;
 }
 
-/* *same: still as it was, and free */
+/* Reads a document again. *same: it is unchanged and has no intent. */
 static truce_status many_look_again(struct worker *worker, const truce_look *look, bool *same,
                                     bson_error_t *error)
 {
@@ -57,15 +56,17 @@ static truce_status many_look_again(struct worker *worker, const truce_look *loo
     bson_t filter, document;
 
     truce__filter_id(look->id, &filter);
-    /* latest: of the second look, which says that all documents were so at one moment; nothing compares them later */
+    /* latest: the second read claims that all documents had this state at one time, and nothing
+     * compares them later */
     status = truce_find_one(worker->store, look->collection, &filter, &truce__find_latest,
                             &document, error);
     bson_destroy(&filter);
-    if (!status && truce__journal_at_work(&document)) /* as the first look did */
+    if (!status && truce__journal_at_work(&document)) /* As the first read did. */
         status = truce__intent_see(worker->store, look->collection, &document, error);
-    *same = status == TRUCE_NOT_FOUND ? !look->found
-                                      : !status && look->found && /* an intent would differ */
-                                            bson_equal(&document, &look->document);
+    *same = status == TRUCE_NOT_FOUND
+                ? !look->found
+                /* an intent would be a difference */
+                : !status && look->found && bson_equal(&document, &look->document);
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND || status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
@@ -85,7 +86,7 @@ static truce_status second_look(struct worker *worker, const truce_look *looks, 
     return status;
 }
 
-/* R3: a commit that reads all and changes nothing; the journal holds the missing ones. */
+/* Reads by a commit that changes nothing; the journal holds the missing documents (R3). */
 static truce_status hold_and_look(struct worker *worker, truce_look *looks, size_t count,
                                   uint32_t lease_ms, bool *same, bson_error_t *error)
 {
@@ -178,7 +179,7 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
                           : look_twice(&worker, looks, count, lease_ms, &same, &why);
         if (status || same)
             break;
-        status = truce__worker_wait(&worker, "a quiet moment of the documents", &why);
+        status = truce__worker_wait(&worker, "a consistent state of the documents", &why);
     }
     if (status)
         many_forget(looks, count);

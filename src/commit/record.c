@@ -8,11 +8,12 @@
 #include "store/restored.h"
 
 /*
- * What is kept of commits, for people and for whoever comes with a key again: one by its key, what it left, and all.
+ * Reads stored commits, for users and for requests that repeat a key: one by its key, its result,
+ * and a list.
  *
- *     {_id, key?, key_time?, state, input?, result?, inserted?, created, ...}            truce_commits
+ *     {_id, key?, key_time?, state, input?, result?, inserted?, created, ...}     truce_commits
  *
- * The horizon of keys stands in the same collection, without a state.
+ * The horizon of keys is a document of the same collection, without a state.
  */
 
 /* ---- one ------------------------------------------------------------------------------------ */
@@ -28,7 +29,7 @@ truce_status truce_commit_record(truce_store *store, const char *key, bson_t *do
     if (!key || !key[0]) {
         bson_init(document);
         bson_destroy(&filter);
-        return truce__fail(TRUCE_INVALID, error, "an idempotency key is not empty");
+        return truce__fail(TRUCE_INVALID, error, "an idempotency key must not be empty");
     }
     BSON_APPEND_UTF8(&filter, "key", key);
     status = truce_find_one(store, COMMITS, &filter, NULL, document, error);
@@ -36,9 +37,9 @@ truce_status truce_commit_record(truce_store *store, const char *key, bson_t *do
     bson_destroy(&filter);
     return status != TRUCE_NOT_FOUND
                ? status
-               : truce__fail(
-                     status, error,
-                     "no commit has the key \"%.200s\": it never took effect, or was purged", key);
+               : truce__fail(status, error,
+                             "no commit has the key \"%.200s\": none took effect, or it was purged",
+                             key);
 }
 
 truce_status truce_commit_result(truce_store *store, const char *key, bson_t *result,
@@ -54,7 +55,7 @@ truce_status truce_commit_result(truce_store *store, const char *key, bson_t *re
     bson_init(result);
     if (state && !strcmp(state, "pending")) {
         status =
-            truce__fail(TRUCE_LOCKED, error, "the commit of the key \"%.200s\" is under way", key);
+            truce__fail(TRUCE_LOCKED, error, "the commit of the key \"%.200s\" is pending", key);
     } else if (!status) {
         left = truce__value_field(truce__value_document(&document), "result", 6);
         if (left.type == BSON_TYPE_DOCUMENT) {
@@ -70,7 +71,7 @@ truce_status truce_commit_result(truce_store *store, const char *key, bson_t *re
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* {$regex: "^pay\\-17"}: everything but letters and digits stands for itself behind a backslash. */
+/* Appends {$regex: "^pay\\-17"}. Every character but letters and digits gets a backslash. */
 static void append_prefix(const char *prefix, bson_t *filter)
 {
     char *pattern = bson_malloc(2 * strlen(prefix) + 2), *to = pattern;

@@ -19,30 +19,28 @@
  *
  *     {_id: key, name, input, state: "waiting", attempts: 0, created, due}
  *
- *   Q1  The end of a request is part of the commit of its effects: the commit reads the request,
- *       which must be waiting, and sets it to done. Two processes that run it at once conflict; one of
- *       them runs again, finds it done, and does nothing.
- *
- *   Q2  Nothing is claimed, so nothing has to be given back: a process that dies leaves a waiting
- *       request.
- *
- *   Q3  A failing function costs only its own request: its next turn comes later each time, and after
- *       the last attempt it is set aside.
+ *   Q1  The end of a request is part of the commit of its effects. The commit reads the request,
+ *       which must be waiting, and sets it to done. If two processes run it at once, one of them
+ *       gets a conflict, runs again, finds it done, and does nothing.
+ *   Q2  Requests are not claimed, so no claim must be returned: if a process dies, its request is
+ *       still waiting.
+ *   Q3  A failing function delays only its own request: each retry comes later than the one before.
+ *       After the last attempt the request is set aside.
  */
 
 #define LIMIT        100
 #define ATTEMPTS_MAX 10
 #define BACKOFF_MS   INT64_C(500)
 
-struct turn {
+struct request_run {
     const truce_request_handler *handler;
     const bson_t *request;
     bool ran;
 };
 
-/* ---- leaving -------------------------------------------------------------------------------- */
+/* ---- storing requests ------------------------------------------------------------------------ */
 
-/* `theirs` is the request that has the key. */
+/* Compares a new request with the stored one (`theirs`) that has the key. */
 static truce_status request_compare(const bson_t *theirs, const char *name, const bson_t *input,
                                     const char *key, bson_error_t *error)
 {
@@ -52,7 +50,7 @@ static truce_status request_compare(const bson_t *theirs, const char *name, cons
         truce__value_identical(a, truce__value_document(input)))
         return TRUCE_OK;
     return truce__fail(TRUCE_DUPLICATE, error,
-                       "the key \"%s\" stands for another request; a new request needs a new key",
+                       "the key \"%s\" belongs to another request; a new request needs a new key",
                        key);
 }
 
@@ -64,7 +62,8 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
     truce_status status;
 
     if (!key || !key[0] || !name || !name[0])
-        return truce__fail(TRUCE_INVALID, error, "a request has a key and the name of a function");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a request needs a key and the name of a function");
     status = truce__check_optional(input, "input", error);
     if (status)
         return status;
@@ -76,7 +75,7 @@ truce_status truce_request_add(truce_store *store, const char *key, const char *
     BSON_APPEND_DATE_TIME(&request, "created", now_ms);
     BSON_APPEND_DATE_TIME(&request, "due", now_ms);
     status = truce_insert(store, REQUESTS, &request, NULL, error);
-    if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) { /* the key tells */
+    if (status == TRUCE_DUPLICATE || status == TRUCE_UNKNOWN) { /* The stored request decides. */
         truce_status found = truce_request_state(store, key, &standing, error);
 
         if (!found)
@@ -100,7 +99,7 @@ truce_status truce_request_state(truce_store *store, const char *key, bson_t *do
     BSON_APPEND_UTF8(&filter, "_id", key);
     status = truce_find_one(store, REQUESTS, &filter, NULL, document, error);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(status, error, "there is no request \"%s\"", key);
+        status = truce__fail(status, error, "the request \"%s\" does not exist", key);
     truce__names_restore_own(document);
     bson_destroy(&filter);
     return status;
@@ -116,21 +115,21 @@ static bson_value_t request_id_of(const bson_t *request)
     return *bson_iter_value(&iter);
 }
 
-/* Q1 */
+/* Runs the function and ends the request in one commit (Q1). */
 static truce_status request_run(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct turn *turn = arg;
+    struct request_run *run = arg;
     bson_t request, input, *done;
-    bson_value_t id = request_id_of(turn->request);
+    bson_value_t id = request_id_of(run->request);
     truce_status status = truce_commit_read(commit, REQUESTS, &id, &request, error);
 
-    turn->ran = !status && !strcmp(truce__field_text(&request, "state"), "waiting");
+    run->ran = !status && !strcmp(truce__field_text(&request, "state"), "waiting");
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK;
-    if (turn->ran) {
+    if (run->ran) {
         truce__names_restore_own(&request);
         truce_assert(truce__value_subdocument(&request, "input", &input));
-        status = turn->handler->function(commit, &input, turn->handler->arg, error);
+        status = run->handler->function(commit, &input, run->handler->arg, error);
         done = BCON_NEW("$set", "{", "state", BCON_UTF8("done"), "}");
         if (!status)
             status = truce_commit_update(commit, REQUESTS, &id, NULL, done, error);
@@ -140,7 +139,7 @@ static truce_status request_run(truce_commit *commit, void *arg, bson_error_t *e
     return status;
 }
 
-/* Q3 */
+/* Delays the next attempt, or sets the request aside (Q3). */
 static truce_status request_put_off(truce_store *store, const bson_t *request, const char *why,
                                     bson_error_t *error)
 {
@@ -153,8 +152,7 @@ static truce_status request_put_off(truce_store *store, const bson_t *request, c
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BSON_APPEND_UTF8(&filter, "state", "waiting");
-    BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false),
-                "}"); /* a turn is under way */
+    BCON_APPEND(&filter, "_intent", "{", "$exists", BCON_BOOL(false), "}");
     update = BCON_NEW(
         "$inc", "{", "attempts", BCON_INT32(1), "}", "$set", "{", "error", BCON_UTF8(why), "state",
         BCON_UTF8(attempts >= ATTEMPTS_MAX ? "failed" : "waiting"), "due",
@@ -181,21 +179,21 @@ static truce_status request_take_turn(truce_store *store, const bson_t *request,
                                       const truce_commit_options *options,
                                       truce_request_report *report, bson_error_t *error)
 {
-    struct turn turn = {.handler = handler_of(request, handlers, count), .request = request};
+    struct request_run run = {.handler = handler_of(request, handlers, count), .request = request};
     bson_error_t why = {0};
     truce_status status;
 
-    if (!turn.handler) {
+    if (!run.handler) {
         report->refused++;
         return TRUCE_OK;
     }
-    status = truce_transact(store, request_run, &turn, options, &why);
+    status = truce_transact(store, request_run, &run, options, &why);
     if (!status) {
-        report->done += turn.ran;
+        report->done += run.ran;
         return TRUCE_OK;
     }
     report->failed++;
-    if (status == TRUCE_IO || status == TRUCE_UNKNOWN) { /* the store, not the function */
+    if (status == TRUCE_IO || status == TRUCE_UNKNOWN) { /* The store failed, not the function. */
         if (error)
             *error = why;
         return status;
@@ -203,7 +201,8 @@ static truce_status request_take_turn(truce_store *store, const bson_t *request,
     return request_put_off(store, request, why.message, error);
 }
 
-/* The oldest that are due; gathered first, because running changes them. */
+/* Reads the oldest requests that are due. They are collected first, because running a request
+ * changes it. */
 static truce_status request_gather(truce_store *store, uint32_t limit, bson_t **requests,
                                    uint32_t *count, bson_error_t *error)
 {

@@ -11,34 +11,39 @@
 #include "store/view.h"
 
 /*
- * Snapshots: every commit is shown wholly or not at all. The snapshot of a backend has the documents as they are stored,
- * some of them with the intent of a commit that is decided but not released yet, or not decided. A read of such a
- * collection goes through an overlay, which shows these documents as their commit was in the snapshot (complete_commit.c):
+ * Snapshots show every commit wholly or not at all. A backend's snapshot has the documents as
+ * stored, some with the intent of a commit that is undecided, or decided but not released. Reads of
+ * such a collection go through an overlay, which shows these documents according to the state of
+ * their commit in the snapshot (complete_commit.c):
  *
  *     find, count, distinct, aggregate   ->  overlay  ->  snapshot of the backend
  *                                              |
  *                                              scratch: the few documents that had an intent
  *
- *   V1  Before the first read of a collection all of its documents with an intent are found, by the index on `_intent`,
- *       which is made before the first intent (journal.c). A collection without that index has none.
- *   V2  A collection in which no document has an intent is read without the overlay.
- *   V3  A pipeline is run on the overlay if any collection that it may name has documents with an intent.
- *   V4  The commit of a document is looked up in the document's own database. A server takes its snapshots of the store that
- *       has all databases, so a collection name may be the place of one in another database (namespace_map.h).
+ *   V1  Before the first read of a collection, all of its documents with an intent are found by the
+ *       index on `_intent`. This index is made before the first intent (journal.c), so a collection
+ *       without it has no intents.
+ *   V2  A collection without intents is read without the overlay.
+ *   V3  A pipeline runs on the overlay if a collection that it may name has documents with an
+ *       intent.
+ *   V4  The commit of a document is looked up in the document's own database. A server takes its
+ *       snapshots of the store with all databases. So a collection name may belong to another
+ *       database (namespace_map.h).
  *
- * An intent that truce did not write leaves its document as it is stored.
+ * A document whose intent was not written by truce is shown as stored.
  */
 
 struct looked {
     struct looked *next;
     char *collection;
-    bool held; /* some of its documents had an intent */
+    bool held; /* Some of its documents had an intent. */
 };
 
 struct snapshot {
     struct decorator base; /* first */
-    truce_store *overlay;  /* of the inner store */
-    pthread_mutex_t mutex; /* of what follows, and of the overlay but for its cursors */
+    truce_store *overlay;  /* Over the inner store. */
+    /* Protects the following fields, and the overlay except for its cursors. */
+    pthread_mutex_t mutex;
     struct looked *looked;
 };
 
@@ -65,7 +70,7 @@ static truce_status may_have_intents(truce_store *view, const char *collection, 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* V4 */
+/* Shows a document by its commit in the document's own database (V4). */
 static truce_status see_in_database(struct snapshot *snapshot, const char *collection, bson_t *seen,
                                     bson_error_t *error)
 {
@@ -120,7 +125,7 @@ static truce_status show_held(struct snapshot *snapshot, struct looked *looked, 
     return status;
 }
 
-/* *held, if documents of the collection had an intent; else it stays as it is. */
+/* Finds the held documents of a collection. Sets *held if there are any; otherwise leaves it. */
 static truce_status snapshot_look_at(struct snapshot *snapshot, const char *collection, bool *held,
                                      bson_error_t *error)
 {
@@ -140,11 +145,12 @@ static truce_status snapshot_look_at(struct snapshot *snapshot, const char *coll
     if (!status && may)
         status = show_held(snapshot, made, error);
     *held = *held || made->held;
-    *at = made; /* also after a failure: what is shown already must not be shown twice */
+    /* also after a failure: documents that are shown already must not be shown twice */
+    *at = made;
     return status;
 }
 
-/* V3: names of collections stand under these. */
+/* Finds the held documents of collections that the pipeline names (V3). */
 static truce_status look_at_named(struct snapshot *snapshot, struct value value, bool *held,
                                   bson_error_t *error)
 {
@@ -169,7 +175,7 @@ static truce_status look_at_named(struct snapshot *snapshot, struct value value,
     return status;
 }
 
-/* ---- reads ------------------------------------------------------------------------------------ */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 static truce_status run_on_overlay(const struct snapshot *snapshot,
                                    const struct decorated_call *call, bson_error_t *error)

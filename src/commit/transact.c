@@ -1,4 +1,4 @@
-/* truce_transact: the caller's function runs again where others were faster. */
+/* truce_transact runs the caller's function again when other writers were faster. */
 #include "commit/commit.h"
 
 #include "base/clock.h"
@@ -10,18 +10,19 @@
 #include "commit/metadata_cache.h"
 #include "truce/changes.h"
 
-/* The function applied its commit by itself, and says CONFLICT. It runs again if that was the answer of
- * the apply; after any other, a second run could do everything twice. */
+/* Checks a function that applied its commit itself and returned CONFLICT. It runs again if the
+ * apply failed with CONFLICT. After any other result, a second run could do everything twice. */
 static truce_status applied_already(const truce_commit *commit, bson_error_t *error)
 {
     if (commit->outcome == TRUCE_OK)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the function applied its commit, which took effect, and then answered "
-                           "CONFLICT: it is not run again");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the function applied its commit, which took effect, and then returned CONFLICT: it "
+            "does not run again");
     return commit->outcome;
 }
 
-/* T1: what the last try had to do with is taken first, if `take`. */
+/* Begins a try. If `take`, the documents of the last try are taken first (T1). */
 static truce_status begin_try(truce_commit *commit, bool take, bool *already, bson_error_t *error)
 {
     *already = false;
@@ -51,7 +52,8 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
         error->message[0] = '\0';
     before_ns = truce__deadline_set(truce__deadline_least(commit->worker.deadline_ns));
     commit->around = truce__journal_work_set(commit);
-    status = function(commit, arg, error); /* which may wait for what this commit itself holds */
+    /* The function may wait for documents that this commit itself holds. */
+    status = function(commit, arg, error);
     truce__journal_work_set(commit->around);
     truce__deadline_set(before_ns);
     if (status == TRUCE_REFUSED && (!error || !error->message[0]))
@@ -62,11 +64,12 @@ static truce_status run_once(truce_commit *commit, truce_commit_function *functi
         status = truce__commit_apply(commit, error);
     else if (status == TRUCE_CONFLICT && commit->applied)
         status = applied_already(commit, error);
-    truce__journal_drop(commit, "its function did not come to an end");
+    truce__journal_drop(commit, "its function failed");
     return status;
 }
 
-/* Before anybody is told: what was looked at early, or written so, waits for the disk now (Q6). */
+/* Waits for the disk before the result is reported, if the commit read or wrote data that was not
+ * durable (Q6). */
 static truce_status transact_settle(const truce_commit *commit, truce_status status,
                                     bson_error_t *error)
 {
@@ -81,7 +84,7 @@ static truce_status transact_settle(const truce_commit *commit, truce_status sta
     return settled ? settled : status;
 }
 
-/* A diff that nobody can make again was compared with something else than it was made from. */
+/* Returns whether a diff that cannot be made again met a different old value. */
 static bool is_at_its_end(const truce_commit *commit)
 {
     for (uint32_t i = 0; commit->fixed && i < commit->count; i++) {
@@ -91,31 +94,32 @@ static bool is_at_its_end(const truce_commit *commit)
     return false;
 }
 
-/* Others were faster until the deadline. */
+/* Reports that other writers were faster until the deadline. */
 static truce_status out_of_time(bson_error_t *error)
 {
     const bson_error_t last = *error;
 
     return truce__fail(TRUCE_TIMEOUT, error,
-                       "the deadline passed before a try of the commit was the first: %.300s",
+                       "the deadline passed before a try of the commit succeeded: %.300s",
                        last.message);
 }
 
-/* Has its turn come now? One that lost although it had the turn gives it back: somebody else is at work who knows
- * of none. */
+/* Returns whether the next try may begin. A commit that lost although it held
+ * the lock releases it: the writer that won does not use the queue. */
 static bool is_called(truce_commit *commit)
 {
-    bool had = commit->turn.held && commit->turn.place == commit->lost_at;
+    bool had = commit->lock.held && commit->lock.place == commit->lost_at;
 
-    if (!commit->turns || !commit->lost || had) {
-        truce__turn_give(&commit->turn);
+    if (!commit->locks || !commit->lost || had) {
+        truce__key_lock_release(&commit->lock);
         return false;
     }
-    truce__turn_take(&commit->turn, commit->turns, commit->lost_at, commit->worker.deadline_ns);
-    return commit->turn.held;
+    truce__key_lock_acquire(&commit->lock, commit->locks, commit->lost_at,
+                            commit->worker.deadline_ns);
+    return commit->lock.held;
 }
 
-/* Before the next try. TIMEOUT: there is no time for one. */
+/* Waits before the next try. TIMEOUT: no time is left. */
 static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t *error)
 {
     bool over = truce__clock_monotonic_ns() >= commit->worker.deadline_ns;
@@ -128,11 +132,11 @@ static truce_status next_try(truce_commit *commit, uint32_t tried, bson_error_t 
     return over ? out_of_time(error) : TRUCE_OK;
 }
 
-/* T3 */
+/* Returns whether taking first is unsuitable (T3). */
 static bool is_unsuited(const truce_commit *commit, truce_status status)
 {
     if (commit->applied && commit->outcome == TRUCE_OK)
-        return false; /* it took effect */
+        return false; /* It took effect. */
     return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
            (status == TRUCE_CONFLICT && commit->untakeable);
 }
@@ -149,10 +153,10 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
 
         commit->lost = commit->settled = commit->yielded = false;
         if (take)
-            truce__turn_give(&commit->turn);
+            truce__key_lock_release(&commit->lock);
         status = run_once(commit, function, arg, take, error);
         if (status != TRUCE_CONFLICT)
-            truce__turn_give(&commit->turn);
+            truce__key_lock_release(&commit->lock);
         if (take && is_unsuited(commit, status)) {
             commit->untakeable = true;
             status = TRUCE_CONFLICT;
@@ -165,7 +169,8 @@ static truce_status try_often(truce_commit *commit, truce_commit_function *funct
     }
 }
 
-/* In memory a try that was for nothing costs less than to be called (Q7). */
+/* Returns whether commits of this store use the wait queues. In memory, a failed try costs less
+ * than a wake-up (Q7). */
 static bool in_line(const truce_store *store)
 {
     return !(store->capabilities & TRUCE_CAN_COMPARE) || store->capabilities & TRUCE_CAN_DURABLE;
@@ -182,10 +187,11 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
     if (status)
         return status;
     if (store->capabilities & TRUCE_IS_TRANSACTION) {
-        tries = 1; /* it would read the same again: the transaction has to be run again */
+        /* The transaction must run again, because every try would read the same. */
+        tries = 1;
         waits = false;
     }
-    commit->turns = waits && in_line(store) ? truce__memo_turns(store) : NULL;
+    commit->locks = waits && in_line(store) ? truce__metadata_key_locks(store) : NULL;
     commit->worker.early =
         waits && (store->capabilities & TRUCE_CAN_KEEP_ORDER) && !commit->options.relaxed;
     if (commit->options.key)
@@ -193,7 +199,7 @@ truce_status truce__transact(truce_store *store, truce_commit_function *function
     if (!commit->options.key || status == TRUCE_NOT_FOUND)
         status =
             truce__commit_key_decides(commit, try_often(commit, function, arg, tries, &why), &why);
-    truce__turn_give(&commit->turn);
+    truce__key_lock_release(&commit->lock);
     status = transact_settle(commit, status, &why);
     truce__commit_tell_earlier(commit, !status && commit->earlier);
     truce_commit_free(commit);
@@ -210,7 +216,7 @@ truce_status truce_transact(truce_store *store, truce_commit_function *function,
     return truce__transact(store, function, arg, options, true, error);
 }
 
-/* ---- diffs ------------------------------------------------------------------------------------ */
+/* ---- diffs ----------------------------------------------------------------------------------- */
 
 struct change_list {
     const char *collection;

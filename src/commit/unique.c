@@ -1,40 +1,40 @@
 /*
- * After the decision a release must not be refused, by an index least of all. So each index of the
- * collection is asked before: its keys are made of the document as it will be (a compound index
- * over two arrays would refuse it), and values under a unique index are taken in advance:
+ * No index may refuse a release, because the commit is decided by then. So each index of the
+ * collection is checked before the decision: its keys are made from the future document (a compound
+ * index over two arrays would refuse it), and values under a unique index are reserved:
  *
- *   an insert    puts them into its stub: from then on the index itself keeps others away
- *   an update    of such a value has to hold two keys, the old one in case of an abort and the new
- *                one in case of a commit. A document has one value, so the second key stands in its
- *                shadow, the array `_keys`, which the user declares by a unique, sparse index on it
- *                (truce_unique_declare). Without that the update is refused, naming the index.
+ *   - An insert puts them into its stub. From then on, the index itself rejects other documents.
+ *   - An update of such a value must hold two keys: the old one for an abort, and the new one for a
+ *     commit. A document has one value, so its shadow, the array `_keys`, stores the second key.
+ *     The user declares `_keys` by a unique, sparse index on it (truce_unique_declare). Without
+ *     that, the update is refused with the name of the index.
  *
  *     {_id: 7, mail: "a", _keys: [{i: "mail_1", v: ["a"]}]}
  *       -(prepare)-> {.., mail: "a", _keys: [{.. "a"}, {.. "b"}], _intent: {c: C, keys: 1}}
- *       -(release)-> {.., mail: "b", _keys: [{.. "b"}]}       or, where C is undone,
+ *       -(release)-> {.., mail: "b", _keys: [{.. "b"}]}       or, if C is undone,
  *       -(strip)->   {.., mail: "a", _keys: [{.. "a"}]}       the first `_intent.keys` elements
  *
- * Invariants (numbered as in journal.c), where a collection has declared keys:
+ * Invariants for collections with declared keys:
  *
- *   U1  Every write of truce leaves in `_keys` exactly the keys of the document, and in the same
- *       single write: fast, native, stub and release. So whoever takes a key meets the reservation
- *       of whoever holds it, by whatever mechanism.
- *   U2  A prepare brings into `_keys` every element that the release will set, also where only the
- *       field is new and the value is not. So the release adds nothing to either index.
- *   U3  A strip puts `_keys` back as it was, not to what the document says: a document that had
- *       none gets none, because nobody reserved that. So the strip adds nothing either.
- *   U4  A document that a plain writer made has no `_keys`; its key is in the index on the value
- *       alone. So who reserved a new key looks for its holder there, after the reservation: from
- *       then on no writer of truce can take it.
- *   U5  A key that is only reserved is not taken: its holder is waited for, or helped, and what comes
- *       of that decides. Waiting for a key is in no order, so nothing is held meanwhile: the commit
- *       is undone first, and runs again after it.
+ *   U1  Every write of truce (fast, native, stub, and release) leaves in `_keys` exactly the keys
+ *       of the document, in the same single write. So a writer that claims a key encounters the
+ *       reservation of its holder, whichever mechanism each of them uses.
+ *   U2  A prepare adds to `_keys` every element that the release will set, also if only the field
+ *       is new and the value is not. So the release adds nothing to either index.
+ *   U3  A strip restores `_keys` as it was, not as the document implies: a document without `_keys`
+ *       gets none, because nothing reserved them. So the strip adds nothing either.
+ *   U4  A document of a plain writer has no `_keys`; its key is only in the index on the value. So
+ *       after a reservation, the commit looks for a holder of the key there. After the reservation,
+ *       no other writer of truce can claim the key.
+ *   U5  A key that is only reserved is not taken. The commit waits for its holder, or completes it,
+ *       and the outcome decides. Waits for keys have no common order, so the commit holds nothing
+ *       meanwhile: it is undone first, and runs again after the wait.
  *
- * Not done: a plain writer that takes a reserved value between the look and the release. The release
- * is refused then; the commit stays decided, `truce check` names document and index (`blocked`), and
- * the sweep goes on once somebody gave one of the two another value. Two documents of one commit
- * that exchange their values, or of which one takes what the other gives up, are refused: each
- * prepare and each release is one write, and between two of them the value would stand twice.
+ * Not done: a plain writer may take a reserved value between the check and the release. The release
+ * is refused then; the commit stays decided, `truce check` names document and index (`blocked`),
+ * and the sweep completes it once one of the two has another value. Two documents of one commit
+ * cannot exchange their values, and one cannot take a value that the other gives up. Each prepare
+ * and each release is one write, and between two of them the value would exist twice.
  */
 #include "commit/unique.h"
 
@@ -54,19 +54,19 @@
 
 #define CODE_HASHED_ARRAY 16766
 
-/* ---- shadow ------------------------------------------------------------------------------ */
+/* ---- the shadow `_keys` ---------------------------------------------------------------------- */
 
 /*
- * Making `_keys` and comparing it. One element stands for one key of one unique index:
+ * One element of `_keys` represents one key of one unique index:
  *
  *     {i: "mail_1", v: ["ada@x.org"]}         values in the order of the index's fields
  *
- * so two documents have an element in common exactly when an index would have one key twice: the
- * values are compared in the same way, within a document as on their own. Elements are sorted, so
- * that one document has one `_keys`, whoever makes it.
+ * Two documents have a common element exactly if an index would have a key twice, because values
+ * compare alike within a document and on their own. Elements are sorted, so every process makes the
+ * same `_keys` of a document.
  */
 
-/* What a server may say of an index and means nothing for its keys. */
+/* Makes the definition of an index without the options that do not affect its keys. */
 static void plain_definition(const bson_t *definition, bson_t *plain)
 {
     bson_init(plain);
@@ -90,7 +90,8 @@ static const char *shadow_name_of(const bson_t *definition)
                : "";
 }
 
-/* The index on _id of a clustered collection says that it is unique; of truce's there is no need. */
+/* Returns whether this is the index on _id. A clustered collection reports it as unique, but truce
+ * does not need to check it. */
 static bool is_ids(const bson_t *definition)
 {
     bson_iter_t iter, key;
@@ -99,13 +100,14 @@ static bool is_ids(const bson_t *definition)
            bson_iter_next(&key) && !strcmp(bson_iter_key(&key), "_id") && !bson_iter_next(&key);
 }
 
-/* Calls for each index of the collection, until one fails; not for those of kinds that truce does not have
- * (hashed, text, geographical, with a collation), which are in nobody's way, unless they are unique: INVALID. */
+/* Calls the function for each index of the collection, until a call fails. Skips kinds that truce
+ * does not support (hashed, text, geographical, with a collation), which do not matter, unless they
+ * are unique: INVALID. */
 static truce_status each_index(truce_store *store, const char *collection,
                                truce__spec_function *function, void *arg, bson_error_t *error)
 {
     bson_t indexes;
-    truce_status status = truce__memo_indexes(store, collection, &indexes, error);
+    truce_status status = truce__metadata_indexes(store, collection, &indexes, error);
     bson_iter_t iter;
 
     if (!status)
@@ -124,11 +126,11 @@ static truce_status each_index(truce_store *store, const char *collection,
         if (!status)
             status = function(&spec, arg, error);
         else if (!says_unique(&plain) || is_ids(&plain))
-            status = TRUCE_OK; /* of a kind that truce does not have: in nobody's way */
+            status = TRUCE_OK; /* An unsupported kind that does not matter. */
         else
             status =
                 truce__fail(TRUCE_INVALID, error,
-                            "the journal cannot keep the unique index \"%s\" of \"%s\": %.200s",
+                            "the journal cannot maintain the unique index \"%s\" of \"%s\": %.200s",
                             shadow_name_of(&plain), collection, strange.message);
         truce__index_spec_release(&spec);
         bson_destroy(&plain);
@@ -137,23 +139,23 @@ static truce_status each_index(truce_store *store, const char *collection,
     return status;
 }
 
-/* The index on `_keys` itself. */
+/* Returns whether this is the index on `_keys` itself. */
 static bool shadow_index(const struct index_spec *spec)
 {
     return spec->unique && spec->count == 1 && !strcmp(spec->fields[0].path.text, "_keys");
 }
 
-/* A unique index whose values `_keys` repeats. */
+/* Returns whether `_keys` repeats the values of this unique index. */
 static bool shadowed_index(const struct index_spec *spec)
 {
     return spec->unique && !spec->is_id && !shadow_index(spec);
 }
 
-/* ---- making it ------------------------------------------------------------------------------ */
+/* ---- making `_keys` -------------------------------------------------------------------------- */
 
 struct making {
     struct value document;
-    bson_t elements; /* array, in the order of the indexes */
+    bson_t elements; /* An array, in the order of the indexes. */
     uint32_t count;
 };
 
@@ -168,7 +170,7 @@ static void shadow_append_values(const struct index_spec *spec, const bson_t *va
         struct value value = truce__value_field(
             truce__value_document(values), spec->fields[i].path.text, spec->fields[i].path.length);
 
-        if (value.type == VALUE_MISSING) { /* an empty array has no value of its own */
+        if (value.type == VALUE_MISSING) { /* An empty array has no value of its own. */
             value = truce__value_document(&nothing);
             value.type = BSON_TYPE_ARRAY;
         }
@@ -200,10 +202,11 @@ static truce_status shadow_make_index(const struct index_spec *spec, void *arg, 
     truce_status status = TRUCE_OK;
 
     if (shadow_index(spec) && (!spec->sparse || spec->partial_filter))
-        return truce__fail(TRUCE_INVALID, error,
-                           "the index \"%s\" on the field \"_keys\" must be unique and sparse, and "
-                           "no partial one: drop it, and let truce_unique_declare make it",
-                           spec->name);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the index \"%s\" on the field \"_keys\" must be unique and sparse, without a partial "
+            "filter: drop it, and let truce_unique_declare make it",
+            spec->name);
     if (!shadowed_index(spec))
         return TRUCE_OK;
     status = truce__index_keys(spec, making->document, &keys, error);
@@ -268,7 +271,7 @@ bool truce__shadow_right(const bson_t *document, const bson_t *keys)
     return has.type == wants.type && (has.type == VALUE_MISSING || truce__value_equal(has, wants));
 }
 
-/* `document` with this `_keys`, in its place if it has the field, else at the end */
+/* Makes `document` with this `_keys`, in place if it has the field, else at the end. */
 static void with_keys(const bson_t *document, struct value keys, bson_t *made)
 {
     struct fields fields = truce__fields(truce__value_document(document));
@@ -285,7 +288,8 @@ static void with_keys(const bson_t *document, struct value keys, bson_t *made)
         truce__value_append(made, "_keys", 5, keys);
 }
 
-/* An update that sets `_keys` itself; a whole document is given its own in any case. */
+/* Returns whether an update sets `_keys` itself. A whole document gets correct `_keys` in any
+ * case. */
 static bool touches_keys(const struct entry *entry)
 {
     for (uint32_t i = 0; i < entry->changes_count; i++) {
@@ -394,7 +398,7 @@ int32_t truce__shadow_reserved(const bson_t *document)
                : -1;
 }
 
-/* The first `count` elements. */
+/* Appends the first `count` elements. */
 static void append_first(bson_t *plain, struct value keys, int32_t count)
 {
     struct fields fields = truce__fields(keys);
@@ -446,9 +450,9 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
         if (!status && !same_keys(&before, &after))
             status = truce__fail(
                 TRUCE_INVALID, error,
-                "the journal cannot change what the unique index \"%s\" holds of %s, because "
-                "nothing could reserve the new value: declare the keys of the collection (`truce "
-                "commit unique %s`, or truce_unique_declare), or use a store that commits natively",
+                "the journal cannot change the value of the unique index \"%s\" in %s, because it "
+                "cannot reserve the new value: declare the keys of the collection (`truce commit "
+                "unique %s`, or truce_unique_declare), or use a store that commits natively",
                 spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
     truce__field_keys_release(&before);
@@ -456,7 +460,7 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
     return status;
 }
 
-/* What a hashed index would refuse: an array on the way, or at its end. */
+/* Checks what a hashed index would refuse: an array on the path or at its end. */
 static truce_status check_hashed(const bson_t *definition, const struct entry *entry,
                                  bson_error_t *error)
 {
@@ -478,7 +482,7 @@ static truce_status check_hashed(const bson_t *definition, const struct entry *e
                                        &keys, error);
         if (!status && keys.multikey)
             status = truce__refuse(CODE_HASHED_ARRAY, error,
-                                   "hashed indexes take no arrays, and there is one on \"%s\"",
+                                   "a hashed index cannot contain arrays, and \"%s\" is one",
                                    bson_iter_key(&key));
         truce__field_keys_release(&keys);
         truce__path_release(&field.path);
@@ -492,7 +496,7 @@ static truce_status check_all_hashed(truce_store *store, const struct entry *ent
                                      bson_error_t *error)
 {
     bson_t indexes;
-    truce_status status = truce__memo_indexes(store, entry->collection, &indexes, error);
+    truce_status status = truce__metadata_indexes(store, entry->collection, &indexes, error);
     bson_iter_t iter;
 
     if (!status)
@@ -530,7 +534,7 @@ static void include(bson_t *projection, const char *path)
         bson_append_int32(projection, path, -1, 1);
 }
 
-/* The fields that a filter speaks of, whole. */
+/* Projects the fields that a filter uses, as a whole. */
 static void include_filter(bson_t *projection, const bson_t *filter)
 {
     bson_iter_t iter, below;
@@ -559,7 +563,8 @@ static void include_filter(bson_t *projection, const bson_t *filter)
     }
 }
 
-/* Paths of which one contains the other are refused by projections: the outer one is enough. */
+/* Returns whether the projection already has the path or a prefix of it. Projections refuse a path
+ * together with its prefix; the prefix is enough. */
 static bool covered(const bson_t *projection, const char *path)
 {
     bson_iter_t iter;
@@ -641,13 +646,15 @@ truce_status truce__unique_stub(truce_store *store, const struct entry *entry,
     return status;
 }
 
-/* ---- who has the value ---------------------------------------------------------------------- */
+/* ---- the holder of a value ------------------------------------------------------------------- */
 
 struct search {
     truce_commit *commit;
     const struct entry *entry;
-    bool new_only; /* only keys that base does not have, and not the shadow */
-    bson_t *held;  /* out: a holder under another commit's intent */
+    /* Only keys that base does not have, and not the index on `_keys`. */
+    bool new_only;
+    /* Out: a holder that has the intent of another commit. */
+    bson_t *held;
 };
 
 static bool unique_has_key(const struct field_keys *keys, const uint8_t *key, size_t size)
@@ -659,8 +666,8 @@ static bool unique_has_key(const struct field_keys *keys, const uint8_t *key, si
     return false;
 }
 
-/* Does the index hold this document under the key? The filter that found it cannot tell, where an
- * index leaves documents out. */
+/* Returns whether the index has this document under the key. The filter that found the document
+ * cannot tell if the index omits documents. */
 static bool unique_holds(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
                          size_t size)
 {
@@ -672,7 +679,7 @@ static bool unique_holds(const struct index_spec *spec, const bson_t *document, 
     return found;
 }
 
-/* The commit's own entry of that document, or NULL. */
+/* Returns the commit's own entry of that document, or NULL. */
 static const struct entry *unique_own_entry(const struct search *search, const bson_t *document)
 {
     struct entry *entry;
@@ -689,7 +696,7 @@ static const struct entry *unique_own_entry(const struct search *search, const b
     return found;
 }
 
-/* It is going to give the key up. */
+/* Returns whether the commit's own document gives the key up. */
 static bool gives_up(const struct entry *own, const struct index_spec *spec, const uint8_t *key,
                      size_t size)
 {
@@ -705,7 +712,8 @@ static bool held_by_another(const struct search *search, const bson_t *holder)
            !(truce__intent_commit(holder, &id) && bson_oid_equal(&id, &search->commit->id));
 }
 
-/* The holder is a document that this commit changes, and not one that got the key only just now. */
+/* Refuses a holder that this commit changes too, unless that one got the key only in this
+ * commit. */
 static truce_status refuse_own(const struct search *search, const struct index_spec *spec,
                                const struct entry *own, const uint8_t *key, size_t size,
                                bson_error_t *error)
@@ -714,11 +722,12 @@ static truce_status refuse_own(const struct search *search, const struct index_s
 
     if (own->known && !unique_holds(spec, &own->base, key, size))
         return truce__entry_conflict(own, "was changed by another commit", error);
-    return truce__fail(TRUCE_INVALID, error,
-                       "%s takes what the unique index \"%s\" holds of %s, in one commit: give the "
-                       "value up in one commit, and take it in a later one",
-                       truce__entry_show(search->entry, text, sizeof text), spec->name,
-                       truce__entry_show(own, other, sizeof other));
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "%s takes the value of the unique index \"%s\" from %s in the same commit: remove the "
+        "value in one commit, and set it in a later one",
+        truce__entry_show(search->entry, text, sizeof text), spec->name,
+        truce__entry_show(own, other, sizeof other));
 }
 
 static truce_status judge_holder(struct search *search, const struct index_spec *spec,
@@ -733,15 +742,15 @@ static truce_status judge_holder(struct search *search, const struct index_spec 
         bson_destroy(search->held);
         bson_copy_to(holder, search->held);
         return truce__fail(TRUCE_CONFLICT, error,
-                           "%s wants a value of the unique index \"%s\" that another commit holds",
+                           "%s needs a value of the unique index \"%s\" that another commit holds",
                            text, spec->name);
     }
     if (own && gives_up(own, spec, key, size))
         return refuse_own(search, spec, own, key, size, error);
-    return truce__refuse(CODE_DUPLICATE_KEY, error,
-                         "%s cannot be written: another document has its value of the unique index "
-                         "\"%s\"",
-                         text, spec->name);
+    return truce__refuse(
+        CODE_DUPLICATE_KEY, error,
+        "%s cannot be written: another document has its value in the unique index \"%s\"", text,
+        spec->name);
 }
 
 static truce_status unique_find_holder(struct search *search, const struct index_spec *spec,
@@ -764,7 +773,7 @@ static truce_status unique_find_holder(struct search *search, const struct index
     return status;
 }
 
-/* Two documents of the commit are given one value. */
+/* Refuses two documents of the commit that get one value. */
 static truce_status search_own(const struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
@@ -776,10 +785,11 @@ static truce_status search_own(const struct search *search, const struct index_s
         if (own == search->entry || strcmp(own->collection, search->entry->collection) != 0 ||
             !own->after_found || !unique_holds(spec, &own->after, key, size))
             continue;
-        return truce__refuse(CODE_DUPLICATE_KEY, error,
-                             "%s and %s of one commit have one value of the unique index \"%s\"",
-                             truce__entry_show(own, other, sizeof other),
-                             truce__entry_show(search->entry, text, sizeof text), spec->name);
+        return truce__refuse(
+            CODE_DUPLICATE_KEY, error,
+            "%s and %s of one commit have the same value in the unique index \"%s\"",
+            truce__entry_show(own, other, sizeof other),
+            truce__entry_show(search->entry, text, sizeof text), spec->name);
     }
     return TRUCE_OK;
 }
@@ -834,11 +844,12 @@ truce_status truce__unique_holder(truce_commit *commit, const struct entry *entr
 
     if (!entry->after_found)
         return TRUCE_OK;
-    truce__memo_forget(commit->store, entry->collection); /* the index may be newer than our list */
+    /* The index may be newer than the cached list. */
+    truce__metadata_forget(commit->store, entry->collection);
     return each_index(commit->store, entry->collection, search_index, &search, error);
 }
 
-/* U4 */
+/* Looks for the holder of reserved keys (U4). */
 truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
                                 bson_error_t *error)
 {
@@ -847,9 +858,9 @@ truce_status truce__unique_look(truce_commit *commit, const struct entry *entry,
     return each_index(commit->store, entry->collection, search_index, &search, error);
 }
 
-#define SEARCHES 8 /* that find nobody, while the store goes on refusing */
+#define SEARCHES 8 /* Searches without a result, while the store still refuses. */
 
-/* The index has gone, or the holder, or it is none that we can read. */
+/* The index or the holder is gone, or this user cannot read the holder. */
 truce_status truce__unique_nobody(truce_commit *commit, const struct entry *entry,
                                   bson_error_t *error)
 {
@@ -862,7 +873,7 @@ truce_status truce__unique_nobody(truce_commit *commit, const struct entry *entr
     return truce__worker_wait(&commit->worker, "a unique value", error);
 }
 
-/* U5 */
+/* Waits for the commit that holds the key (U5). */
 truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,
                                 bson_error_t *error)
 {

@@ -1,10 +1,10 @@
 /*
- * Declaring keys: the index on `_keys`, then `_keys` in each document, each by a commit of its own,
- * beside whatever else goes on. A document that has none yet is safe already (unique.c, U4), so the
- * conversion can be cut off anywhere and begun again.
+ * Declaring keys makes the index on `_keys`, and then sets `_keys` in each document, each by a
+ * commit of its own, concurrently with other writers. A document without `_keys` is safe already
+ * (unique.c, U4), so the conversion may be interrupted anywhere and started again.
  *
- * Between the two lies a pause: a process that read the list of indexes before may write documents
- * without `_keys` until it reads the list again.
+ * Between the two steps lies a pause: a process that read the list of indexes before may write
+ * documents without `_keys` until it reads the list again.
  */
 #include "base/assert.h"
 #include "base/clock.h"
@@ -26,7 +26,7 @@ struct mending {
     bool *changed;
 };
 
-/* An update that sets nothing: what the commit writes besides is `_rev` and `_keys`. */
+/* Updates nothing: the commit itself writes `_rev` and `_keys`. */
 static truce_status declare_mend(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct mending *mending = arg;
@@ -71,16 +71,16 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
     uint32_t count = 0;
     bool keyed = false;
 
-    truce__memo_forget(store, collection);
+    truce__metadata_forget(store, collection);
     status = truce__unique_count(store, collection, &count, error);
     if (!status && !count)
         return truce__fail(
             TRUCE_INVALID, error,
-            "the collection \"%s\" has no unique index besides that on _id: there is "
-            "nothing to declare",
+            "the collection \"%s\" has no unique index except the one on _id, so there is nothing "
+            "to declare",
             collection);
     if (!status)
-        status = truce__memo_keyed(store, collection, &keyed, error);
+        status = truce__metadata_keyed(store, collection, &keyed, error);
     if (status || keyed)
         return status;
     index = BCON_NEW("key", "{", "_keys", BCON_INT32(1), "}", "unique", BCON_BOOL(true), "sparse",
@@ -90,7 +90,7 @@ static truce_status declare_make_index(truce_store *store, const char *collectio
     *made = !status;
     if (!status)
         truce__clock_sleep_ms(options && options->settle_ms ? options->settle_ms : SETTLE_MS);
-    truce__memo_forget(store, collection);
+    truce__metadata_forget(store, collection);
     return status;
 }
 

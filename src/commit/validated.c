@@ -6,21 +6,23 @@
 #include "query/match/validator.h"
 
 /*
- * A validator refuses writes of whoever it is, and may come at any moment: between the decision of a commit and
- * its release, too. What is decided can be released all the same:
+ * A validator refuses writes of every client, and may be set at any time, also between the decision
+ * of a commit and its release. A decided commit can be released anyway:
  *
- *   V1  Before the decision the document that the release will leave is looked at with the validator that is
- *       known. A document that stood against it before (a server lets such a one be changed, if it is asked to,
- *       and refused the prepare otherwise) is not. A validator with operators that truce does not know
- *       is left to the server.
- *   V2  What the journal writes besides passes by validators: a stub, which is no document yet; a strip, which
- *       brings back what stood; a release. It is sent as a plain write first, and past the validator only when
- *       that refused it: a server wants a right for it (bypassDocumentValidation), which is seldom needed so.
- *   V3  Who does not have that right leaves the document held, and is told; `truce check` tells it, too (rule
- *       `blocked`). Whoever has the right, or changes the validator, brings it to its end.
+ *   V1  The document that the release will leave is tested with the known validator before the
+ *       decision. A document that violated the validator before is not tested. A server may allow
+ *       changes of such documents, and otherwise it refused the prepare. A validator with operators
+ *       that truce does not know is left to the server.
+ *   V2  Other writes of the journal bypass validators: a stub, which is not a complete document
+ *       yet; a strip, which restores a document; a release. Each is first sent as a plain write,
+ *       and again with a bypass only if the validator refused it, because a server requires a
+ *       privilege for the bypass (bypassDocumentValidation).
+ *   V3  A user without this privilege leaves the document held and gets an error; `truce check`
+ *       reports it too (rule `blocked`). A user with the privilege completes the release, and so
+ *       does a change of the validator.
  *
- * A prepare is validated like any write. So a document that a validator would not let anybody change
- * is not changed by a commit.
+ * A prepare is validated like any write. So a commit does not change a document that a validator
+ * protects from all changes.
  */
 
 static truce_status validated_matches(const struct match *rules, const struct entry *entry,
@@ -49,7 +51,7 @@ truce_status truce__validator_lets(truce_store *store, const struct entry *entry
 
     if (net != NET_INSERT && net != NET_UPDATE)
         return TRUCE_OK;
-    status = truce__memo_validator(store, entry->collection, &validator, error);
+    status = truce__metadata_validator(store, entry->collection, &validator, error);
     if (!status && !truce__validator_new(&validator, &rules, NULL) && rules)
         status = validated_matches(rules, entry, rev, error);
     truce__match_free(rules);
@@ -57,7 +59,7 @@ truce_status truce__validator_lets(truce_store *store, const struct entry *entry
     return status;
 }
 
-/* ---- past it ---------------------------------------------------------------------------------- */
+/* ---- bypass ---------------------------------------------------------------------------------- */
 
 static bool is_denied(truce_status status, const bson_error_t *error)
 {
@@ -65,7 +67,7 @@ static bool is_denied(truce_status status, const bson_error_t *error)
            (error->code == CODE_UNAUTHORIZED || error->code == CODE_DOCUMENT_VALIDATION_FAILURE);
 }
 
-/* `caught` is of the last write. */
+/* Chooses the error to return. `caught` is the error of the last write. */
 static truce_status validated_answer(truce_status status, const bson_error_t *refusal,
                                      const bson_error_t *caught, bson_error_t *error)
 {

@@ -94,7 +94,7 @@ void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson
     bson_destroy(last);
 }
 
-/* Where in the filter is something equal to that id? */
+/* Returns the path of the filter with an equality to that id. */
 static char *find_marked(struct value filter, const bson_oid_t *mark)
 {
     struct fields fields = truce__fields(filter);
@@ -112,7 +112,8 @@ static char *find_marked(struct value filter, const bson_oid_t *mark)
     return found;
 }
 
-/* Then each asking may read all of another collection, which is read once where nobody asks. */
+/* Returns whether a stage reads another collection. Then each lookup might read all of it, while a
+ * single run reads it once. */
 static bool alias_joins(const bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(stages));

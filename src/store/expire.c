@@ -1,8 +1,8 @@
 /*
- * Documents that have had their time: the indexes with expireAfterSeconds of every collection.
+ * Removes expired documents, by the indexes with expireAfterSeconds of every collection.
  *
- * The _ids of old documents are read in batches, and each batch removed by a bulk whose filters say
- * once more that the document is old: one that was given a new date meanwhile stays.
+ * The _ids of expired documents are read in batches. A bulk removes each batch; its filters test
+ * the date again, so a document that got a new date in the meantime remains.
  */
 #include "base/clock.h"
 #include "bson/value.h"
@@ -18,8 +18,8 @@ struct expiring {
     int64_t now_ms, left, removed;
 };
 
-/* {$and: [{path: {$lt: date}}, partial filter?, guard?]}; `document` gets a field `_id` beside it if
- * `id` is given. */
+/* Makes {$and: [{path: {$lt: date}}, partial filter?, guard?]}, with a field `_id` if `id` is
+ * given. */
 static void expire_make_filter(const struct expiring *expiring, const char *path, int64_t before_ms,
                                struct value partial, const bson_value_t *id, bson_t *filter)
 {
@@ -42,7 +42,7 @@ static void expire_make_filter(const struct expiring *expiring, const char *path
     bson_append_array_end(filter, &all);
 }
 
-/* The _ids of at most BATCH old documents, copied. */
+/* Copies the _ids of at most BATCH expired documents. */
 static truce_status read_batch(struct expiring *expiring, const char *collection,
                                const bson_t *filter, bson_value_t *ids, size_t *count,
                                bson_error_t *error)
@@ -92,7 +92,7 @@ static truce_status remove_batch(struct expiring *expiring, const char *collecti
     return status;
 }
 
-/* One batch; `*more` says that it was full. */
+/* Removes one batch. *more: the batch was full. */
 static truce_status expire_batch(struct expiring *expiring, const char *collection,
                                  const char *path, int64_t before_ms, struct value partial,
                                  bool *more, bson_error_t *error)
@@ -149,7 +149,7 @@ static truce_status expire_collection(void *arg, const char *collection, bson_er
     bson_t indexes;
     truce_status status = truce_index_list(expiring->store, collection, &indexes, error);
 
-    if (status == TRUCE_NOT_FOUND) /* dropped in the meantime */
+    if (status == TRUCE_NOT_FOUND) /* Dropped in the meantime. */
         status = TRUCE_OK;
     for (fields = truce__fields(truce__value_document(&indexes));
          !status && truce__fields_next(&fields);)

@@ -1,7 +1,8 @@
 #ifndef TRUCE_STORE_KINDS_H
 #define TRUCE_STORE_KINDS_H
 
-/* The functions that open the kinds of stores. store/open/store_open.c has the table of all kinds. */
+/* The functions that open the kinds of stores. store/open/store_open.c has the table of all
+ * kinds. */
 #include "truce/sys/store.h"
 
 /* `path` is the URI without its scheme. The options are never NULL. */

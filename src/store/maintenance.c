@@ -39,7 +39,7 @@ truce_status truce__each_collection(truce_store *store, collection_function *fun
     return status;
 }
 
-/* The store itself does not work: there is no use in going on. */
+/* Returns whether the store itself fails, so that continuing is pointless. */
 static bool ends_all(truce_status status)
 {
     return status == TRUCE_IO || status == TRUCE_TIMEOUT;
@@ -70,7 +70,7 @@ void truce__sweep_failed(struct sweep *sweep, const char *collection, const bson
     bson_destroy(&finding);
 }
 
-/* The filter without what was passed over; the caller destroys it. */
+/* Makes the filter without the skipped documents; the caller destroys it. */
 static bson_t *others(const bson_t *filter, const bson_t *passed)
 {
     bson_t *narrowed = filter ? bson_copy(filter) : bson_new();
@@ -80,7 +80,7 @@ static bson_t *others(const bson_t *filter, const bson_t *passed)
     return narrowed;
 }
 
-/* At most `most`; the caller destroys each. */
+/* Collects at most `most` documents; the caller destroys each. */
 static truce_status care_gather(struct sweep *sweep, const char *collection, const bson_t *filter,
                                 const bson_t *passed, uint32_t most, bson_t **found,
                                 uint32_t *count, bson_error_t *error)
@@ -109,7 +109,7 @@ struct walk {
     sweep_function *function;
     void *arg;
     uint32_t mended;
-    bson_t passed; /* array of _id */
+    bson_t passed; /* An array of _ids. */
 };
 
 static void care_pass_over(struct walk *walk, const bson_value_t *id)
@@ -120,7 +120,7 @@ static void care_pass_over(struct walk *walk, const bson_value_t *id)
                       snprintf(key, sizeof key, "%u", bson_count_keys(&walk->passed)), id);
 }
 
-/* A status other than OK ends the walk. */
+/* Repairs one document. A status other than OK ends the walk. */
 static truce_status care_look_after(struct walk *walk, const bson_t *document, bson_error_t *error)
 {
     bson_error_t reason = {0};
@@ -141,7 +141,7 @@ static truce_status care_look_after(struct walk *walk, const bson_t *document, b
     return TRUCE_OK;
 }
 
-/* A batch is of documents that were mended: those that cannot be stand in nobody's way. */
+/* A batch consists of repaired documents, so documents that cannot be repaired do not use it up. */
 truce_status truce__sweep_each(struct sweep *sweep, const char *collection, const bson_t *filter,
                                sweep_function *function, void *arg, bson_error_t *error)
 {
@@ -195,7 +195,7 @@ static void tell_unchecked(struct check *check, const char *collection, const bs
     const struct finding finding = {.rule = "unchecked",
                                     .collection = collection,
                                     .text = reason->message,
-                                    .repair = "none: look at the document by hand",
+                                    .repair = "none: inspect the document by hand",
                                     .id = id};
 
     truce__check_tell(check, &finding, false);
@@ -231,7 +231,7 @@ truce_status truce__check_each(struct check *check, const char *collection, cons
 
 #define BATCH_BYTES ((size_t)16 * 1024 * 1024)
 
-/* ---- many at once ------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 static truce_status check_batch(struct check *check, const char *collection, bson_t **batch,
                                 uint32_t count, suspect_function *find, check_function *function,
@@ -313,7 +313,7 @@ static int compare_hashes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* An id of another type that counts as equal only makes a suspect. */
+/* Hashes the _id. An equal id of another type only makes a false suspect. */
 static uint64_t hash_of_id(const bson_t *document)
 {
     return truce__value_hash(truce__value_field(truce__value_document(document), "_id", 3));
@@ -364,7 +364,7 @@ truce_status truce__care_follow(struct check *check, const char *to, const bson_
     return status;
 }
 
-/* ---- what the store itself keeps --------------------------------------------------------------- */
+/* ---- the check of the store itself ----------------------------------------------------------- */
 
 static void care_tell_fault(const bson_t *finding, void *arg)
 {
@@ -387,7 +387,7 @@ truce_status truce__store_check(struct check *check, bson_error_t *error)
     return store->ops->examine(store, check->repair, care_tell_fault, check, error);
 }
 
-/* ---- databases --------------------------------------------------------------------------------- */
+/* ---- databases ------------------------------------------------------------------------------- */
 
 void truce__care_tell(const bson_t *finding, void *arg)
 {

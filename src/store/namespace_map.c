@@ -12,8 +12,7 @@ truce_status truce__text_check(const bson_iter_t *text, uint32_t code, bson_erro
 
     if (strlen(name) == length)
         return TRUCE_OK;
-    return truce__refuse(code, error, "'%.80s' must not have a zero byte within",
-                         bson_iter_key(text));
+    return truce__refuse(code, error, "'%.80s' must not contain a zero byte", bson_iter_key(text));
 }
 
 truce_status truce__database_name_check(const char *name, bson_error_t *error)
@@ -24,8 +23,8 @@ truce_status truce__database_name_check(const char *name, bson_error_t *error)
         bson_utf8_validate(name, length, false))
         return TRUCE_OK;
     return truce__refuse(CODE_INVALID_NAMESPACE, error,
-                         "the database name \"%.80s\" is not valid: it must have 1 to %d bytes and "
-                         "none of / \\ . \" $ * < > : | ? and space",
+                         "the database name \"%.80s\" is not valid: it must have 1 to %d bytes "
+                         "without / \\ . \" $ * < > : | ? and space",
                          bson_utf8_validate(name, length, false) ? name : "", DATABASE_NAME_MAX);
 }
 
@@ -37,7 +36,7 @@ truce_status truce__place_of(const char *own, const char *database, const char *
 
     if (is_own && collection[0] == '@')
         return truce__refuse(CODE_INVALID_NAMESPACE, error,
-                             "the collection name \"%.80s\" begins with @, which stands for other "
+                             "the collection name \"%.80s\" begins with @, which marks other "
                              "databases in the store",
                              collection);
     if (strlen(database) + 1 + strlen(collection) > TRUCE_NAMESPACE_MAX)
@@ -87,7 +86,7 @@ struct naming {
     bson_error_t *error;
 };
 
-/* `at`: before the first. */
+/* Maps the names in all stages. `at` is before the first one. */
 static truce_status name_stages(const struct naming *naming, bson_iter_t at, bson_t *result);
 
 static truce_status places_append_place(const struct naming *naming, const char *database,
@@ -105,7 +104,7 @@ static truce_status places_append_place(const struct naming *naming, const char 
     return status;
 }
 
-/* "name", or {db: "school", coll: "name"}; what is neither is left for the store to refuse. */
+/* Maps "name", or {db: "school", coll: "name"}. Anything else is left for the store to refuse. */
 static truce_status append_target(const struct naming *naming, const bson_iter_t *value,
                                   bool writes, bson_t *to, const char *key)
 {
@@ -137,7 +136,7 @@ static truce_status append_target(const struct naming *naming, const bson_iter_t
     return TRUCE_OK;
 }
 
-/* The fields of a stage, of which `target` names a collection and `pipeline`, if it is there, reads it. */
+/* Maps the fields of a stage: `target` names a collection, and `pipeline`, if present, reads it. */
 static truce_status places_append_fields(const struct naming *naming, const bson_iter_t *value,
                                          const char *target, bson_t *to)
 {
@@ -184,7 +183,7 @@ static truce_status append_facets(const struct naming *naming, const bson_iter_t
     return status;
 }
 
-/* The field of a stage that names a collection; NULL: it names none. */
+/* Returns the field of a stage that names a collection, or NULL. */
 static const char *places_target_of(const char *stage)
 {
     static const char *const targets[][2] = {

@@ -3,16 +3,17 @@
  *
  *     backend's documents -> input -> stages of query/ -> output -> truce_cursor
  *                                        |
- *                                        +-- world: this file, on the store's own public verbs
+ *                                        +-- callbacks: this file, on the store's public functions
  *
- * The cursor owns everything of its pipeline. $out writes into a collection of its own, named
- * "tmp.agg_out.<ObjectId>", with the indexes of the target, and renames it over the target when the
- * last document is in: readers see the old collection or the new one. A crash before leaves the
- * temporary collection; a cursor that fails or is closed before removes it.
+ * The cursor owns its whole pipeline. $out writes into a new collection, named
+ * "tmp.agg_out.<ObjectId>", with the indexes of the target. After the last document, it renames
+ * this collection over the target. So readers see the old collection or the new one. A crash before
+ * the rename leaves the temporary collection; a cursor that fails or is closed early removes it.
  *
- * All that a pipeline reads is of one moment: where a stage reads other collections ($lookup, $unionWith), a view
- * of the store is taken first, and both the input and these stages read it. What $out and $merge write goes to the
- * store, and is not read. A name may stand for a pipeline over another collection (alias.h): then that is read.
+ * A pipeline reads one snapshot: if a stage reads other collections ($lookup, $unionWith), a view
+ * of the store is opened first, and both the input and these stages read from it. $out and $merge
+ * write to the store itself, and their writes are not read. A name may stand for a pipeline over
+ * another collection (alias.h).
  */
 #include "store/pipeline.h"
 
@@ -28,22 +29,25 @@
 #include "query/incoming.h"
 #include "store/alias.h"
 
-#define STEPS_OF_DOCUMENT 256 /* that goes through the pipeline */
+/* The cost of a document that passes through the pipeline. */
+#define STEPS_OF_DOCUMENT 256
 
 #define OUT_BATCH         1000
 #define OUT_BATCH_BYTES   (4 * 1024 * 1024)
 
 struct out_state {
-    char temporary[TRUCE_COLLECTION_NAME_MAX + 1]; /* empty: $out has not begun */
+    /* Empty: $out has not begun. */
+    char temporary[TRUCE_COLLECTION_NAME_MAX + 1];
     bson_t *batch[OUT_BATCH];
     size_t count, bytes;
 };
 
 struct pipeline_cursor {
     truce_cursor base;
-    truce_store *store; /* where it writes */
+    truce_store *store; /* The target of writes. */
     truce_store *
-        reads; /* where other collections are read: the moment of the input; its own, if not `store` */
+        /* The snapshot for reads of other collections. The cursor owns it if it is not `store`. */
+        reads;
     struct pipeline *pipeline;
     struct source *output;
     struct query_context context;
@@ -52,28 +56,33 @@ struct pipeline_cursor {
     struct aggregate_world world;
     struct budget budget;
     struct out_state out;
-    struct merge *merge;     /* of $merge, from its first document on */
-    bool unvalidated;        /* what it writes */
-    struct aliases *aliases; /* NULL: every name is a collection's */
+    struct merge *merge;     /* For $merge, from its first document on. */
+    bool unvalidated;        /* Writes bypass the validator. */
+    struct aliases *aliases; /* NULL: every name is a collection's. */
 };
 
-/* ---- merge stage ------------------------------------------------------------------------- */
+/* ---- $merge ---------------------------------------------------------------------------------- */
 
 /*
- * $merge, one document at a time, by the store's own verbs:
+ * The stage $merge writes documents into a collection, one at a time, by the options of the stage
+ * ({into, on, let, whenMatched, whenNotMatched}):
  *
- *     whenMatched      what is done to the document that agrees in the fields of `on`
- *     whenNotMatched   what is done if there is none
+ *     whenMatched      what to do with a document that has equal fields `on`
+ *     whenNotMatched   what to do if there is none
  *
- * A match is looked for and changed by one update. If nothing matched, the document is inserted;
- * when that meets a duplicate key, somebody else inserted it meanwhile, and the update runs again.
+ * One update finds and changes a match. If nothing matched, the document is inserted. If the insert
+ * fails with a duplicate key, another writer inserted it in the meantime, and the update runs
+ * again.
  *
- * The stages of a whenMatched pipeline may name the variables of `let` (`$$new` unless others are
- * given). Update pipelines know no variables, so each expression E of the stages becomes
- * {$let: {vars: {new: {$literal: value}}, in: E}}.
+ * The stages of a whenMatched pipeline may use the variables of `let` (`$$new` by default). Update
+ * pipelines have no variables, so each expression E of the stages becomes {$let: {vars: {new:
+ * {$literal: value}}, in: E}}.
+ *
+ * Errors have MongoDB's codes: 51183 if no unique index fits `on`, and 51132 if a field of `on` is
+ * missing, null, or an array. The code is 13113 if whenNotMatched is "fail" and nothing matches.
  */
 
-#define ATTEMPTS 10 /* against other writers of the same key */
+#define ATTEMPTS 10 /* Against other writers of the same key. */
 
 enum when_matched { MATCHED_REPLACE, MATCHED_KEEP, MATCHED_MERGE, MATCHED_FAIL, MATCHED_PIPELINE };
 enum when_missing { MISSING_INSERT, MISSING_DISCARD, MISSING_FAIL };
@@ -83,14 +92,14 @@ struct merge {
     const char *into;
     const char *on[TRUCE_INDEX_FIELDS_MAX];
     uint32_t on_count;
-    struct value let;      /* document, or missing */
-    struct value pipeline; /* with MATCHED_PIPELINE */
+    struct value let;      /* A document, or missing. */
+    struct value pipeline; /* With MATCHED_PIPELINE. */
     enum when_matched matched;
     enum when_missing missing;
     bool unvalidated;
 };
 
-/* ---- the options ---------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static const char *stage_text_of(struct value value)
 {
@@ -99,7 +108,7 @@ static const char *stage_text_of(struct value value)
     return value.type == BSON_TYPE_UTF8 ? truce__value_text(value, &length) : "";
 }
 
-/* The number of the word in the list, or -1. */
+/* Returns the number of the word in the list, or -1. */
 static int word_number(struct value value, const char *const *words)
 {
     for (int i = 0; words[i]; i++)
@@ -148,10 +157,10 @@ static truce_status parse_on(struct value on, struct merge *merge, bson_error_t 
         return TRUCE_OK;
     }
     if (on.type != BSON_TYPE_ARRAY)
-        return truce__refuse(51186, error, "$merge: `on` is a field or an array of fields");
+        return truce__refuse(51186, error, "$merge: `on` must be a field or an array of fields");
     for (fields = truce__fields(on); truce__fields_next(&fields);) {
         if (fields.value.type != BSON_TYPE_UTF8 || merge->on_count == TRUCE_INDEX_FIELDS_MAX)
-            return truce__refuse(51134, error, "$merge: `on` is an array of at most %d fields",
+            return truce__refuse(51134, error, "$merge: `on` must have at most %d fields",
                                  TRUCE_INDEX_FIELDS_MAX);
         merge->on[merge->on_count++] = stage_text_of(fields.value);
     }
@@ -182,7 +191,7 @@ static truce_status stage_parse(const bson_t *stage, struct merge *merge, bson_e
 
 /* ---- the fields of `on` --------------------------------------------------------------------- */
 
-/* Is this the definition of a unique index over exactly the fields of `on`, in any order? */
+/* Returns whether this defines a unique index over exactly the fields of `on`, in any order. */
 static bool fits(const struct merge *merge, struct value definition)
 {
     struct value key = truce__value_field(definition, "key", 3);
@@ -254,7 +263,7 @@ static truce_status stage_make_filter(const struct merge *merge, const bson_t *d
 
 /* ---- the update of a match ------------------------------------------------------------------ */
 
-/* [{$replaceWith: {$mergeObjects: ["$$ROOT", {$literal: document}]}}] */
+/* Makes [{$replaceWith: {$mergeObjects: ["$$ROOT", {$literal: document}]}}]. */
 static void make_merging(const bson_t *document, bson_t *stages)
 {
     bson_t stage, merge, list, literal;
@@ -271,7 +280,7 @@ static void make_merging(const bson_t *document, bson_t *stages)
     bson_append_document_end(stages, &stage);
 }
 
-/* {name: {$literal: value}, ...} of `let`, or of {new: document} */
+/* Makes {name: {$literal: value}, ...} from `let`, or from {new: document}. */
 static truce_status make_variables(const struct merge *merge, const bson_t *document,
                                    struct query_context *context, bson_t *variables,
                                    bson_error_t *error)
@@ -311,7 +320,7 @@ static bool stage_is_operator(struct value value)
     return truce__fields_next(&fields) && fields.key[0] == '$';
 }
 
-/* `key`: {$let: {vars: variables, in: value}} */
+/* Appends `key`: {$let: {vars: variables, in: value}}. */
 static void append_let(bson_t *parent, const char *key, struct value value, const bson_t *variables)
 {
     bson_t outer, inner;
@@ -324,8 +333,8 @@ static void append_let(bson_t *parent, const char *key, struct value value, cons
     bson_append_document_end(parent, &outer);
 }
 
-/* The fields of $set or $project: expressions are wrapped, nested fields walked, numbers and truth
- * values (inclusion and exclusion) left alone. */
+/* Appends the fields of $set or $project: wraps expressions, descends into nested fields, and
+ * leaves numbers and booleans (inclusion and exclusion) alone. */
 static void append_wrapped(bson_t *parent, struct value container, const bson_t *variables)
 {
     struct fields fields;
@@ -396,7 +405,7 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
 
 /* ---- one document --------------------------------------------------------------------------- */
 
-/* Does to the match what whenMatched says; `*found` says whether there was one. */
+/* Applies whenMatched to the match. *found: there was one. */
 static truce_status change_match(const struct merge *merge, const bson_t *filter,
                                  const bson_t *document, struct query_context *context, bool *found,
                                  bson_error_t *error)
@@ -449,7 +458,8 @@ static truce_status stage_put(const struct merge *merge, const bson_t *filter,
     return status;
 }
 
-/* Is `_id` one of the fields of `on`? Then a document without one gets it before it is looked for. */
+/* Returns whether `_id` is one of the fields of `on`. Then a document without one gets an _id
+ * before the search. */
 static bool is_on_id(const struct merge *merge)
 {
     for (uint32_t i = 0; i < merge->on_count; i++)
@@ -463,8 +473,8 @@ static void merge_free(struct merge *merge)
     bson_free(merge);
 }
 
-/* Reads the options, and looks for the index once. `store` and `stage` are borrowed. `unvalidated`: what it writes
- * passes by the validator. */
+/* Reads the options, and finds the index. `store` and `stage` are borrowed. `unvalidated`: writes
+ * bypass the validator. */
 static truce_status merge_new(truce_store *store, const bson_t *stage, bool unvalidated,
                               struct merge **merge, bson_error_t *error)
 {
@@ -483,7 +493,7 @@ static truce_status merge_new(truce_store *store, const bson_t *stage, bool unva
     return status;
 }
 
-/* One document. */
+/* Merges one document. */
 static truce_status merge_document(const struct merge *merge, const bson_t *document,
                                    struct query_context *context, bson_error_t *error)
 {
@@ -504,7 +514,7 @@ static truce_status merge_document(const struct merge *merge, const bson_t *docu
     return status;
 }
 
-/* ---- the world: other collections ----------------------------------------------------------- */
+/* ---- callbacks: other collections ------------------------------------------------------------ */
 
 struct find_source {
     struct source base;
@@ -523,7 +533,7 @@ static void pipeline_find_free(struct source *base)
     bson_free(base);
 }
 
-/* What is left of the call's time; 0: it has no deadline. */
+/* Computes the remaining time of the call; 0: no deadline. */
 static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
                               bson_error_t *error)
 {
@@ -538,7 +548,7 @@ static truce_status time_left(struct pipeline_cursor *cursor, uint32_t *left_ms,
     return TRUCE_OK;
 }
 
-/* A pipeline of its own, in which names mean what they mean here. */
+/* Opens the pipeline of an alias, in which the same aliases are valid. */
 static truce_status open_alias(struct pipeline_cursor *cursor, const struct alias *alias,
                                const bson_t *filter, uint32_t deadline_ms, truce_cursor **opened,
                                bson_error_t *error)
@@ -579,7 +589,8 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     return status;
 }
 
-/* Does the definition serve every equality at the path? Sparse, partial and hidden ones do not. */
+/* Returns whether the index serves every equality at the path. Sparse, partial, and hidden indexes
+ * do not. */
 static bool serves(struct value definition, const char *path)
 {
     struct fields key = truce__fields(truce__value_field(definition, "key", 3));
@@ -613,7 +624,7 @@ static bool world_indexed(void *arg, const char *collection, const char *path)
     return found;
 }
 
-/* ---- the world: $out ------------------------------------------------------------------------ */
+/* ---- callbacks: $out ------------------------------------------------------------------------- */
 
 static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *collection,
                                  bson_error_t *error)
@@ -637,7 +648,8 @@ static truce_status copy_indexes(struct pipeline_cursor *cursor, const char *col
     return status;
 }
 
-/* What is written has to pass the validator of what it replaces, and its changes are kept as those were. */
+/* Copies the validator of the target, which the new documents must match, and its option to keep
+ * images. */
 static truce_status copy_options(struct pipeline_cursor *cursor, const char *collection,
                                  bson_error_t *error)
 {
@@ -742,7 +754,7 @@ static void out_abandon(struct pipeline_cursor *cursor)
     out_empty(&cursor->out);
     if (cursor->out.temporary[0])
         status = truce_collection_drop(cursor->store, cursor->out.temporary, NULL);
-    /* A failure is ignored: the cursor is closed already, or has told a failure before. */
+    /* A failure is ignored: the cursor is closed, or has reported a failure already. */
     (void)status;
 }
 
@@ -760,7 +772,7 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
     return status;
 }
 
-/* ---- the world: spilling -------------------------------------------------------------------- */
+/* ---- callbacks: spilling --------------------------------------------------------------------- */
 
 struct file_spill {
     struct spill base;
@@ -803,7 +815,7 @@ static void spill_free(struct spill *base)
     bson_free(base);
 }
 
-/* A file below TMPDIR that has no name any more: it goes away with its descriptor. */
+/* Opens a file below TMPDIR and removes its name, so that it disappears with its descriptor. */
 static FILE *open_unnamed(void)
 {
     const char *directory = getenv("TMPDIR");
@@ -829,7 +841,7 @@ truce_status truce__store_spill(struct spill **spill, bson_error_t *error)
 
     *spill = NULL;
     if (!file)
-        return truce__fail(TRUCE_IO, error, "cannot make a temporary file: %m");
+        return truce__fail(TRUCE_IO, error, "cannot create a temporary file: %m");
     made = bson_malloc0(sizeof(*made));
     made->base = (struct spill){spill_write, spill_rewind, spill_read, spill_free};
     made->file = file;

@@ -31,7 +31,7 @@ static const struct reserved table[] = {
     {PROBE, SHARD_FREE, .outside_commits = true},
 };
 
-/* "truce_queue" of "@school.truce_queue". */
+/* Returns "truce_queue" for "@school.truce_queue". */
 static const char *reserved_name_of(const char *place)
 {
     const char *dot = place[0] == '@' ? strchr(place, '.') : NULL;

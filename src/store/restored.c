@@ -6,7 +6,7 @@
 struct restored_cursor {
     truce_cursor base; /* first */
     truce_cursor *inner;
-    bson_t document; /* what was handed out */
+    bson_t document; /* The last returned document. */
 };
 
 static truce_status restored_next(truce_cursor *base, const bson_t **document, bson_error_t *error)

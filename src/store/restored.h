@@ -3,7 +3,8 @@
 
 #include "truce/store.h"
 
-/* A cursor over the documents of another, with the names of their users (bson/field_names.h). Takes it over. */
+/* Wraps a cursor, and decodes the field names of its documents (bson/field_names.h). Takes over the
+ * cursor. */
 truce_cursor *truce__restored_cursor(truce_cursor *inner);
 
 #endif

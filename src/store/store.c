@@ -1,12 +1,12 @@
 /*
- * The public verbs (truce/store.h) over the table of a backend (truce/sys/store.h): opening by URI,
- * reading; indexes and collections; store.c has the writing. Every call does three
- * things here, so that no backend does them:
+ * The public functions of truce/store.h, over a backend's table of functions (truce/sys/store.h).
+ * Opening is in open/store_open.c. Every call does three things here, so that backends need not:
  *
- * 1. arguments are checked: names, numbers, that documents are well-formed BSON within the limits;
- * 2. NULL options and filters become the defaults, so a backend sees neither;
- * 3. what the backend answers is held against its contract by assertions: a cursor exactly on
- *    success, an error text exactly on failure, counts that can be.
+ *   1. It checks the arguments: names, numbers, and that documents are well-formed BSON within the
+ *      limits.
+ *   2. It replaces NULL options and filters by defaults.
+ *   3. It asserts the contract of the backend's result: a cursor exactly on success, an error
+ *      message exactly on failure, plausible counts.
  */
 #include "store/store.h"
 
@@ -22,28 +22,26 @@
 #include "query/expression/expression.h"
 #include "query/incoming.h"
 #include "query/index/index_span.h"
-#include "store/store.h"
 #include "store/view.h"
 
-/* ---- hold -------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
-/*
- * Short reads open and close cursors millions of times a second, so threads count them in places of their
- * own: one place for all would go to and fro between the processors.
- *
- * Once the store was closed each place ends once: by the store if it counts nothing, else by the last of its
- * cursors. Who ends the last place closes the store itself.
- */
+/* A store and its cursors share its lifetime: the last one to be closed closes the store itself.
+ * Short reads open and close cursors millions of times a second, so threads count them in separate
+ * slots; a single counter would bounce between the processors. After the store was closed, each
+ * slot ends once: with the store if it counts nothing, else with the last of its cursors. The end
+ * of the last slot closes the store. */
 
 #define HOLD_PLACES 16
 enum { HOLD_CLOSED = 1, HOLD_CURSOR = 2 };
 
 struct truce_holds {
     struct {
-        uint32_t count; /* twice the cursors, and 1: the store was closed */
+        /* Twice the number of cursors, plus 1 once the store was closed. */
+        uint32_t count;
         uint8_t apart[60];
     } places[HOLD_PLACES];
-    uint32_t ended; /* places */
+    uint32_t ended; /* Slots that ended. */
     bool closed;
 };
 
@@ -94,15 +92,15 @@ static struct truce_holds *holds_of(truce_store *store)
     if (__atomic_compare_exchange_n(&store->holds, &holds, made, false, __ATOMIC_ACQ_REL,
                                     __ATOMIC_ACQUIRE))
         return made;
-    bson_free(made); /* another thread was first */
+    bson_free(made); /* Another thread was first. */
     return holds;
 }
 
-/* A cursor was opened: the store stays until store_let_go with its `hold`. */
+/* Keeps the store open for a new cursor, until store_let_go with the cursor's `hold`. */
 static void store_hold(truce_store *store, truce_cursor *cursor)
 {
     static uint32_t threads;
-    static __thread uint32_t own; /* the thread's place, plus one */
+    static __thread uint32_t own; /* The thread's slot, plus one. */
 
     if (!own)
         own = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED) % HOLD_PLACES;
@@ -119,7 +117,7 @@ static void store_let_go(truce_store *store, uint32_t place)
         end_places(store, 1);
 }
 
-/* Of a store that a cursor holds: was it closed? */
+/* Returns whether a store with open cursors was closed. */
 static bool store_is_closed(const truce_store *store)
 {
     const struct truce_holds *holds = __atomic_load_n(&store->holds, __ATOMIC_ACQUIRE);
@@ -325,7 +323,7 @@ truce_status truce__pass_error(truce_status status, const bson_error_t *caught, 
     return status;
 }
 
-/* {} for a filter that was not given */
+/* Returns {} if no filter was given. */
 static const bson_t *filter_or_empty(const bson_t *filter)
 {
     static const bson_t empty = BSON_INITIALIZER;
@@ -403,7 +401,7 @@ static truce_status check_find(const char *collection, const bson_t *filter,
     return status;
 }
 
-/* ---- ending calls --------------------------------------------------------------------------- */
+/* ---- interrupting calls ---------------------------------------------------------------------- */
 
 static void set_interrupted(truce_store *store, bool on)
 {
@@ -422,7 +420,7 @@ void truce_resume(truce_store *store)
     set_interrupted(store, false);
 }
 
-/* What works on a view ends with the store. */
+/* An interrupt of the store also ends calls on its views. */
 truce_status truce__store_interrupted(const truce_store *store, bson_error_t *error)
 {
     if (__atomic_load_n(&store->interrupted, __ATOMIC_RELAXED) ||
@@ -431,7 +429,7 @@ truce_status truce__store_interrupted(const truce_store *store, bson_error_t *er
     return TRUCE_OK;
 }
 
-/* The same, where a call begins that may compile expressions. */
+/* Checks for an interrupt at the start of a call that may compile expressions. */
 static truce_status store_begin(const truce_store *store, bson_error_t *error)
 {
     truce__expression_fold_anew();
@@ -459,8 +457,7 @@ void truce_deadline_end(int64_t before)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* A cursor that ends before its call does, and holds nobody: all threads would write to the one count of
- * their store. */
+/* Opens a cursor that ends before its call does, and that does not keep the store open. */
 static truce_status store_open_cursor(truce_store *store, const char *collection,
                                       const bson_t *filter, const truce_find_options *options,
                                       truce_cursor **cursor, bson_error_t *error)
@@ -703,7 +700,7 @@ truce_status truce__store_look(truce_store *store, truce_look *looks, size_t cou
     return truce__pass_error(status, &caught, error);
 }
 
-/* ---- wake-up -------------------------------------------------------------------------------- */
+/* ---- waiting for changes --------------------------------------------------------------------- */
 
 truce_status truce_wait(truce_store *store, const char *collection, uint64_t *token,
                         uint32_t timeout_ms, bson_error_t *error)
@@ -776,10 +773,9 @@ void truce_store_count(truce_store *store, truce_store_counters *counters)
         store->ops->counters(store, counters);
 }
 
-/* ---- store write ------------------------------------------------------------------------- */
+/* ---- writes ---------------------------------------------------------------------------------- */
 
-/* The public verbs that write; store.c says what a wrapper does. A single insert, update or remove
- * is a bulk of one. */
+/* A single insert, update, or remove is a bulk of one. */
 
 void truce_write_result_release(truce_write_result *result)
 {
@@ -803,12 +799,12 @@ static truce_status check_write_options(const truce_write_options *options, bson
     return status;
 }
 
-/* Whoever means every document says so: a filter that was forgotten would mean them, too. */
+/* Requires a filter, because a forgotten filter would mean every document. */
 static truce_status store_check_filter(const bson_t *filter, bson_error_t *error)
 {
     if (!filter)
         return truce__fail(TRUCE_INVALID, error,
-                           "the filter is missing; {} stands for every document");
+                           "the filter is missing; use {} for every document");
     return truce__document_check(filter, "filter", error);
 }
 
@@ -828,14 +824,14 @@ static truce_status check_sort(const truce_store *store, const truce_write *writ
     if (!sort || bson_empty(sort))
         return TRUCE_OK;
     if (write->kind != TRUCE_WRITE_UPDATE)
-        return truce__fail(TRUCE_INVALID, error, "only an update has a sort");
+        return truce__fail(TRUCE_INVALID, error, "only an update can have a sort");
     if (!(store->capabilities & TRUCE_CAN_SORT_UPDATE))
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error, "a %s: store cannot sort an update",
                              store->ops->scheme);
     return truce__check_update_sort(sort, write->options.multi, error);
 }
 
-/* The bytes are only compared. */
+/* Checks `exact`, whose bytes are only compared. */
 static truce_status check_exact(const truce_store *store, const truce_write *write,
                                 bson_error_t *error)
 {
@@ -846,8 +842,8 @@ static truce_status check_exact(const truce_store *store, const truce_write *wri
     if (write->kind == TRUCE_WRITE_INSERT || write->options.multi || write->options.upsert)
         return truce__fail(
             TRUCE_INVALID, error,
-            "one document that is there can be compared, not an insert, an upsert or "
-            "several");
+            "an exact write must change one existing document; it cannot be an insert, an upsert, "
+            "or multi");
     return TRUCE_OK;
 }
 
@@ -882,7 +878,7 @@ static truce_status check_write(const truce_store *store, const truce_write *wri
     case TRUCE_WRITE_LOOK:
         return store_check_guard(write, options, error);
     }
-    return truce__fail(TRUCE_INVALID, error, "there is no write of kind %d", (int)write->kind);
+    return truce__fail(TRUCE_INVALID, error, "unknown kind of write %d", (int)write->kind);
 }
 
 static truce_status check_receipt(const truce_store *store, const truce_receipt *receipt,
@@ -893,7 +889,7 @@ static truce_status check_receipt(const truce_store *store, const truce_receipt 
     if (!receipt)
         return TRUCE_OK;
     if (!(store->capabilities & TRUCE_CAN_RECEIPT))
-        return truce__fail(TRUCE_INVALID, error, "this store writes no receipts");
+        return truce__fail(TRUCE_INVALID, error, "this store has no receipts");
     status = truce__collection_name_check(receipt->collection, error);
     return status ? status : truce__check_required(receipt->key, "key of the receipt", error);
 }
@@ -905,18 +901,18 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
     truce_status status;
 
     if (options->atomic && options->unordered)
-        return truce__fail(TRUCE_INVALID, error, "a bulk is atomic or unordered, not both");
+        return truce__fail(TRUCE_INVALID, error, "a bulk cannot be both atomic and unordered");
     if (options->checks && !(options->atomic && store->capabilities & TRUCE_CAN_CHECK))
         return truce__fail(TRUCE_INVALID, error,
-                           options->atomic ? "this store cannot check what was read"
-                                           : "what was read is checked by an atomic bulk only");
+                           options->atomic ? "this store cannot check reads"
+                                           : "only an atomic bulk can check reads");
     if (options->receipt && options->atomic)
-        return truce__fail(TRUCE_INVALID, error, "an atomic bulk has no receipt");
+        return truce__fail(TRUCE_INVALID, error, "an atomic bulk cannot have a receipt");
     status = check_receipt(store, options->receipt, error);
     if (status)
         return status;
     if (count > TRUCE_BULK_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the bulk has %zu writes, the maximum is %d", count,
+        return truce__fail(TRUCE_LIMIT, error, "the bulk has %zu writes; the maximum is %d", count,
                            TRUCE_BULK_MAX);
     for (size_t i = 0; i < count; i++)
         bytes += writes[i].document ? writes[i].document->len : 0;
@@ -927,18 +923,19 @@ static truce_status check_sizes(const truce_store *store, const truce_write *wri
     return TRUCE_OK;
 }
 
-/* ---- a bulk on its way ---------------------------------------------------------------------- */
+/* ---- preparing a bulk ------------------------------------------------------------------------ */
 
-#define PREPARED_FEW 8 /* writes that take no memory of their own */
+#define PREPARED_FEW 8 /* Writes that need no allocation. */
 
-/* The writes as the backend sees them: filters given, documents to insert with their _id; those
- * that are wrong in themselves are left out. */
+/* The writes as the backend gets them: with filters, and with an _id in each document to insert.
+ * Invalid writes are omitted. */
 struct prepared {
     const truce_store *store;
     truce_write *writes;
-    size_t *numbers; /* of each in the caller's list */
+    size_t *numbers; /* The number of each in the caller's list. */
     size_t count;
-    bson_t *documents; /* prepared documents, by number of the caller's list */
+    /* Prepared documents, by the number in the caller's list. */
+    bson_t *documents;
     truce_write_outcome *outcomes;
     truce_write few_writes[PREPARED_FEW];
     size_t few_numbers[PREPARED_FEW];
@@ -946,7 +943,7 @@ struct prepared {
     truce_write_outcome few_outcomes[PREPARED_FEW];
 };
 
-/* As it is not small, only what is used of it is filled. */
+/* Initializes only the used part, because the struct is large. */
 static void prepared_init(struct prepared *prepared, const truce_store *store, size_t count)
 {
     bool few = count <= PREPARED_FEW;
@@ -1000,8 +997,8 @@ static truce_status store_prepare_write(struct prepared *prepared, const truce_w
     return TRUCE_OK;
 }
 
-/* Prepares all, or up to the first that is wrong (all the same if unordered). Returns the number of
- * the first that is wrong, `count` if none is. */
+/* Prepares all writes, or up to the first invalid one unless the bulk is unordered. Returns the
+ * number of the first invalid one, or `count`. */
 static size_t prepare_all(struct prepared *prepared, const truce_write *writes, size_t count,
                           const truce_bulk_options *options, truce_write_outcome *outcomes)
 {
@@ -1018,7 +1015,7 @@ static size_t prepare_all(struct prepared *prepared, const truce_write *writes, 
     return wrong;
 }
 
-/* ---- what a backend answered ---------------------------------------------------------------- */
+/* ---- the backend's result -------------------------------------------------------------------- */
 
 static void check_outcome(const truce_write *write, const truce_write_outcome *outcome)
 {
@@ -1041,7 +1038,8 @@ static void check_outcome(const truce_write *write, const truce_write_outcome *o
         truce_assert(result->matched <= 1);
 }
 
-/* The first failure is the one that is returned, and only an unordered bulk goes on after it. */
+/* Asserts that the first failure is returned, and that only an unordered bulk continues after
+ * it. */
 static void check_outcomes(const struct prepared *prepared, const truce_bulk_options *options,
                            truce_status status)
 {
@@ -1062,7 +1060,7 @@ static void check_outcomes(const struct prepared *prepared, const truce_bulk_opt
     truce_assert(failures == 0 || status == first);
 }
 
-/* The outcomes of writes that were not reached. */
+/* Sets the outcomes of writes that were not reached. */
 static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atomic)
 {
     for (size_t i = 0; i < count; i++)
@@ -1071,7 +1069,8 @@ static void fill_outcomes(truce_write_outcome *outcomes, size_t count, bool atom
 
 /* ---- bulk ----------------------------------------------------------------------------------- */
 
-/* The receipt as the backend knows it: of the writes that were prepared. The caller's knows all of its list. */
+/* The receipt that the backend gets. Its outcomes are those of the prepared writes; the caller's
+ * receipt gets the outcomes of its whole list. */
 struct passed_receipt {
     truce_receipt base; /* first */
     truce_receipt *given;
@@ -1097,7 +1096,7 @@ static bool pass_make(truce_receipt *base, const truce_write_outcome *outcomes, 
     return passed->given->make(passed->given, passed->outcomes, passed->count, document, after);
 }
 
-/* Hands the prepared writes to the backend; outcomes go where they belong in the caller's list. */
+/* Passes the prepared writes to the backend, and copies the outcomes to the caller's list. */
 static truce_status store_run_writes(truce_store *store, const struct prepared *prepared,
                                      size_t total, const truce_bulk_options *options,
                                      truce_write_outcome *outcomes, bson_error_t *error)
@@ -1121,7 +1120,7 @@ static truce_status store_run_writes(truce_store *store, const struct prepared *
     for (size_t i = 0; i < prepared->count; i++) {
         truce_write_outcome *outcome = &prepared->outcomes[i];
 
-        /* what failed did nothing, but for an update of several documents */
+        /* A failed write did nothing, except for an update of several documents. */
         if (outcome->status && (options->atomic || !prepared->writes[i].options.multi))
             truce_write_result_release(&outcome->result);
         outcomes[prepared->numbers[i]] = *outcome;
@@ -1129,7 +1128,7 @@ static truce_status store_run_writes(truce_store *store, const struct prepared *
     return status;
 }
 
-/* The first failure in the caller's order. */
+/* Returns the first failure in the caller's order. */
 static truce_status first_failure(const truce_write_outcome *outcomes, size_t count,
                                   truce_status status, bson_error_t *error)
 {
@@ -1142,7 +1141,7 @@ static truce_status first_failure(const truce_write_outcome *outcomes, size_t co
     return status;
 }
 
-/* A bulk is refused by the name of its first write. */
+/* Refuses writes on a view. The message names the first write. */
 static truce_status guard(const truce_store *store, const truce_write *write, bson_error_t *error)
 {
     static const char *const names[] = {[TRUCE_WRITE_INSERT] = "insert into",
@@ -1186,7 +1185,7 @@ truce_status truce_bulk(truce_store *store, const truce_write *writes, size_t co
         status = store_run_writes(store, &prepared, count, options, outcomes, &caught);
     else
         fill_outcomes(outcomes, wrong, true);
-    if (status && wrong < count && !options->unordered) /* one before it ended the bulk */
+    if (status && wrong < count && !options->unordered) /* A write before it ended the bulk. */
         fill_outcomes(&outcomes[wrong], 1, false);
     if (wrong < count || status)
         status = first_failure(outcomes, count, status, &caught);
@@ -1263,7 +1262,7 @@ truce_status truce_remove(truce_store *store, const char *collection, const bson
 
 /* ---- find-and-modify ------------------------------------------------------------------------ */
 
-/* The combinations that MongoDB refuses, with its code. */
+/* Refuses combinations of options that MongoDB refuses, with its code. */
 static truce_status check_combination(const bson_t *update, const truce_modify_options *options,
                                       bson_error_t *error)
 {

@@ -1,11 +1,12 @@
 /*
- * Views: taking them, and what they refuse.
+ * Opening views, and calls that views refuse.
  *
- * A backend makes a view as a store of its own, with the reading half of its table and TRUCE_IS_VIEW. The wrappers
- * refuse here, by name, every call that would write, so that no backend's writing function ever sees a view.
+ * A backend implements a view as a store of its own, with the reading functions of its table and
+ * TRUCE_IS_VIEW. The wrappers refuse every call that would write, so a backend's writing functions
+ * never get a view.
  *
- * One call that writes may succeed: making sure of an index that is there. Patterns do so when they are opened, and shall
- * open on a view.
+ * One call that writes may succeed: ensuring an index that exists. Patterns do so when they are
+ * opened, and they can be opened on a view.
  */
 #include "store/view.h"
 
@@ -47,13 +48,13 @@ truce_status truce_snapshot_look(truce_store *view, truce_snapshot_state *state,
 
     *state = (truce_snapshot_state){0};
     if (!truce__is_view(view))
-        return truce__fail(TRUCE_INVALID, error, "the store is no snapshot");
+        return truce__fail(TRUCE_INVALID, error, "the store is not a snapshot");
     if (view->ops->snapshot_state)
         view->ops->snapshot_state(view, state);
     return TRUCE_OK;
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refused calls --------------------------------------------------------------------------- */
 
 truce_status truce__view_guard(const truce_store *store, const char *what, const char *collection,
                                bson_error_t *error)
@@ -61,7 +62,7 @@ truce_status truce__view_guard(const truce_store *store, const char *what, const
     if (!truce__is_view(store))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "cannot %s %s: the store is a snapshot, which is only read", what,
+                       "cannot %s %s: the store is a snapshot, which is read-only", what,
                        collection);
 }
 
@@ -70,7 +71,7 @@ static struct value stages_of(const bson_t *pipeline)
     return (struct value){bson_get_data(pipeline), pipeline->len, BSON_TYPE_ARRAY};
 }
 
-/* The operator of a stage; "" if it is none. */
+/* Returns the operator of a stage, or "". */
 static const char *operator_of(struct value stage, struct value *argument)
 {
     struct fields fields;
@@ -100,7 +101,7 @@ truce_status truce__view_guard_pipeline(const truce_store *store, const bson_t *
     return TRUCE_OK;
 }
 
-/* ---- indexes that are there ----------------------------------------------------------------- */
+/* ---- existing indexes ------------------------------------------------------------------------ */
 
 struct known {
     struct index_spec specs[TRUCE_INDEXES_MAX];
@@ -190,7 +191,7 @@ truce_status truce__view_index(truce_store *store, const char *collection, const
         status = truce__index_is_among(&indexes, index, &there, error);
     bson_destroy(&indexes);
     if ((!status && !there) || status == TRUCE_NOT_FOUND)
-        return truce__view_guard(store, "make an index of", collection, error);
+        return truce__view_guard(store, "create an index of", collection, error);
     return status;
 }
 

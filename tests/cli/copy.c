@@ -101,7 +101,7 @@ TEST(wrong_calls_are_named)
     ANSWERS(2, NULL, "FROM and TO are the same store", "copy", from, same);
     ANSWERS(2, NULL, "exclude each other", "copy", from, to, "--merge", "--replace");
     ANSWERS(2, NULL, "takes both stores as arguments", "copy", from, to, "-s", from);
-    ANSWERS(2, NULL, "no store of the kind \"http\"", "copy", from, "http://x/y");
+    ANSWERS(2, NULL, "unknown kind of store \"http\"", "copy", from, "http://x/y");
     ANSWERS(2, NULL, "names no database", "copy", from, "mongodb://user:secret@127.0.0.1:9");
     ANSWERS(3, NULL, "there is no store \"/nowhere\"", "copy", "/nowhere", to);
     ANSWERS(3, NULL, "/nowhere/to.truce", "copy", from, "/nowhere/to.truce");

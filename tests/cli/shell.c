@@ -56,7 +56,7 @@ TEST(a_request_is_done_by_a_program_and_in_one_commit)
     ANSWERS(1, "0 done, 1 failed\n", "request", "run", "print", "echo", "{}");
     CHECK(strstr(STORE("request", "show", "g")->out, "echo printed no array of changes"));
     ANSWERS(1, "", "request", "show", "h");
-    CHECK_TEXT("truce: there is no request \"h\"\n", STORE("request", "show", "h")->err);
+    CHECK_TEXT("truce: the request \"h\" does not exist\n", STORE("request", "show", "h")->err);
     ANSWERS(0, "added n\n", "request", "add", "n", "text");
     ANSWERS(1, "0 done, 1 failed\n", "request", "run", "text", "echo", "no JSON");
     CHECK(strstr(STORE("request", "show", "n")->out,

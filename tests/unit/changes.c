@@ -172,7 +172,7 @@ static void same_key_meanwhile(truce_store *store, const struct setting *setting
     CHECK_STATUS_NAMES(
         TRUCE_CONFLICT,
         apply_json(store, setting, "{'x': {'n': [1, 2]}, 'b': {'n': [1, 2]}}", &error), error,
-        "\"x\" of \"data\" does not exist any more");
+        "\"x\" of \"data\" no longer exists");
     CHECK_STATUS_NAMES(TRUCE_CONFLICT, apply_json(store, setting, "{'a': {'m.x': [1, 2]}}", &error),
                        error, "\"m.x\" goes through");
     CHECK_DOCUMENT(store, "data", "a", "{'_id': 'a', 'n': 2, 'm': 1}");

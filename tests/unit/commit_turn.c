@@ -13,7 +13,7 @@
 /* ---- turns ------------------------------------------------------------------------------------- */
 
 struct line {
-    struct turns *turns;
+    struct key_locks *turns;
     atomic_int inside, most, held, left;
 };
 
@@ -22,9 +22,9 @@ static void *stand_in_line(void *arg)
     struct line *line = arg;
 
     for (int i = 0; i < 200; i++) {
-        struct commit_turn turn = {0};
+        struct key_lock turn = {0};
 
-        truce__turn_take(&turn, line->turns, 7, INT64_MAX);
+        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
         if (turn.held) {
             int inside = atomic_fetch_add(&line->inside, 1) + 1;
 
@@ -33,15 +33,15 @@ static void *stand_in_line(void *arg)
             atomic_fetch_add(&line->held, 1);
             atomic_fetch_sub(&line->inside, 1);
         }
-        truce__turn_give(&turn);
-        truce__turn_give(&turn);
+        truce__key_lock_release(&turn);
+        truce__key_lock_release(&turn);
     }
     return NULL;
 }
 
 TEST(one_has_the_turn_at_a_time)
 {
-    struct line line = {.turns = truce__turns_new()};
+    struct line line = {.turns = truce__key_locks_new()};
     pthread_t threads[8];
 
     for (int i = 0; i < 8; i++)
@@ -50,8 +50,8 @@ TEST(one_has_the_turn_at_a_time)
         pthread_join(threads[i], NULL);
     CHECK_INT(line.most, ==, 1);
     CHECK(line.held > 0);
-    CHECK(!truce__turn_busy(line.turns, 7));
-    truce__turns_free(line.turns);
+    CHECK(!truce__key_lock_busy(line.turns, 7));
+    truce__key_locks_free(line.turns);
 }
 
 static void *come_too_late(void *arg)
@@ -59,13 +59,13 @@ static void *come_too_late(void *arg)
     struct line *line = arg;
 
     for (int i = 0; i < 3; i++) {
-        struct commit_turn turn = {0};
+        struct key_lock turn = {0};
 
-        truce__turn_take(&turn, line->turns, 7, 0);
+        truce__key_lock_acquire(&turn, line->turns, 7, 0);
         CHECK(!turn.held);
-        truce__turn_take(&turn, line->turns, 8, 0);
+        truce__key_lock_acquire(&turn, line->turns, 8, 0);
         CHECK(turn.held);
-        truce__turn_give(&turn);
+        truce__key_lock_release(&turn);
     }
     return NULL;
 }
@@ -73,36 +73,36 @@ static void *come_too_late(void *arg)
 static void *come_in_time(void *arg)
 {
     struct line *line = arg;
-    struct commit_turn turn = {0};
+    struct key_lock turn = {0};
 
     for (int i = 0; !turn.held && i < 1000; i++)
-        truce__turn_take(&turn, line->turns, 7, INT64_MAX);
+        truce__key_lock_acquire(&turn, line->turns, 7, INT64_MAX);
     atomic_store(&line->held, turn.held);
-    truce__turn_give(&turn);
+    truce__key_lock_release(&turn);
     return NULL;
 }
 
 TEST(a_line_is_left_when_the_time_is_over_and_a_turn_that_is_given_goes_to_the_next)
 {
-    struct line line = {.turns = truce__turns_new()};
-    struct commit_turn turn = {0}, second = {0};
+    struct line line = {.turns = truce__key_locks_new()};
+    struct key_lock turn = {0}, second = {0};
     pthread_t late, next;
 
-    truce__turn_take(&turn, line.turns, 7, INT64_MAX);
+    truce__key_lock_acquire(&turn, line.turns, 7, INT64_MAX);
     CHECK(turn.held);
-    CHECK(truce__turn_busy(line.turns, 7));
-    truce__turn_take(&second, line.turns, 9, INT64_MAX);
+    CHECK(truce__key_lock_busy(line.turns, 7));
+    truce__key_lock_acquire(&second, line.turns, 9, INT64_MAX);
     CHECK(!second.held); /* one for each thread */
     pthread_create(&late, NULL, come_too_late, &line);
     pthread_join(late, NULL);
-    CHECK(truce__turn_busy(line.turns, 7));
+    CHECK(truce__key_lock_busy(line.turns, 7));
     pthread_create(&next, NULL, come_in_time, &line);
     truce__clock_sleep_ms(2);
-    truce__turn_give(&turn);
+    truce__key_lock_release(&turn);
     pthread_join(next, NULL);
     CHECK_INT(line.held, ==, 1);
-    CHECK(!truce__turn_busy(line.turns, 7));
-    truce__turns_free(line.turns);
+    CHECK(!truce__key_lock_busy(line.turns, 7));
+    truce__key_locks_free(line.turns);
 }
 
 /* ---- many threads, in any order, and one commit in another ----------------------------------------- */

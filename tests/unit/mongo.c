@@ -124,7 +124,7 @@ TEST(codes_of_one_meaning_are_told_as_one)
                  error);
     CHECK_INT(error.code, ==, 10334);
     CHECK_STATUS(TRUCE_INVALID, truce__mongo_refused(MONGO_WRITE, "x", 0, NULL, &error), error);
-    CHECK_TEXT("x: no reason was given", error.message);
+    CHECK_TEXT("x: no reason given", error.message);
 }
 
 TEST(what_was_not_sent_had_no_effect_and_what_was_may_have_had_one)
@@ -171,18 +171,18 @@ TEST(servers_that_are_not_reached_are_told_in_words_of_our_own)
         const char *theirs, *ours;
     } cases[] = {
         {"No suitable servers found: `serverSelectionTimeoutMS` expired",
-         "x: no server that takes writes is there"},
+         "x: no server accepts writes"},
         {"No suitable servers found: `serverSelectionTimeoutMS` expired: [Failed to connect to "
          "target host: [::1]:27017] [Failed to resolve a.b]",
-         "x: nobody answers at [::1]:27017, there is no host a.b"},
+         "x: no answer from [::1]:27017, unknown host a.b"},
         {"No suitable servers found (`serverSelectionTryOnce` set): [connection refused calling "
          "hello on 'h:1']",
-         "x: nobody answers at 'h:1'"},
+         "x: no answer from 'h:1'"},
         {"y: [Failed to read 1347703876 bytes: socket error or timeout]",
-         "x: what answers is no MongoDB server, or fell silent"},
+         "x: the peer is not a MongoDB server, or stopped answering"},
         {"y: [TLS handshake failed.]", "x: TLS handshake failed"},
-        {"y: [", "x: no server that takes writes is there"},
-        {"y: [Failed to resolve ", "x: there is no host "},
+        {"y: [", "x: no server accepts writes"},
+        {"y: [Failed to resolve ", "x: unknown host "},
     };
     bson_t none = BSON_INITIALIZER;
 

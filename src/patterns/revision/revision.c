@@ -389,7 +389,7 @@ static bool is_usual(const struct revision_save *save)
         save->version == INT64_MAX || !bson_has_field(save->mine, "_id") ||
         has_operators(save->mine) || !direct_differs(save))
         return false;
-    if (truce__memo_keyed(revision->store, revision->collection, &keyed, NULL))
+    if (truce__metadata_keyed(revision->store, revision->collection, &keyed, NULL))
         return false;
     return !keyed; /* D3 */
 }

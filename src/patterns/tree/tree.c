@@ -186,7 +186,7 @@ static truce_status tree_indexes(truce_tree *tree, bson_error_t *error)
         {TREE_HOLDS, BCON_NEW("key", "{", "tree", BCON_INT32(1), "version", BCON_INT32(1), "}")},
     };
     uint64_t structure;
-    bool known = truce__memo_known(tree->store, "tree", tree->collection, &structure);
+    bool known = truce__metadata_known(tree->store, "tree", tree->collection, &structure);
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -195,7 +195,7 @@ static truce_status tree_indexes(truce_tree *tree, bson_error_t *error)
         bson_destroy(all[i].index);
     }
     if (!status && !known)
-        truce__memo_learn(tree->store, "tree", tree->collection, structure);
+        truce__metadata_learn(tree->store, "tree", tree->collection, structure);
     return status;
 }
 

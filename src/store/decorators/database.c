@@ -1,8 +1,6 @@
-/*
- * The table of a view (database.h): each function maps names and calls the same function of the store's table. The
- * arguments were checked by the wrappers of truce/store.h when the view was called, so the store's wrappers need not
- * check them again.
- */
+/* The functions of a database view (database.h): each maps names and calls the same function of the
+ * store's table. The wrappers of truce/store.h checked the arguments for the view, so the store's
+ * wrappers are not called again. */
 #include "store/decorators/database.h"
 
 #include <stdio.h>
@@ -19,7 +17,7 @@ struct database {
     truce_store base; /* first */
     truce_store_ops ops;
     truce_store *inner;
-    bool owns; /* the inner store is closed with it */
+    bool owns; /* The view closes the inner store. */
     char own[DATABASE_NAME_MAX + 1], name[DATABASE_NAME_MAX + 1];
 };
 
@@ -34,7 +32,8 @@ static truce_status map_name(const struct database *database, const char *collec
     return truce__place_of(database->own, database->name, collection, place, error);
 }
 
-/* A sentence names collections as the caller does: "@shop.students" becomes "students". */
+/* Replaces places in an error message by the caller's names: "@shop.students" becomes
+ * "students". */
 static truce_status name_places(const struct database *database, truce_status status,
                                 bson_error_t *error)
 {
@@ -159,7 +158,7 @@ static truce_status database_read_many(truce_store *store, truce_look *looks, si
 
 /* ---- writing -------------------------------------------------------------------------------- */
 
-/* What a bulk checks, by the names of the store. */
+/* The checks of a bulk, with places. */
 struct placed_checks {
     struct truce_read_checks base;
     truce_read_check *all;
@@ -206,7 +205,7 @@ static void release_checks(struct placed_checks *placed)
     bson_free(placed->places);
 }
 
-/* The writes by the names of the store; neighbours that go to one collection share its place. */
+/* Writes with places. Neighbors in one collection share its place. */
 struct placed_writes {
     truce_write *all;
     char (*places)[PLACE_MAX];
@@ -239,7 +238,8 @@ static truce_status place_writes(const struct database *database, const truce_wr
     return status;
 }
 
-/* A receipt is a part of something that its functions know, so it is lent with another name instead of copied. */
+/* A receipt is part of a struct that its functions know, so it is passed with a changed name
+ * instead of copied. */
 static truce_status database_bulk(truce_store *store, const truce_write *writes, size_t count,
                                   const truce_bulk_options *options, truce_write_outcome *outcomes,
                                   bson_error_t *error)
@@ -449,7 +449,7 @@ static truce_status database_validator(truce_store *store, const char *collectio
     return name_places(database, status, error);
 }
 
-/* The facts of a collection by its plain name, which is their first field's. */
+/* Appends the facts of a collection with its plain name, which is their first field. */
 static void append_facts(const bson_t *facts, const char *name, bson_t *collections,
                          uint32_t *count)
 {
@@ -491,7 +491,7 @@ static truce_status database_list(truce_store *store, const truce_list_options *
     return name_places(database, status, error);
 }
 
-/* ---- the rest -------------------------------------------------------------------------------- */
+/* ---- other operations ------------------------------------------------------------------------ */
 
 static truce_status database_wait(truce_store *store, const char *collection, uint64_t *token,
                                   uint32_t timeout_ms, bson_error_t *error)
@@ -534,7 +534,8 @@ static truce_status database_compact(truce_store *store, const truce_compact_opt
     return inner->ops->compact(inner, options, report, error);
 }
 
-/* Calls on the view end with those of the store, which the backend looks at; a store that is only borrowed goes on. */
+/* Calls on the view end with those of the store, which the backend checks. A borrowed store is not
+ * interrupted. */
 static void database_interrupt(truce_store *store, bool on)
 {
     struct database *database = database_of_store(store);
@@ -688,7 +689,7 @@ truce_status truce__own_database_keep(truce_store *store, const char *name, bson
 
 /* ---- all databases --------------------------------------------------------------------------- */
 
-/* The databases of the places besides the own one: {name: true}. */
+/* Makes {name: true} of the databases of the places, without the own one. */
 static truce_status other_databases(truce_store *store, bson_t *names, bson_error_t *error)
 {
     bson_t collections, facts;

@@ -1,7 +1,6 @@
-/*
- * The base of the decorators (decorator.h). Each verb stands here twice: as a function of the backend's table, which
- * writes its arguments into a call, and in `run`, which makes the call of the inner store.
- */
+/* The base of the decorators (decorator.h). Each verb appears twice: as a function of the backend's
+ * table, which writes its arguments into a call, and in `run`, which makes the call of the inner
+ * store. */
 #include "store/decorators/decorator.h"
 
 #include <string.h>
@@ -232,7 +231,7 @@ static truce_status snapshot(truce_store *store, const truce_snapshot_options *o
     return PASS(VERB_SNAPSHOT, .how.snapshot = options, .view = view);
 }
 
-/* NULL: of several */
+/* NULL: several collections. */
 static const char *decorator_collection_of(const truce_write *writes, size_t number)
 {
     for (size_t i = 1; i < number; i++)
@@ -328,7 +327,7 @@ static truce_status decorator_wait_for_change(truce_store *store, const char *co
     return PASS(VERB_WAIT, collection, .token = token, .timeout_ms = timeout_ms);
 }
 
-/* ---- what goes straight through ------------------------------------------------------------- */
+/* ---- calls that are forwarded directly ------------------------------------------------------- */
 
 static void decorator_close_store(truce_store *store)
 {

@@ -2,19 +2,21 @@
 #define TRUCE_STORE_DECORATORS_DECORATOR_H
 
 /*
- * A store that wraps a store: what all decorators share.
+ * A decorator is a store that wraps a store. This file has what all decorators share.
  *
- * Every call becomes a struct decorated_call, whatever its verb, and goes to the one function of the decorator's
- * kind. That function runs it on the inner store (truce__decorated_run), once or not at all, and answers it.
- * Not asked about: settling, facts, validators, examining, compacting, counters, interrupting and closing, which go straight through.
+ * Every call becomes a struct decorated_call and goes to the one function of the decorator's kind.
+ * That function runs it on the inner store (truce__decorated_run), once or not at all, and returns
+ * the result. Other operations are forwarded directly: settling, facts, validators, images,
+ * examining, compacting, counters, interrupting, and closing.
  *
- * The store has the inner one's name and capabilities, but for TRUCE_CAN_CHECK. It takes over the inner store, and closes it with itself.
+ * The decorator has the inner store's name and capabilities, except TRUCE_CAN_CHECK. It takes over
+ * the inner store and closes it.
  */
 #include "truce/sys/store.h"
 
 enum decorated_verb {
     VERB_FIND,
-    VERB_NEXT, /* one step of a cursor of a find or an aggregation */
+    VERB_NEXT, /* One step of a cursor of a find or an aggregation. */
     VERB_COUNT,
     VERB_DISTINCT,
     VERB_AGGREGATE,
@@ -43,19 +45,20 @@ struct decorated_cursor {
     struct decorator *decorator;
     truce_cursor *inner;
     char *collection;
-    uint64_t number; /* from 1, in the order in which the cursors of the store were opened */
+    uint64_t number; /* From 1, in the order in which the store's cursors were opened. */
 };
 
-/* What a verb does not have is zero. Out parameters are as the backend's table gets them (truce/sys/store.h). */
+/* The arguments of a call. Arguments that a verb does not have are zero. Out parameters are as in
+ * the backend's table (truce/sys/store.h). */
 struct decorated_call {
     enum decorated_verb verb;
-    const char *collection; /* NULL: none, or several */
-    const char *text;       /* a path, an index's name, a collection's new name */
+    const char *collection; /* NULL: none, or several. */
+    const char *text;       /* A path, an index's name, or a collection's new name. */
     const bson_t *filter;
-    const bson_t *document; /* a pipeline, an update, an index, a validator */
-    bool flag;              /* explain: of a count; rename: the target may be dropped */
+    const bson_t *document; /* A pipeline, an update, an index, or a validator. */
+    bool flag;              /* explain: of a count; rename: drop the target. */
     union {
-        const truce_find_options *find; /* and explain */
+        const truce_find_options *find; /* And explain. */
         const truce_count_options *count;
         const truce_aggregate_options *aggregate;
         const truce_modify_options *modify;
@@ -65,14 +68,14 @@ struct decorated_call {
     } how;
     const truce_write *writes;
     truce_look *looks;
-    size_t number; /* of writes, or of looks */
+    size_t number; /* Of writes, or of reads. */
     truce_rewrite *rewrite;
     uint32_t timeout_ms;
-    struct decorated_cursor *at; /* next */
+    struct decorated_cursor *at; /* For VERB_NEXT. */
 
     truce_cursor **cursor;
     const bson_t **next;
-    bson_t *answer; /* not initialised before the call has run */
+    bson_t *answer; /* Not initialized before the call has run. */
     int64_t *count;
     truce_write_outcome *outcomes;
     truce_write_result *result;
@@ -83,28 +86,31 @@ struct decorated_call {
 struct decorator_kind {
     truce_status (*call)(struct decorator *decorator, const struct decorated_call *call,
                          bson_error_t *error);
-    void (*release)(struct decorator *decorator); /* what the kind has of its own */
-    /* The view of a snapshot, decorated; it takes over `view`. NULL: views are the inner store's. */
+    void (*release)(struct decorator *decorator); /* Frees the data of the kind. */
+    /* Decorates the view of a snapshot, which it takes over. NULL: views are not decorated. */
     truce_store *(*wrap_view)(struct decorator *decorator, truce_store *view);
 };
 
-/* The first member of each decorator. */
+/* The base of every decorator. */
 struct decorator {
     truce_store base; /* first */
     truce_store_ops ops;
     const struct decorator_kind *kind;
     truce_store *inner;
-    uint64_t cursors; /* opened until now */
+    uint64_t cursors; /* The number of cursors opened so far. */
 };
 
 void truce__decorator_init(struct decorator *decorator, const struct decorator_kind *kind,
                            truce_store *inner);
 
-const char *truce__decorated_name(const struct decorated_call *call); /* of the verb */
-const char *truce__write_name(truce_write_kind kind);            /* "insert", "require_missing" */
-bool truce__decorated_writes(const struct decorated_call *call); /* may change something */
+/* Returns the name of the verb. */
+const char *truce__decorated_name(const struct decorated_call *call);
+/* Returns "insert", "require_missing" ... */
+const char *truce__write_name(truce_write_kind kind);
+/* Returns whether the call may write. */
+bool truce__decorated_writes(const struct decorated_call *call);
 
-/* The call on the inner store. A cursor that it opens is decorated. */
+/* Runs the call on the inner store. A cursor that it opens is decorated. */
 truce_status truce__decorated_run(struct decorator *decorator, const struct decorated_call *call,
                                   bson_error_t *error);
 

@@ -1,12 +1,12 @@
 /*
- * The fault decorator: a store that counts its calls and makes one of them go wrong.
+ * The fault decorator is a store that counts its calls and makes one of them fail.
  *
- *     call n     fault_begin()  counts; dies, if it is to die before
- *                inner    unless the call is to fail
- *                fault_end()    dies, if it is to die after; forgets the answer, if that is to be lost
+ *     call n     fault_begin()  counts; dies, if the death comes before the call
+ *                inner          unless the call must fail
+ *                fault_end()    dies, if the death comes after the call; drops a lost result
  *
- * A lost answer is one without data: a cursor that the inner store opened is closed, documents are
- * empty, results zero.
+ * A lost result has no data: a cursor that the inner store opened is closed, documents are empty,
+ * and counts are zero.
  */
 #include "truce/sys/decorate.h"
 
@@ -20,7 +20,7 @@
 
 struct fault_store {
     struct decorator base; /* first */
-    pthread_mutex_t mutex; /* over all below */
+    pthread_mutex_t mutex; /* Protects the following fields. */
     truce_fault_options options;
     uint64_t calls, hits;
 };
@@ -36,7 +36,7 @@ _Noreturn static void die(const truce_fault_options *options)
     truce__assert_failed("die() does not return", __FILE__, __LINE__, __func__);
 }
 
-/* Counts the call; what is to happen to it. */
+/* Counts the call, and returns what happens to it. */
 static truce_fault_kind fault_begin(struct fault_store *fault, bool writes)
 {
     truce_fault_options options;
@@ -71,16 +71,16 @@ static truce_status fault_end(struct fault_store *fault, truce_fault_kind kind, 
     if (kind == TRUCE_FAULT_FAIL)
         return truce__fail(options.status ? options.status : TRUCE_IO, error,
                            "%s failed: an injected fault", verb);
-    return truce__fail(TRUCE_UNKNOWN, error, "the answer of %s was lost: an injected fault", verb);
+    return truce__fail(TRUCE_UNKNOWN, error, "the result of %s was lost: an injected fault", verb);
 }
 
-/* Is there no answer, although the inner store may have given one? */
+/* Returns whether the result is lost, although the inner store may have run the call. */
 static bool fault_lost(truce_fault_kind kind)
 {
     return kind == TRUCE_FAULT_FAIL || kind == TRUCE_FAULT_LOSE;
 }
 
-/* ---- answers that are lost ------------------------------------------------------------------ */
+/* ---- lost results ---------------------------------------------------------------------------- */
 
 static void forget_document(bool answered, bson_t *document)
 {
@@ -111,7 +111,7 @@ static void forget_opened(bool answered, const struct decorated_call *call)
     }
 }
 
-/* `answered`: by the inner store; else nothing is initialised yet. */
+/* Drops the result. `answered`: the inner store returned it; otherwise nothing is initialized. */
 static void fault_forget(bool answered, const struct decorated_call *call)
 {
     if (call->answer)
@@ -132,7 +132,7 @@ static void fault_forget(bool answered, const struct decorated_call *call)
 
 /* ---- lies ----------------------------------------------------------------------------------- */
 
-/* Success, as it would look if everything had matched. */
+/* Makes a false success, as if everything had matched. */
 static void lie(const truce_write *writes, size_t number, truce_write_outcome *outcomes)
 {
     for (size_t i = 0; i < number; i++) {
@@ -150,7 +150,7 @@ static void lie(const truce_write *writes, size_t number, truce_write_outcome *o
     }
 }
 
-/* A rewriting of which nothing is written, whatever is made. */
+/* A rewrite that writes nothing, whatever is computed. */
 struct lying_rewrite {
     truce_rewrite base; /* first */
     truce_rewrite *told;
@@ -201,7 +201,7 @@ static truce_status run_lying(struct decorator *decorator, const struct decorate
     }
 }
 
-/* ---- one call, whole ------------------------------------------------------------------------ */
+/* ---- a whole call ---------------------------------------------------------------------------- */
 
 static truce_status fault_run(struct decorator *decorator, const struct decorated_call *call,
                               truce_fault_kind kind, bson_error_t *error)
@@ -210,8 +210,8 @@ static truce_status fault_run(struct decorator *decorator, const struct decorate
         return run_lying(decorator, call, error);
     if (kind != TRUCE_FAULT_FAIL)
         return truce__decorated_run(decorator, call, error);
-    return call->verb == VERB_REWRITE ? rewrite_in_vain(decorator, call, error) /* all is made */
-                                      : TRUCE_OK;
+    /* Everything is computed. */
+    return call->verb == VERB_REWRITE ? rewrite_in_vain(decorator, call, error) : TRUCE_OK;
 }
 
 static truce_status fault_on_call(struct decorator *decorator, const struct decorated_call *call,

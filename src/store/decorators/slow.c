@@ -4,14 +4,14 @@
 #include "base/clock.h"
 #include "store/decorators/decorator.h"
 
-#define SLOW_MS 100 /* where the hooks do not say it */
+#define SLOW_MS 100 /* The default of the hooks. */
 
 struct slow_store {
     struct decorator base; /* first */
     truce_store_hooks hooks;
 };
 
-/* As the caller named it: insert, update and remove are bulks of one. */
+/* Returns the caller's name of the call: inserts, updates, and removes arrive as bulks of one. */
 static const char *slow_name_of(const struct decorated_call *call)
 {
     if (call->verb == VERB_BULK && call->number == 1 && call->writes->kind <= TRUCE_WRITE_REMOVE)

@@ -1,11 +1,11 @@
 #ifndef TRUCE_STORE_DECORATORS_SLOW_H
 #define TRUCE_STORE_DECORATORS_SLOW_H
 
-/* The slow decorator: a store that tells its calls that took long, those of its snapshots, too. */
+/* The slow decorator is a store that reports its slow calls, and those of its snapshots. */
 #include "truce/hooks.h"
 #include "truce/sys/store.h"
 
-/* `hooks` with a function `slow`; copied. */
+/* Wraps the store. `hooks` has a function `slow`; it is copied. */
 truce_store *truce__slow_wrap(truce_store *inner, const truce_store_hooks *hooks);
 
 #endif

@@ -1,14 +1,20 @@
 /*
- * Arguments and answers of calls as parts of a trace's events. What has its default is left out.
+ * The trace decorator is a store that reports every call (truce/sys/decorate.h has the format).
+ *
+ * Each call becomes an event: its arguments, then its result. One mutex serializes the events, so
+ * the listener gets one at a time, in the order in which calls returned. The times in events are
+ * taken outside of the mutex; a checker of histories relies on them.
+ *
+ * The first part of the file writes arguments and results as fields of an event. Default values are
+ * omitted.
  */
-#include "store/decorators/trace.h"
+#include "store/decorators/decorator.h"
 
 #include <pthread.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "bson/json.h"
-#include "store/decorators/decorator.h"
 #include "store/store.h"
 #include "truce/sys/decorate.h"
 
@@ -235,7 +241,7 @@ static void trace_add_arguments(bson_t *parent, const struct decorated_call *cal
     }
 }
 
-/* of a call that was answered with TRUCE_OK */
+/* Appends the result of a call that returned TRUCE_OK. */
 static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
 {
     const bool lists = call->verb == VERB_INDEX_LIST || call->verb == VERB_COLLECTION_LIST;
@@ -266,28 +272,21 @@ static void trace_add_answer(bson_t *parent, const struct decorated_call *call)
         trace_show_add_number(parent, "token", (int64_t)*call->token);
 }
 
-/* ---- trace ------------------------------------------------------------------------------- */
-
-/*
- * The trace decorator: a store that tells every call (truce/sys/decorate.h has the shape).
- *
- * Each call becomes an event: its arguments, then its answer. Events leave under one mutex, so that the
- * listener sees one at a time, in the order in which calls returned; the times in them, taken
- * outside of it, are what a checker of histories goes by.
- */
+/* ---- the decorator --------------------------------------------------------------------------- */
 
 #define THREADS_MAX 1024
 
 struct trace_store {
     struct decorator base; /* first */
     truce_trace_options options;
-    pthread_mutex_t mutex; /* over all below, and held while the listener runs */
+    /* Protects the following fields, and is held while the listener runs. */
+    pthread_mutex_t mutex;
     uint64_t calls;
     pthread_t threads[THREADS_MAX];
     int threads_count;
 };
 
-/* What is told of a call. */
+/* The event of a call. */
 struct told {
     uint64_t number;
     int thread;
@@ -297,7 +296,8 @@ struct told {
 
 /* ---- one call ------------------------------------------------------------------------------- */
 
-/* The mutex is held. Threads beyond the maximum share the last number. */
+/* Returns the number of this thread. The mutex must be held. Threads beyond the maximum share the
+ * last number. */
 static int thread_number(struct trace_store *trace)
 {
     pthread_t self = pthread_self();
@@ -429,7 +429,7 @@ void truce_trace_to_file(const bson_t *event, void *file)
 
     truce__json_write(&line, event, false, JSON_CANONICAL);
     truce__buffer_append_byte(&line, '\n');
-    /* A full disk loses lines of the trace, never the work that is traced. */
+    /* A full disk loses lines of the trace, but never affects the traced calls. */
     (void)!fwrite(line.bytes, 1, line.size, file);
     truce__buffer_release(&line);
 }

@@ -1,16 +1,17 @@
 /*
- * What the file of an embedded store stands on, for truce_doctor:
+ * The embedded store: the table of functions over engine/, and the facts about its file for
+ * truce_doctor:
  *
  *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
  *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}],
  *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes}}
  *
- * The writes are those of this open store since it was opened: how many operations were made in how many transactions,
- * the syncs of the log that were for them, how long its lock was held, and (by everybody) the bytes of the log.
+ * `writes` counts since this process opened the store: operations, their transactions, the syncs of
+ * the log for them, and the time of the lock. `log_bytes` counts for all processes.
  *
- * `local` is whether locks and fsync are the kernel's own: on what is reached by a network, or by a
- * program of the user's, nobody can tell.
+ * `local` says whether the kernel itself implements locks and fsync. For network file systems and
+ * FUSE, this is unknown.
  */
 #include "store/file/file.h"
 #include "store/kinds.h"
@@ -35,7 +36,7 @@
 #include "store/store.h"
 #include "store/view.h"
 
-/* Numbers of statfs(2), and of the file systems' own headers. */
+/* Numbers from statfs(2) and the headers of the file systems. */
 static const struct {
     uint64_t type;
     const char *name;
@@ -119,7 +120,7 @@ static void put_directory(bson_t *facts, const char *path)
     bson_free(copy);
 }
 
-/* Who pins the log: reads that are open, and what was written since the oldest of them began. */
+/* Appends the readers that pin the log, and the bytes written since the oldest of them began. */
 static void put_pins(bson_t *facts, const struct lock *lock)
 {
     struct pin_facts pins[PIN_HOMES];
@@ -159,11 +160,11 @@ static void put_writes(bson_t *facts, struct engine *engine)
     bson_append_document_end(facts, &writes);
 }
 
-/* What is kept for change streams, if anything is. */
+/* Appends what is stored for change streams, if anything. */
 static void facts_put_feed(bson_t *facts, struct engine *engine)
 {
     struct feed_state state;
-    bson_error_t ignored; /* it is the check that says what is wrong with it */
+    bson_error_t ignored; /* The check reports errors of the feed. */
     int64_t entries;
     bson_t feed;
 
@@ -180,7 +181,7 @@ static void facts_put_feed(bson_t *facts, struct engine *engine)
     bson_append_document_end(facts, &feed);
 }
 
-/* What truce_doctor judges of the file and its surroundings. */
+/* Makes the facts about the file and its surroundings. */
 static void truce__file_facts(struct engine *engine, bson_t *facts)
 {
     BSON_APPEND_UTF8(facts, "path", engine->path);
@@ -198,9 +199,7 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
     facts_put_feed(facts, engine);
 }
 
-/* ---- file -------------------------------------------------------------------------------- */
-
-/* The embedded store: the table of functions over engine/. */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 struct file_store {
     truce_store base; /* first */
@@ -284,7 +283,7 @@ static truce_status file_read_many(truce_store *store, truce_look *looks, size_t
     return truce__engine_read_many(file_engine_of(store), looks, number, error);
 }
 
-/* ---- aggregation: a cursor of the engine feeds the pipeline ---------------------------------- */
+/* ---- aggregation ----------------------------------------------------------------------------- */
 
 struct cursor_source {
     struct source base; /* first */
@@ -313,7 +312,8 @@ static void file_free_source(struct source *base)
     bson_free(base);
 }
 
-/* The documents that the pipeline starts from, in an order of its $sort if that costs nothing. */
+/* Opens the documents that the pipeline starts from, in the order of its $sort if that costs
+ * nothing. */
 static truce_status file_open_head(truce_store *reads, const char *collection,
                                    const struct pipeline_head *head,
                                    const truce_aggregate_options *options,

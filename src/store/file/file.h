@@ -1,16 +1,12 @@
 #ifndef TRUCE_STORE_FILE_FILE_H
 #define TRUCE_STORE_FILE_FILE_H
 
-/* The parts of the file: store. */
+/* The internals of the file: store, for tests and for maintenance. */
 #include "engine/documents/document_store.h"
 
-/* ---- file.c ---- */
-
-/* Of an open file: store; for tests. */
+/* Returns the engine of an open file: store. */
 struct engine *truce__file_engine(truce_store *store);
-/* The same of any store; NULL: it is another one. */
+/* As truce__file_engine, for any store; NULL: it is another kind. */
 struct engine *truce__file_engine_or_null(truce_store *store);
-
-/* ---- file.c ---- */
 
 #endif

@@ -1,27 +1,28 @@
 /*
- * The plainest possible store: lists of documents in this process, and the functions of query/.
- * It is the reference model that every other store is compared with, and the simulator's store. So
- * it has no pages and no cleverness: a read looks at every document, a unique index is checked
- * against every document, and one mutex is held from the first look to the last change. A plan
- * decides only the order of a read without a sort (memory_read.c).
+ * The memory store: lists of documents in this process, and the functions of query/. It is the
+ * reference model for all other stores, and the simulator's store. So it has no pages and no
+ * tricks. A read visits every document, and so does the check of a unique index. One mutex is held
+ * from the first read to the last change. A plan only decides the order of a read without a sort
+ * (memory_read.c).
  *
  *     memory_store    collections in the order of names
  *       memory_collection   documents in the order of insertion, which is $natural order
  *         memory_document     BSON and the keys it has in each index; never changed, counted
  *
- * Invariants
- * 1. A document has one list of keys for each index of its collection, in their order.
- * 2. No two documents of a collection share a key of a unique index; `_id` has one.
- * 3. A document's BSON never changes: an update puts another in its place. So a cursor is the list
- *    of documents of one moment, and no write disturbs it.
- *    Nor is one disturbed that a view holds: a view is a store with lists of its own, of the same documents.
- * 4. `changed` of a collection, and `dropped` of the store for a collection that is not there, only
- *    rise; a token that differs from them means that something was written.
+ * Invariants:
  *
- * Files: this one (the store, collections, indexes, wake-up, documents and their keys),
- * memory_read.c, memory_read.c, memory_write.c (with the journal of atomic bulks).
+ *   1. A document has one list of keys for each index of its collection, in their order.
+ *   2. No two documents of a collection share a key of a unique index; `_id` has one.
+ *   3. A document's BSON never changes: an update replaces it. So a cursor is the list of documents
+ *      of one time, and no write disturbs it. The same holds for views: a view is a store with
+ *      lists of its own, which share the documents.
+ *   4. `changed` of a collection, and `dropped` of the store for a missing collection, only rise. A
+ *      token that differs from them means that something was written.
  *
- * Deliberately not done: anything for speed, durability, sharing between processes.
+ * Files: this one (the store, collections, indexes, waits, documents and their keys),
+ * memory_read.c, and memory_write.c (with the undo journal of atomic bulks).
+ *
+ * Deliberately not done: speed, durability, sharing between processes.
  */
 #include "store/memory/memory.h"
 #include "store/kinds.h"
@@ -36,13 +37,15 @@
 #include "base/limits.h"
 #include "query/match/validator.h"
 
-/* ---- documents by their _id ------------------------------------------------------------------ */
+/* ---- documents by _id ------------------------------------------------------------------------ */
 
 /*
- * The documents of a collection by their _id, so that many of them in one transaction do not each look at all others.
+ * The index of a collection's documents by _id, so that many documents in one transaction do not
+ * each visit all others.
  *
- * A table of pointers, open addressing, at most half full; what is removed is filled up from behind it (Knuth, The Art of
- * Computer Programming, volume 3, 6.4, algorithm R). A copy of a collection, which is only read, has none.
+ * It is a table of pointers with open addressing, at most half full. A removal moves later entries
+ * forward (Knuth, The Art of Computer Programming, volume 3, 6.4, algorithm R). A copy of a
+ * collection, which is only read, has no table.
  */
 
 #define ROOM_LEAST 32
@@ -66,7 +69,7 @@ static void memory_ids_put(struct memory_ids *ids, struct memory_document *docum
     ids->slots[at] = document;
 }
 
-/* Of a document that stands in the collection's list already, or still (remove). */
+/* Adds a document that is already in the collection's list, or still in it (remove). */
 static void memory_ids_add(struct memory_collection *collection, struct memory_document *document)
 {
     struct memory_ids *ids = &collection->ids;
@@ -97,7 +100,7 @@ static void memory_ids_remove(struct memory_collection *collection,
     for (size_t at = (hole + 1) & last; ids->slots[at]; at = (at + 1) & last) {
         size_t home = home_of(ids, memory_ids_id_of(ids->slots[at]));
 
-        if (((at - home) & last) >= ((at - hole) & last)) { /* it may stand as far in front */
+        if (((at - home) & last) >= ((at - hole) & last)) { /* It may move forward that far. */
             ids->slots[hole] = ids->slots[at];
             hole = at;
         }
@@ -118,9 +121,9 @@ static const struct memory_document *memory_ids_find(const struct memory_collect
     return NULL;
 }
 
-/* ---- what a filter can find ------------------------------------------------------------------- */
+/* ---- ids of a filter ------------------------------------------------------------------------- */
 
-/* The condition that names all ids that there can be; NULL: there is none. */
+/* Returns the condition that names all possible ids, or NULL. */
 static const struct match_node *naming(const struct match_node *node)
 {
     const struct match_node *found = NULL;
@@ -133,7 +136,7 @@ static const struct match_node *naming(const struct match_node *node)
     return found;
 }
 
-/* Documents stand in the order of their numbers. */
+/* Finds a document's position; documents are ordered by their numbers. */
 static size_t memory_ids_position_of(const struct memory_collection *collection,
                                      const struct memory_document *document)
 {
@@ -191,10 +194,11 @@ bool truce__memory_ids_of(const struct memory_collection *collection, const stru
 
 /* ---- documents and index keys ---------------------------------------------------------------- */
 
-/* Documents of the memory store with their index keys, and the lists they stand in. */
+/* Documents with their index keys, and the lists that contain them. */
 
 #define STEPS_OF_DOCUMENT 4
-#define DOCUMENTS_OF_STEP 16 /* of which a unique key is looked for in each */
+/* The cost of looking for a unique key, in documents for each step. */
+#define DOCUMENTS_OF_STEP 16
 
 /* ---- one document --------------------------------------------------------------------------- */
 
@@ -254,8 +258,8 @@ static const uint8_t *memory_documents_key_at(const struct field_keys *keys, uin
     return keys->bytes.bytes + start;
 }
 
-/* Both are sorted: walks them side by side. Returns the number of a key of `a` that `b` has too, or
- * -1. */
+/* Walks two sorted lists of keys side by side. Returns the number of a key of `a` that `b` has too,
+ * or -1. */
 static int64_t common_key(const struct field_keys *a, const struct field_keys *b)
 {
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
@@ -391,8 +395,8 @@ struct memory_document *truce__memory_remove(struct memory_collection *collectio
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-/* Every document once more, with the keys of the indexes as they are now; a collection that differs
- * in its documents alone. */
+/* Makes every document again, with the keys of the current indexes, in a copy of the collection
+ * that differs in its documents only. */
 static truce_status documents_rebuild(const struct memory_collection *collection,
                                       struct budget *budget, struct memory_collection *rebuilt,
                                       bson_error_t *error)
@@ -418,7 +422,7 @@ static truce_status documents_rebuild(const struct memory_collection *collection
     return status;
 }
 
-/* All documents of the collection, and their lists. */
+/* Releases all documents of the collection, and their lists. */
 static void memory_release_documents(struct memory_collection *collection)
 {
     for (size_t i = 0; i < collection->count; i++)
@@ -427,7 +431,7 @@ static void memory_release_documents(struct memory_collection *collection)
     bson_free(collection->ids.slots);
 }
 
-/* The documents of `rebuilt` take the place of the collection's. */
+/* Replaces the collection's documents by those of `rebuilt`. */
 static void replace_documents(struct memory_collection *collection,
                               struct memory_collection *rebuilt)
 {
@@ -450,7 +454,7 @@ static int compare_placed(const void *a, const void *b)
     return order ? order : (x->position > y->position) - (x->position < y->position);
 }
 
-/* All keys of one index; `keys` is allocated here. */
+/* Makes the list of all keys of one index; `keys` is allocated. */
 static size_t place_keys(const struct memory_collection *collection, uint32_t number,
                          struct placed_key **keys)
 {
@@ -470,8 +474,8 @@ static size_t place_keys(const struct memory_collection *collection, uint32_t nu
     return count;
 }
 
-/* Does each key of the index, of which no document has one twice, stand in one document only? The first document in order that has one of another
- * is refused. */
+/* Checks that no two documents share a key of the index. The first document in order with a
+ * duplicate is refused. */
 static truce_status documents_check_all(const struct memory_collection *collection, uint32_t number,
                                         bson_error_t *error)
 {
@@ -497,7 +501,7 @@ static truce_status documents_check_all(const struct memory_collection *collecti
     return status;
 }
 
-/* Computes the keys of every document anew, with `spec` as one more index: all or nothing. */
+/* Computes the keys of every document again, with `spec` as an additional index: all or nothing. */
 static truce_status memory_index_add(struct memory_collection *collection, struct index_spec *spec,
                                      struct budget *budget, bson_error_t *error)
 {
@@ -538,7 +542,7 @@ static void memory_index_remove(struct memory_collection *collection, uint32_t n
 
 /* ---- collections ---------------------------------------------------------------------------- */
 
-/* Where the name stands, or would stand. */
+/* Returns the position of the name, or the position to insert it at. */
 static size_t memory_position_of(const struct memory_store *store, const char *name)
 {
     size_t low = 0, high = store->count;
@@ -629,7 +633,7 @@ void truce__memory_written(struct memory_store *store, struct memory_collection 
     pthread_cond_broadcast(&store->written);
 }
 
-/* ---- the table's functions: collections ----------------------------------------------------- */
+/* ---- table: collections ---------------------------------------------------------------------- */
 
 static truce_status memory_collection_create(truce_store *base, const char *name,
                                              bson_error_t *error)
@@ -788,7 +792,7 @@ static truce_status memory_collection_list(truce_store *base, const truce_list_o
     return TRUCE_OK;
 }
 
-/* ---- the table's functions: indexes --------------------------------------------------------- */
+/* ---- table: indexes -------------------------------------------------------------------------- */
 
 static truce_status memory_add_index(struct memory_store *store, const char *name,
                                      struct index_spec *spec, bool *taken, bson_error_t *error)
@@ -910,7 +914,7 @@ static truce_status memory_index_list(truce_store *base, const char *name, bson_
     return status;
 }
 
-/* ---- the table's functions: wake-up, open and close ----------------------------------------- */
+/* ---- table: waits, open, and close ----------------------------------------------------------- */
 
 static uint64_t written_number(struct memory_store *store, const char *name)
 {
@@ -919,8 +923,8 @@ static uint64_t written_number(struct memory_store *store, const char *name)
     return collection ? collection->changed : store->dropped;
 }
 
-/* Until something is written, at most so long; not longer than an interrupt may take to be seen. The
- * milliseconds that it took. */
+/* Sleeps until something is written, for at most `longest_ms` and never longer than the interval of
+ * interrupt checks. Returns the milliseconds. */
 static int64_t sleep_a_while(struct memory_store *store, int64_t longest_ms)
 {
     int64_t begun_ns = truce__clock_monotonic_ns();
@@ -966,7 +970,7 @@ static uint64_t memory_structure_of(truce_store *base)
     return structure;
 }
 
-/* ---- the table's functions: views ----------------------------------------------------------- */
+/* ---- table: views ---------------------------------------------------------------------------- */
 
 static truce_status memory_take_snapshot(truce_store *base, const truce_snapshot_options *options,
                                          truce_store **view, bson_error_t *error);
@@ -1035,7 +1039,7 @@ static struct index_spec *copy_spec(const struct index_spec *spec)
     return copy;
 }
 
-/* The list anew, and the documents shared: they never change. */
+/* Copies the list; the documents are shared, because they never change. */
 static struct memory_collection *copy_collection(const struct memory_collection *collection)
 {
     struct memory_collection *copy = bson_malloc0(sizeof(*copy));
@@ -1080,10 +1084,14 @@ truce_status truce__memory_open(const char *path, const truce_store_options *opt
 {
     *store = NULL;
     if (*path)
-        return truce__fail(TRUCE_INVALID, error, "a memory store has no name: \"memory:%s\"", path);
+        return truce__fail(TRUCE_INVALID, error,
+                           "a memory store has no name: got \"memory:%s\", "
+                           "expected memory:",
+                           path);
     if (options->read_only || options->must_exist)
         return truce__fail(TRUCE_INVALID, error,
-                           "a memory store starts empty: read_only and must_exist make no sense");
+                           "a memory store starts empty, so read_only and must_exist are not "
+                           "allowed");
     *store =
         &memory_new_store(TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS |
                           TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_PARTIAL_INDEX |

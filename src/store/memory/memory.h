@@ -1,8 +1,8 @@
 #ifndef TRUCE_STORE_MEMORY_MEMORY_H
 #define TRUCE_STORE_MEMORY_MEMORY_H
 
-/* The parts of the memory store (memory.c has the whole picture). Functions that take a collection
- * want the store's mutex held. */
+/* The internals of the memory store; memory.c has the overview. Functions that take a collection
+ * require the store's mutex. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -13,42 +13,45 @@
 #include "query/update/update.h"
 #include "store/store.h"
 
-/* A document as it was stored: never changed, shared by the collection and by cursors. */
+/* A stored document. It never changes; the collection and cursors share it. */
 struct memory_document {
     atomic_uint references;
     int64_t
-        record; /* its number in the collection, from the insertion on; 0: it never stood there */
+        /* Its number in the collection, from its insertion; 0: it was never inserted. */
+        record;
     bson_t *bson;
-    uint32_t keys_count; /* indexes of the collection when it was stored */
+    uint32_t keys_count; /* The collection's indexes when it was stored. */
     struct field_keys *keys;
 };
 
 struct memory_ids {
     struct memory_document **slots;
-    size_t room; /* a power of two; 0: it has none */
+    size_t room; /* A power of two; 0: no table. */
 };
 
 struct memory_collection {
     char *name;
-    struct memory_document **documents; /* in the order of insertion */
+    struct memory_document **documents; /* In the order of insertion. */
     size_t count, room;
     struct memory_ids ids;
-    int64_t records;             /* that were given a number */
-    struct index_spec **indexes; /* _id's first */
+    int64_t records;             /* The numbers given so far. */
+    struct index_spec **indexes; /* The first is _id's. */
     uint32_t indexes_count;
     struct match *validator; /* NULL: none */
-    uint64_t changed;        /* the store's sequence number at the last write */
+    uint64_t changed;        /* The store's sequence number at the last write. */
 };
 
 struct memory_store {
     truce_store base;
     pthread_mutex_t mutex;
     pthread_cond_t written;
-    struct memory_collection **collections; /* in the order of names */
+    struct memory_collection **collections; /* In the order of names. */
     size_t count;
-    uint64_t sequence; /* of writes */
+    uint64_t sequence; /* Of writes. */
     uint64_t
-        dropped; /* the sequence number when a collection or an index last went away, or all its documents */
+        /* The sequence number when a collection, an index, or all documents of a collection were
+         * last removed. */
+        dropped;
 };
 
 /* ---- collections ---- */
@@ -57,44 +60,47 @@ struct memory_collection *truce__memory_find(struct memory_store *store, const c
 struct memory_collection *truce__memory_find_or_create(struct memory_store *store,
                                                        const char *name);
 void truce__memory_drop(struct memory_store *store, struct memory_collection *collection);
-/* Marks the collection as written to and wakes who waits for it. */
+/* Marks the collection as written, and wakes waiting threads. */
 void truce__memory_written(struct memory_store *store, struct memory_collection *collection);
 
-/* ---- documents with their keys ---- */
+/* ---- documents with their keys --------------------------------------------------------------- */
 
 struct memory_document *truce__memory_document_hold(struct memory_document *document);
 void truce__memory_document_release(struct memory_document *document);
 
-/* A document with the keys of all the collection's indexes. */
+/* Makes a document with the keys of all the collection's indexes. */
 truce_status truce__memory_document_new(const struct memory_collection *collection,
                                         const bson_t *bson, struct memory_document **document,
                                         bson_error_t *error);
 
-/* DUPLICATE if a unique index of the collection has one of the document's keys already, from
- * another document than number `except` (SIZE_MAX: none is left out). */
+/* Fails with DUPLICATE if another document than number `except` (SIZE_MAX: none) has one of the
+ * document's keys in a unique index. */
 truce_status truce__memory_check_unique(const struct memory_collection *collection,
                                         const struct memory_document *document, size_t except,
                                         struct budget *budget, bson_error_t *error);
 
-/* The collection takes over the caller's reference (insert, replace), or gives its own (remove). What is new gets a number,
- * what replaces another has the other's. */
+/* Changes the list. The collection takes over the caller's reference (insert, replace), or returns
+ * its own (remove). An inserted document gets a number; a replacement gets the number of the
+ * replaced document. */
 void truce__memory_insert(struct memory_collection *collection, size_t position,
                           struct memory_document *document);
 struct memory_document *truce__memory_replace(struct memory_collection *collection, size_t position,
                                               struct memory_document *document);
 struct memory_document *truce__memory_remove(struct memory_collection *collection, size_t position);
 
-/* ---- documents by their _id ---- */
+/* ---- documents by _id ------------------------------------------------------------------------ */
 
-/* Where the documents stand that the filter can match, ascending, to be freed; false: it may be any. */
+/* Finds the positions of the documents that the filter can match, ascending; the caller frees them.
+ * Returns false if any document can match. */
 bool truce__memory_ids_of(const struct memory_collection *collection, const struct match *match,
                           size_t **positions, size_t *count);
 
 /* ---- memory_read.c ---- */
 
-/* What a filter found. */
+/* A document that a filter matched. */
 struct memory_match {
-    size_t position; /* in the collection, while the mutex is held */
+    /* In the collection, while the mutex is held. */
+    size_t position;
     struct memory_document *document;
     struct match_result found;
 };
@@ -107,12 +113,12 @@ struct memory_matches {
 struct memory_query {
     const struct match *match;
     const bson_t *sort, *hint;
-    const bson_t *min, *max; /* of the hint's index (index_span.h) */
+    const bson_t *min, *max; /* Of the hint's index (index_span.h). */
     int64_t skip, limit;
     struct query_context *context;
 };
 
-/* All matches in order; each holds a reference to its document. `matches` is initialised here. */
+/* Finds all matches in order; each has a reference to its document. `matches` is initialized. */
 truce_status truce__memory_select(const struct memory_collection *collection,
                                   const struct memory_query *query, struct memory_matches *matches,
                                   bson_error_t *error);

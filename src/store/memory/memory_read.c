@@ -1,9 +1,11 @@
 /*
- * The order of documents without a sort: that of the plan which a file with the same documents and indexes
- * makes (engine/documents/plan.h). The plan decides the order only, and never which documents match.
+ * Reads of the memory store: every query visits every document, or those whose _id it names
+ * (memory.c).
  *
- * The place of a document is (number of the scan, key): of its first key that lies in a range of the plan. Documents of
- * the same place keep the order of insertion.
+ * Documents without a sort have the order of the plan that a file with the same documents and
+ * indexes makes (engine/documents/plan.h). The plan only decides the order, and never which
+ * documents match. A document's place is (number of the scan, key), by its first key within a range
+ * of the plan. Documents of the same place keep the order of insertion.
  */
 #include <stdlib.h>
 
@@ -19,13 +21,13 @@
 
 struct order_item {
     struct memory_match match;
-    uint32_t scan; /* number in the plan */
+    uint32_t scan; /* Its number in the plan. */
     const uint8_t *key;
     size_t size;
-    size_t inserted; /* position among the matches */
+    size_t inserted; /* The position among the matches. */
 };
 
-/* As the catalog of a file shows it; it borrows the definitions of the indexes. */
+/* Describes the collection as a file's catalog does. Borrows the definitions of the indexes. */
 static void order_describe(const struct memory_collection *collection, struct collection *described)
 {
     *described = (struct collection){.indexes_count = collection->indexes_count};
@@ -43,7 +45,7 @@ static bool order_within(const struct plan_scan *scan, const uint8_t *key, size_
 {
     uint32_t low = 0, high = scan->count;
 
-    /* the last range that begins at the key or before it */
+    /* Finds the last range that begins at the key or before it. */
     while (low < high) {
         uint32_t middle = (low + high) / 2;
         const struct buffer *from = &scan->ranges[middle].from;
@@ -60,7 +62,7 @@ static bool order_within(const struct plan_scan *scan, const uint8_t *key, size_
                                 scan->ranges[low - 1].to.size) < 0;
 }
 
-/* The least key of the document that the scan looks at; false: it looks at none. */
+/* Finds the least key of the document within the scan. Returns false if no key is in it. */
 static bool order_find_key(const struct plan_scan *scan, const struct field_keys *keys,
                            struct order_item *item)
 {
@@ -112,7 +114,7 @@ static void order_arrange(const struct plan *plan, struct memory_matches *matche
     bson_free(items);
 }
 
-/* memory_read.c: arranges matches, which are in the order of insertion, in the order that a find without a sort has. */
+/* Sorts matches, which are in the order of insertion, into the order of a find without a sort. */
 static truce_status truce__memory_order(const struct memory_collection *collection,
                                         const struct memory_query *query,
                                         struct memory_matches *matches, bson_error_t *error)
@@ -130,7 +132,7 @@ static truce_status truce__memory_order(const struct memory_collection *collecti
         return TRUCE_OK;
     order_describe(collection, &described);
     status = truce__plan_make(&request, &plan, error);
-    /* a scan of all rows keeps the order of insertion */
+    /* A scan of all rows keeps the order of insertion. */
     if (!status && plan.count && plan.scans[0].index)
         order_arrange(&plan, matches);
     truce__plan_release(&plan);
@@ -138,11 +140,7 @@ static truce_status truce__memory_order(const struct memory_collection *collecti
     return status;
 }
 
-/* ---- memory read ------------------------------------------------------------------------- */
-
-/* The memory store's reading: every query looks at every document, or at those whose _id it names (memory.c). */
-
-#define STEPS_OF_DOCUMENT 16 /* for looking at one */
+#define STEPS_OF_DOCUMENT 16 /* The cost of reading one document. */
 
 /* ---- selecting ------------------------------------------------------------------------------ */
 
@@ -165,8 +163,8 @@ void truce__memory_matches_release(struct memory_matches *matches)
     *matches = (struct memory_matches){0};
 }
 
-/* A sparse or partial index that was asked for shows only what it holds. A wildcard index never
- * hides: it is used where it can help. */
+/* Returns whether the requested index, if it is sparse or partial, omits the document. A wildcard
+ * index never omits documents, because it is used only where it helps. */
 static bool hidden(const struct memory_collection *collection,
                    const struct memory_document *document, int64_t index)
 {
@@ -175,7 +173,7 @@ static bool hidden(const struct memory_collection *collection,
     return document->keys[index].count == 0;
 }
 
-/* Is it in the span of the index, if there is one? */
+/* Returns whether the document is in the span of the index, if there is one. */
 static bool memory_read_within(const struct index_span *span,
                                const struct memory_document *document, int64_t index)
 {
@@ -216,7 +214,7 @@ static truce_status scan(const struct memory_collection *collection,
 struct sort_item {
     struct buffer key;
     struct memory_match match;
-    size_t order; /* equal keys stay in the order they came in */
+    size_t order; /* Equal keys stay in this order. */
 };
 
 static int memory_read_compare_items(const void *a, const void *b)
@@ -269,7 +267,7 @@ static truce_status sort_matches(const bson_t *specification, struct memory_matc
     return status;
 }
 
-/* Leaves matches[skip .. skip + limit). */
+/* Keeps matches[skip .. skip + limit). */
 static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_t limit)
 {
     size_t from = (uint64_t)skip < matches->count ? (size_t)skip : matches->count;
@@ -284,7 +282,7 @@ static void memory_read_cut(struct memory_matches *matches, int64_t skip, int64_
     matches->count = kept;
 }
 
-/* What the indexes leave. */
+/* Removes the matches that the hinted index omits. */
 static truce_status scan_hinted(const struct memory_collection *collection,
                                 const struct memory_query *query, bool backward,
                                 struct memory_matches *matches, bson_error_t *error)
@@ -333,14 +331,15 @@ truce_status truce__memory_select(const struct memory_collection *collection,
 
 /* ---- one read ------------------------------------------------------------------------------- */
 
-/* What a read needs from start to end; a cursor keeps it. */
+/* The state of a read from start to end; a cursor keeps it. */
 struct reading {
     struct match *match;
     struct budget budget;
     struct query_context context;
     struct arena arena;
     struct memory_matches matches;
-    struct index_spec hinted; /* the hint's index, for who shows keys; no fields: there is none */
+    /* The hint's index, for reads that return keys; no fields: none. */
+    struct index_spec hinted;
 };
 
 static void reading_release(struct reading *reading)
@@ -363,8 +362,8 @@ static truce_status note_hinted(const struct memory_collection *collection, cons
                : truce__index_spec_copy(collection->indexes[index], &reading->hinted, error);
 }
 
-/* Compiles the filter and selects, with the mutex held only for the latter. The options are never
- * NULL; the reading is released by the caller in any case. */
+/* Compiles the filter without the mutex, and selects with it. The options are never NULL. The
+ * caller always releases the reading. */
 static truce_status memory_read_read_collection(struct memory_store *store, const char *name,
                                                 const bson_t *filter,
                                                 const truce_find_options *options,
@@ -397,11 +396,11 @@ static truce_status memory_read_read_collection(struct memory_store *store, cons
 
 /* ---- find ----------------------------------------------------------------------------------- */
 
-/* The documents of one moment, shown one by one. */
+/* A cursor over the documents of one time. */
 struct memory_cursor {
     truce_cursor base;
     struct reading reading;
-    struct shown *shown; /* NULL: as they are */
+    struct shown *shown; /* NULL: unchanged */
     size_t next;
     bson_t document;
 };
@@ -479,7 +478,7 @@ truce_status truce__memory_find_documents(truce_store *base, const char *name, c
     return status;
 }
 
-/* ---- count, distinct, explain, looks -------------------------------------------------------- */
+/* ---- count, distinct, explain, read_many ----------------------------------------------------- */
 
 truce_status truce__memory_count(truce_store *base, const char *name, const bson_t *filter,
                                  const truce_count_options *options, int64_t *count,
@@ -519,7 +518,7 @@ truce_status truce__memory_distinct(truce_store *base, const char *name, const c
     return status;
 }
 
-/* {stage: "COLLSCAN"}, of a count as the input of {stage: "COUNT"} */
+/* Appends {stage: "COLLSCAN"}, for a count as the input of {stage: "COUNT"}. */
 static void memory_read_append_winning(bson_t *planner, const bson_t *filter, bool count)
 {
     bson_t winning, input, *scan = &winning;
@@ -624,7 +623,7 @@ truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_
 
 /* ---- the pipeline ---------------------------------------------------------------------------- */
 
-/* All documents of the collection, of one moment. */
+/* The documents of the collection at one time, as the input of a pipeline. */
 struct memory_source {
     struct source base;
     struct reading reading;
@@ -663,7 +662,7 @@ truce_status truce__memory_aggregate(truce_store *base, const char *name, const 
     *cursor = NULL;
     if (!status)
         truce__pipeline_head(compiled, &head);
-    /* the filter decides the order; a sort stays with the pipeline, and so does the filter before it */
+    /* The filter decides the order. The pipeline keeps a sort, and the filter before it. */
     if (head.sort)
         head = (struct pipeline_head){0};
     how.limit = head.limit;

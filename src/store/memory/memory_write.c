@@ -1,14 +1,14 @@
 /*
- * The memory store's writing, under the store's mutex from the first look to the last change.
+ * Writes of the memory store, with the store's mutex from the first read to the last change.
  *
- * An atomic bulk keeps a journal of what it changed:
+ * An atomic bulk keeps an undo journal:
  *
  *     inserted   collection, position               undone by removing
- *     replaced   collection, position, old          undone by putting old back
+ *     replaced   collection, position, old          undone by restoring old
  *     removed    collection, position, old          undone by inserting old
  *     created    collection                         undone by dropping it
  *
- * and undoes it from its end, so that every position means what it meant then.
+ * It is undone from its end, so every position means what it meant when it was noted.
  */
 #include <stdlib.h>
 
@@ -35,19 +35,19 @@ struct journal {
     size_t count, room;
 };
 
-/* One call: what all its writes share. */
+/* The state that all writes of one call share. */
 struct writing {
     struct memory_store *store;
     struct budget budget;
     struct query_context context;
     struct arena arena;
     struct journal journal;
-    bool unvalidated; /* the write that runs now */
+    bool unvalidated; /* The write that runs now. */
 };
 
 /* ---- find-and-modify ------------------------------------------------------------------------- */
 
-/* Find-and-modify of the memory store: one document is found, changed or removed, and shown. */
+/* Find-and-modify changes or removes one document and returns it. */
 
 struct modifying {
     struct match *match;
@@ -97,7 +97,7 @@ static truce_status modifying_compile(struct modifying *modifying, const bson_t 
     return status;
 }
 
-/* `shown` (initialised, empty) becomes what the caller sees of `document`. */
+/* Makes `shown` (initialized, empty) from `document` for the caller. */
 static truce_status memory_modify_show(struct writing *writing, const struct modifying *modifying,
                                        const bson_t *document, const struct match_result *found,
                                        bson_t *shown, bson_error_t *error)
@@ -112,7 +112,7 @@ static truce_status memory_modify_show(struct writing *writing, const struct mod
                                 &writing->context, shown, error);
 }
 
-/* The first match is changed or removed. */
+/* Changes or removes the first match. */
 static truce_status modify_found(struct writing *writing, const char *name,
                                  const struct modifying *modifying, bool return_new,
                                  bson_t *document, truce_write_result *result, bson_error_t *error)
@@ -199,7 +199,7 @@ truce_status truce__memory_find_and_modify(truce_store *base, const char *name,
     return status;
 }
 
-/* ---- the journal ---------------------------------------------------------------------------- */
+/* ---- the undo journal ------------------------------------------------------------------------ */
 
 static void memory_write_note(struct writing *writing, enum change_kind kind,
                               struct memory_collection *collection, size_t position,
@@ -236,14 +236,14 @@ static void undo_change(struct writing *writing, struct change *change)
     }
 }
 
-/* Everything since the journal had `mark` changes. */
+/* Undoes all but the first `mark` changes. */
 static void memory_undo(struct writing *writing, size_t mark)
 {
     while (writing->journal.count > mark)
         undo_change(writing, &writing->journal.changes[--writing->journal.count]);
 }
 
-/* Forgets the journal; what it changed stays, and who waits for it wakes. */
+/* Forgets the journal, keeps its changes, and wakes waiting threads. */
 static void memory_write_keep(struct writing *writing)
 {
     struct journal *journal = &writing->journal;
@@ -255,7 +255,7 @@ static void memory_write_keep(struct writing *writing)
     journal->count = 0;
 }
 
-/* Takes the store's mutex; `_end` keeps what was done and lets go. */
+/* Acquires the store's mutex; `_end` keeps the changes and releases it. */
 static void memory_writing_begin(struct writing *writing, truce_store *base, uint32_t deadline_ms)
 {
     *writing = (struct writing){.store = (struct memory_store *)base};
@@ -343,7 +343,7 @@ static void memory_remove_document(struct writing *writing, struct memory_collec
 
 /* ---- one write ------------------------------------------------------------------------------ */
 
-/* The update of one document that was found; `after` is always initialised. */
+/* Updates one document that was found; `after` is always initialized. */
 static truce_status memory_change(struct writing *writing, struct memory_collection *collection,
                                   const struct memory_match *match, const struct update *update,
                                   bson_t *after, truce_write_result *result, bson_error_t *error)
@@ -373,7 +373,8 @@ static void memory_write_keep_id(const bson_t *document, truce_write_result *res
     result->upserted = true;
 }
 
-/* Nothing matched: inserts what filter and update give; `made` is always initialised. */
+/* Inserts the document that filter and update make, because nothing matched. `made` is always
+ * initialized. */
 static truce_status memory_upsert(struct writing *writing, const char *name,
                                   const struct match *match, const struct update *update,
                                   bson_t *made, truce_write_result *result, bson_error_t *error)
@@ -474,7 +475,7 @@ static truce_status memory_write_do_remove(struct writing *writing, const truce_
 
     if (!status)
         status = select_for(writing, write, match, write->options.multi ? 0 : 1, &matches, error);
-    /* from the end, so that the other positions stay what they are */
+    /* From the end, so that the other positions stay valid. */
     if (matches.count > 1)
         qsort(matches.items, matches.count, sizeof *matches.items, memory_write_by_position);
     for (size_t i = matches.count; i > 0 && !status; i--)
@@ -535,8 +536,8 @@ static truce_status check_required(const truce_write *write, const truce_write_r
                                      : "{}");
 }
 
-/* One write; a failure leaves nothing, but for an update of several documents, where that leaves
- * nothing only whose time is over. */
+/* Runs one write. A failed write leaves nothing. An update of several documents leaves nothing only
+ * if its time was over. */
 static truce_status do_write(struct writing *writing, const truce_write *write,
                              const truce_bulk_options *options, truce_write_outcome *outcome)
 {
@@ -593,7 +594,7 @@ static truce_status do_writes(struct writing *writing, const truce_write *writes
     return first;
 }
 
-/* Nothing of it stays; the first write says why. */
+/* Undoes the whole bulk; the first write has the reason. */
 static truce_status memory_write_fail_all(struct writing *writing, truce_write_outcome *outcomes,
                                           size_t count, truce_status status,
                                           const bson_error_t *error)
@@ -629,7 +630,7 @@ truce_status truce__memory_bulk(truce_store *base, const truce_write *writes, si
 
 /* ---- rewriting ------------------------------------------------------------------------------ */
 
-/* The index that `wanted` is a key of, which is put into `key`; its number, or -1. */
+/* Finds the index that has the key `wanted`, which is put into `key`. Returns its number, or -1. */
 static int64_t memory_write_index_of(const struct memory_collection *collection,
                                      const bson_t *wanted, struct buffer *key)
 {
@@ -640,7 +641,7 @@ static int64_t memory_write_index_of(const struct memory_collection *collection,
     return -1;
 }
 
-/* SIZE_MAX: no document has it. */
+/* Returns the document's position; SIZE_MAX: no document has the key. */
 static size_t memory_write_position_of(const struct memory_collection *collection, int64_t index,
                                        const struct buffer *key)
 {
@@ -670,7 +671,7 @@ static truce_status memory_write_put(struct writing *writing, const char *name, 
                                 error);
 }
 
-/* Where the document of the receipt stands; SIZE_MAX: nowhere. */
+/* Returns the position of the receipt's document; SIZE_MAX: none. */
 static size_t receipt_at(const struct writing *writing, const truce_receipt *receipt)
 {
     const struct memory_collection *collection =
@@ -683,7 +684,8 @@ static size_t receipt_at(const struct writing *writing, const truce_receipt *rec
     return at;
 }
 
-/* A receipt (truce/sys/store.h); NULL: there is none. CONFLICT: what stands there is not what it is taken for. */
+/* Checks a receipt (truce/sys/store.h); NULL: none. CONFLICT: the stored document differs from the
+ * expected one. */
 static truce_status memory_receipt_look(struct writing *writing, truce_receipt *receipt,
                                         bson_error_t *error)
 {
@@ -696,10 +698,11 @@ static truce_status memory_receipt_look(struct writing *writing, truce_receipt *
     return receipt->agrees(receipt, at == SIZE_MAX ? NULL : collection->documents[at]->bson)
                ? TRUCE_OK
                : truce__fail(TRUCE_CONFLICT, error,
-                             "the receipt in %s is not what it was taken for", receipt->collection);
+                             "the receipt in %s differs from the expected one",
+                             receipt->collection);
 }
 
-/* Whatever it fails with, all is to be undone. */
+/* Writes the receipt. After any failure, everything must be undone. */
 static truce_status memory_receipt_put(struct writing *writing, truce_receipt *receipt,
                                        const truce_write_outcome *outcomes, size_t count,
                                        const bson_t *document, bson_error_t *error)
@@ -708,7 +711,7 @@ static truce_status memory_receipt_put(struct writing *writing, truce_receipt *r
     truce_status status = TRUCE_OK;
 
     if (receipt && receipt->make(receipt, outcomes, count, document, &after)) {
-        writing->unvalidated = true; /* it is not the user's */
+        writing->unvalidated = true; /* The document is not the user's. */
         status = memory_write_put(writing, receipt->collection, receipt_at(writing, receipt),
                                   &after, error);
     }

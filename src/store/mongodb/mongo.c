@@ -1,11 +1,45 @@
 /*
- * What a URI may say.
+ * The mongodb:// store: any deployment of MongoDB (a standalone server, a replica set, a sharded
+ * cluster), and other servers with its protocol, through libmongoc.
  *
- * Everything that libmongoc understands goes through: hosts, replicaSet, TLS, authentication,
- * compressors, sizes and times. What would make an acknowledged write one that can be lost, or a
- * read one that does not see it, is refused by name: a URI is copied from one program to the next,
- * and nobody looks at its options again. A store that is to be faster than safe is asked for by
- * truce_store_options.relaxed.
+ *     truce_store call --> a connection of the pool --> one command (mongo_command.c) --> status
+ *                                                       of the table (mongo_error.c)
+ *
+ * The store keeps its promises as follows:
+ *
+ *   1. An acknowledged write is not lost: every write asks for {w: "majority", j: true}; relaxed
+ *      ones for {w: "majority"}. Opening sends a remove that matches nothing with this write
+ *      concern, so a server that cannot provide it (in memory, without a journal) is refused at
+ *      once.
+ *   2. A read sees every acknowledged write: it goes to the primary, with read concern majority. A
+ *      read of one _id on which a protocol decides is linearizable if the server can do that
+ *      (mongo_read.c).
+ *   3. A write without an answer is TRUCE_UNKNOWN, never "failed". libmongoc itself repeats
+ *      inserts, single-document updates and removes, and find-and-modify once, if the server
+ *      recognizes a repetition (retryable writes: replica sets and sharded clusters).
+ *   4. An atomic bulk is a transaction (mongo_transaction.c), if the server has transactions.
+ *   5. The server's first answer says what it can do. Transactions, pipeline updates, and array
+ *      filters are also tried, because servers claim more than they implement.
+ *
+ * A single host that belongs to a replica set is opened again as that set, with all its members.
+ * Otherwise a read could come from a deposed primary, and a new primary would not be found.
+ * `directConnection=true` in the URI prevents this. A single mongos is opened again as a sharded
+ * cluster of one. Only then does libmongoc keep the token with which another mongos, or this one
+ * after a restart, finds the outcome of a commit.
+ *
+ * Files: this one (the URI, opening, indexes and collections), mongo_command.c (commands and their
+ * time limits), mongo_error.c, mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_shards.c
+ * (shard keys), mongo_listen.c (change streams), mongo_facts.c (facts for truce_doctor).
+ *
+ * A write waits for the majority, and for an answer, until its deadline or the store's, and is
+ * TRUCE_UNKNOWN then (mongo_command.c).
+ *
+ * URIs: all options that libmongoc understands are passed on: hosts, replicaSet, TLS,
+ * authentication, compressors, sizes, and times. Options that could lose an acknowledged write, or
+ * hide it from a read, are refused by name. A URI is copied from program to program, and its
+ * options are not reviewed again. truce_store_options.relaxed asks for speed over safety.
+ *
+ * Deliberately not done: views, collations, text and geographic indexes.
  */
 #include "store/mongodb/mongo.h"
 #include "store/kinds.h"
@@ -23,7 +57,8 @@
 
 #define DEADLINE_MS    30000
 #define CONNECT_MS_MAX 10000
-#define SECRET_LEAST   8 /* bytes of an option's value; what is shorter is a word or a number */
+/* The minimum length of a secret option value; shorter values are words or numbers. */
+#define SECRET_LEAST 8
 
 static truce_status mongo_index_create(truce_store *base, const char *collection,
                                        const bson_t *index, bson_error_t *error);
@@ -46,12 +81,12 @@ static truce_status weak(const char *option, const char *value, bson_error_t *er
 {
     return truce__fail(
         TRUCE_INVALID, error,
-        "the URI's option %s=%s would let acknowledged writes be lost or not be seen; "
-        "leave it out (the relaxed option of truce_store_open is for speed)",
+        "the URI's option %s=%s could lose or hide acknowledged writes; remove it (for speed, use "
+        "the relaxed option of truce_store_open)",
         option, value);
 }
 
-/* w, journal: a write is acknowledged by the majority, from disk. */
+/* Checks w and journal: the majority must acknowledge a write, from disk. */
 static truce_status check_writes(const mongoc_uri_t *uri, bson_error_t *error)
 {
     const mongoc_write_concern_t *concern = mongoc_uri_get_write_concern(uri);
@@ -86,7 +121,7 @@ static const char *mode_name(mongoc_read_mode_t mode)
     return "primary";
 }
 
-/* readPreference, readConcernLevel: a read sees what was acknowledged. */
+/* Checks readPreference and readConcernLevel: a read must see acknowledged writes. */
 static truce_status mongo_uri_check_reads(const mongoc_uri_t *uri, bson_error_t *error)
 {
     mongoc_read_mode_t mode = mongoc_read_prefs_get_mode(mongoc_uri_get_read_prefs_t(uri));
@@ -106,7 +141,8 @@ static void set_default(mongoc_uri_t *uri, const char *option, uint32_t value)
         mongoc_uri_set_option_as_int32(uri, option, value > INT32_MAX ? INT32_MAX : (int32_t)value);
 }
 
-/* No call waits for ever: for a connection of the pool, for a server, for a socket. */
+/* Sets time limits, so that no call waits forever for a connection of the pool, a server, or a
+ * socket. */
 static void set_deadlines(mongoc_uri_t *uri, uint32_t deadline_ms)
 {
     uint32_t wait_ms = deadline_ms ? deadline_ms : DEADLINE_MS;
@@ -128,7 +164,8 @@ static const char *behind_scheme(const char *text)
     return scheme ? scheme + 3 : text;
 }
 
-/* What is not written in percents would be read as host, database or option, and told as that. */
+/* Refuses characters that must be percent-encoded. Otherwise they would be read as host, database,
+ * or option, and a message would show them. */
 static truce_status check_credentials(const char *text, bson_error_t *error)
 {
     const char *from = behind_scheme(text), *last = NULL;
@@ -140,8 +177,8 @@ static truce_status check_credentials(const char *text, bson_error_t *error)
     }
     if (last && strcspn(from, "@/") < (size_t)(last - from))
         return truce__fail(TRUCE_INVALID, error,
-                           "the store's URI is wrong: '@' and '/' in the name or the password are "
-                           "written %%40 and %%2F");
+                           "the store's URI is not valid: write '@' and '/' in the name or the "
+                           "password as %%40 and %%2F");
     return TRUCE_OK;
 }
 
@@ -154,7 +191,7 @@ static bool has_piece(const char *message, const char *piece, size_t length)
     return has;
 }
 
-/* Does the sentence have the password in it, or the value of an option? */
+/* Returns whether the message contains the password or the value of an option. */
 static bool tells_secret(const char *message, const char *text)
 {
     const char *from = behind_scheme(text), *at = strchr(from, '@');
@@ -169,7 +206,7 @@ static bool tells_secret(const char *message, const char *text)
 
         if (length >= SECRET_LEAST && has_piece(message, value + 1, length))
             return true;
-        /* not a value's name, but the end of a password with a '?' in it */
+        /* This is not the name of an option, but the end of a password with a '?' in it. */
         if (*value != '=' && has_piece(message, option + 1, (size_t)(value - option - 1)))
             return true;
         option = strchr(option + 1, '&');
@@ -179,14 +216,14 @@ static bool tells_secret(const char *message, const char *text)
 
 static truce_status mongo_uri_refuse(const char *reason, const char *text, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "the store's URI is wrong: %s",
-                       tells_secret(reason, text) ? "the reason repeats a part of it that may be "
-                                                    "secret, and is left out"
+    return truce__fail(TRUCE_INVALID, error, "the store's URI is not valid: %s",
+                       tells_secret(reason, text) ? "the reason is omitted, because it repeats a "
+                                                    "part that may be secret"
                                                   : reason);
 }
 
-/* The URI as truce uses it: INVALID if it has no database, or asks for less than durable writes and
- * reads that see them. Deadlines that it does not set are set. The caller destroys it. */
+/* Parses the URI. INVALID: it has no database, or asks for less than durable writes and reads that
+ * see them. Missing time limits are set. The caller destroys the URI. */
 static truce_status mongo_uri_parse(const char *text, const truce_store_options *options,
                                     mongoc_uri_t **uri, bson_error_t *error)
 {
@@ -224,50 +261,14 @@ static truce_status mongo_uri_parse(const char *text, const truce_store_options 
     return TRUCE_OK;
 }
 
-/* ---- mongo ------------------------------------------------------------------------------- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
-/*
- * The mongodb:// store: any deployment of MongoDB (a server alone, a replica set, a sharded cluster),
- * and other servers that speak its protocol, through libmongoc.
- *
- *     truce_store call --> a connection of the pool --> one command (mongo_command.c) --> status
- *                                                       of the table (mongo_error.c)
- *
- * What a store promises, and how it is kept here
- * 1. An acknowledged write is not lost: every write asks for {w: "majority", j: true}; relaxed ones
- *    for {w: "majority"}. Opening sends a remove that finds nothing with this demand, so that a
- *    server that cannot give it (in memory, without a journal) is refused at once.
- * 2. A read sees every acknowledged write: from the primary, read concern majority. A read of one _id on which a
- *    protocol decides is linearizable where the server can (mongo_read.c).
- * 3. A write without an answer is TRUCE_UNKNOWN, never "failed". libmongoc sends inserts, updates and
- *    removes of single documents, and find-and-modify, once more by itself where the server
- *    recognises a repetition (retryable writes: replica sets and sharded clusters).
- * 4. An atomic bulk is a transaction (mongo_transaction.c), where there are any.
- * 5. What a server can do is read from its first answer; that it keeps transactions, updates by
- *    pipelines and array filters is tried, since servers say more than they do.
- *
- * A single host that belongs to a replica set is opened again as that set, with all its members: else
- * a read could come from a server that was deposed, and a new primary would not be found.
- * `directConnection=true` in the URI says that this is wanted. A single mongos is opened again as a
- * sharded cluster of one: only then does libmongoc keep the token by which another mongos, or this one
- * after it died, finds out what became of a commit.
- *
- * Files: mongo.c (what a URI may say), mongo_command.c (commands and their time limits), mongo_error.c,
- * mongo_read.c, mongo_write.c, mongo_transaction.c, mongo_shards.c (shard keys), mongo.c (indexes and
- * collections), mongo_listen.c (change streams), mongo_facts.c (what truce_doctor judges).
- *
- * A write waits for the majority, and for an answer, until its deadline or the store's, and is TRUCE_UNKNOWN
- * then (mongo_command.c).
- *
- * Deliberately not done: views, collations, text and geographic indexes.
- */
-
-/* A store on which nobody has waited for so long listens to no changes. */
+/* A store without a wait for this time stops listening to changes. */
 #define LISTEN_IDLE_MS 60000
-/* A step of waiting for a server, which has no other limit (mongo_command.c). */
+/* A step of waiting for a server; libmongoc has no other limit (mongo_command.c). */
 #define SELECT_MS 2000
 
-#define CLOSE_MS  1000 /* to tell a server that its sessions are over */
+#define CLOSE_MS  1000 /* To end the sessions at the server. */
 
 static void mongo_close_store(truce_store *base)
 {
@@ -312,7 +313,7 @@ static const truce_store_ops mongo_ops = {
     .counters = truce__mongo_counters,
 };
 
-/* ---- what the server is --------------------------------------------------------------------- */
+/* ---- the server's description ---------------------------------------------------------------- */
 
 static void read_hello(const bson_t *hello, struct mongo_server *server)
 {
@@ -331,7 +332,7 @@ static void read_hello(const bson_t *hello, struct mongo_server *server)
         server->deployment = MONGO_SHARDED;
 }
 
-/* Nobody was reached: who was tried, and for how long. */
+/* Reports that no server was reached, with the hosts and the time. */
 static truce_status tell_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
                                  const bson_error_t *caught, bson_error_t *error)
 {
@@ -353,11 +354,10 @@ static truce_status tell_of_none(const mongoc_uri_t *uri, int64_t begun_ns,
     }
     status = truce__mongo_failed(MONGO_READ, what, &none, caught, &why);
     bson_free(what);
-    return truce__fail(status, error, "%.420s (does it run, and is its address right?)",
-                       why.message);
+    return truce__fail(status, error, "%.420s (check that it runs, and its address)", why.message);
 }
 
-/* Finds the server that takes writes. */
+/* Finds the server that accepts writes. */
 static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *uri,
                                 bson_error_t *error)
 {
@@ -371,7 +371,7 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
         return status;
     truce__mongo_limit(store->deadline_ms);
     if (truce__mongo_await_server(store, client,
-                                  &caught)) /* not twice: a server that is away is told soon */
+                                  &caught)) /* No retry: a missing server is reported soon. */
         description = mongoc_client_select_server(client, true, NULL, &caught);
     if (description)
         read_hello(mongoc_server_description_hello_response(description), &store->server);
@@ -382,15 +382,15 @@ static truce_status meet_server(struct mongo_store *store, const mongoc_uri_t *u
     return status;
 }
 
-/* ---- what it can do ------------------------------------------------------------------------- */
+/* ---- the server's abilities ------------------------------------------------------------------ */
 
-/* A statement with durable write concern, of a document that is not there. */
+/* Runs a statement with durable write concern, about a document that does not exist. */
 static truce_status probe(struct mongo_store *store, const bson_t *body, const char *what,
                           bson_error_t *error)
 {
     struct mongo_command command = {.what = what,
                                     .body = body,
-                                    .kind = MONGO_READ, /* nothing depends on it */
+                                    .kind = MONGO_READ, /* Nothing depends on it. */
                                     .write_concern = true,
                                     .wait_ms = store->deadline_ms,
                                     .relaxed = store->relaxed};
@@ -411,15 +411,15 @@ static truce_status probe_durable(struct mongo_store *store, bson_error_t *error
     bson_oid_init(&absent, NULL);
     body = BCON_NEW("delete", BCON_UTF8(PROBE), "deletes", "[", "{", "q", "{", "_id",
                     BCON_OID(&absent), "}", "limit", BCON_INT32(1), "}", "]");
-    status = probe(store, body, "a write that the majority has on disk", &caught);
+    status = probe(store, body, "a write on the disks of the majority", &caught);
     bson_destroy(body);
     if (status && error) {
         *error = caught;
         if (status == TRUCE_INVALID && caught.domain == TRUCE_ERROR_SERVER &&
             caught.code == CODE_BAD_VALUE)
             return truce__fail(TRUCE_INVALID, error,
-                               "this server cannot keep what it acknowledges (it has no journal): "
-                               "%.300s",
+                               "this server cannot guarantee acknowledged writes (it has no "
+                               "journal): %.300s",
                                caught.message);
     }
     return status;
@@ -440,7 +440,7 @@ static bool probe_pipeline(struct mongo_store *store)
     return status == TRUCE_OK;
 }
 
-/* A condition on the element as a whole and one on its field: what the patterns need. */
+/* Tries a condition on an element as a whole and one on its field, which the patterns need. */
 static bool probe_array_filters(struct mongo_store *store)
 {
     bson_oid_t absent;
@@ -457,7 +457,8 @@ static bool probe_array_filters(struct mongo_store *store)
     return status == TRUCE_OK;
 }
 
-/* A truce server runs transactions whether it presents itself as a replica set or not. */
+/* Returns whether transactions are worth a try. A truce server has them even if it does not present
+ * itself as a replica set. */
 static bool may_have_transactions(const struct mongo_server *server)
 {
     int32_t least = server->deployment == MONGO_SHARDED ? 8 : 7; /* 4.2, 4.0 */
@@ -466,7 +467,7 @@ static bool may_have_transactions(const struct mongo_server *server)
            server->wire >= least;
 }
 
-/* Of a whole database. */
+/* Returns whether the server has change streams of a whole database. */
 static bool may_have_change_streams(const struct mongo_server *server)
 {
     return server->deployment != MONGO_STANDALONE && server->sessions &&
@@ -518,7 +519,8 @@ static truce_status mongo_reach(struct mongo_store *store, const mongoc_uri_t *u
     return meet_server(store, uri, error);
 }
 
-/* One host of a replica set, and nobody said that it is to be this host alone. */
+/* Returns whether to open the whole set: the URI names one host of a replica set and does not ask
+ * for that host alone. */
 static bool wants_whole_set(const struct mongo_store *store, const mongoc_uri_t *uri)
 {
     return store->server.deployment == MONGO_REPLICA_SET && !mongoc_uri_get_replica_set(uri) &&
@@ -537,8 +539,8 @@ static truce_status reach_set(struct mongo_store *store, mongoc_uri_t *uri, bson
     if (status)
         truce__fail(
             status, error,
-            "the members of the replica set %s cannot be reached by the names that it gives "
-            "them (directConnection=true uses this one server only): %.200s",
+            "the members of the replica set %s cannot be reached by the names in its configuration "
+            "(directConnection=true uses only this server): %.200s",
             name, caught.message);
     return status;
 }
@@ -638,21 +640,18 @@ truce_status truce__mongo_srv_open(const char *path, const truce_store_options *
     return mongo_open_store("mongodb+srv", path, options, store, error);
 }
 
-/* ---- mongo schema ------------------------------------------------------------------------ */
+/* ---- indexes and collections ----------------------------------------------------------------- */
 
-/*
- * Indexes and collections. Definitions of indexes are checked here, by the rules of every store, and
- * sent as those rules say them; so one definition means the same everywhere, and is refused alike.
- * Indexes that somebody made with what truce does not know (text, hashed, a collation) are listed as
- * the server tells them.
- */
+/* Index definitions are checked here, by the rules of every store, and sent in normal form. So a
+ * definition means the same everywhere, and is refused alike. Indexes with features that truce does
+ * not have (text, hashed, a collation) are listed as the server reports them. */
 
 static struct mongo_store *schema_of(truce_store *base)
 {
     return (struct mongo_store *)base;
 }
 
-/* A command that changes the schema and answers nothing of interest; `reply` may be NULL. */
+/* Runs a command that changes the schema; `reply` may be NULL. */
 static truce_status schema_change(truce_store *base, const char *verb, const char *collection,
                                   const char *database, const bson_t *body, bson_t *reply,
                                   bson_error_t *error)
@@ -736,7 +735,7 @@ static truce_status mongo_index_modify(truce_store *base, const char *collection
     return status;
 }
 
-/* The server's definition as every store tells it, if it can be. */
+/* Appends the server's definition in the form of every store, if possible. */
 static void schema_append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
 {
     struct index_spec spec = {0};
@@ -801,7 +800,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
 
 struct name {
     char *text;
-    bson_t *validator; /* NULL: none, or nobody asked */
+    bson_t *validator; /* NULL: none, or not requested. */
     bool refuses;
 };
 
@@ -819,7 +818,7 @@ static void free_names(struct names *names)
     bson_free(names->items);
 }
 
-/* A collection of the user's: no view, none of the server's own. */
+/* Returns the name of a user's collection. Views and the server's own collections are skipped. */
 static const char *schema_name_of(const bson_t *told)
 {
     bson_iter_t iter;
@@ -855,14 +854,15 @@ static bson_t *schema_validator_of(const bson_t *told)
     return bson_empty(&view) ? NULL : bson_copy(&view);
 }
 
-/* A validator may be there to warn. */
+/* Returns whether the validator refuses writes, and does not just warn. */
 static bool refuses(const bson_t *told)
 {
     return !schema_is_option(told, "options.validationAction", "warn") &&
            !schema_is_option(told, "options.validationLevel", "off");
 }
 
-/* All collections, or the one that is asked for, and with their validators unless by name only. */
+/* Lists all collections, or the requested one, with their validators unless only names are
+ * requested. */
 static truce_status schema_read_names(struct mongo_store *store, const char *only, bool name_only,
                                       struct names *names, bson_error_t *error)
 {
@@ -899,7 +899,7 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
     return status;
 }
 
-/* OK: it is there; NOT_FOUND: it is not. NULL: any collection. */
+/* Checks for a collection (NULL: any). NOT_FOUND: it does not exist. */
 static truce_status mongo_collection_exists(struct mongo_store *store, const char *collection,
                                             bson_error_t *error)
 {
@@ -918,7 +918,7 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
 {
     bson_t body = BSON_INITIALIZER;
     bson_error_t ignored;
-    /* MongoDB 7 says yes to what is there already */
+    /* MongoDB 7 accepts the creation of an existing collection. */
     truce_status status = mongo_collection_exists(schema_of(base), collection, &ignored);
 
     if (!status)
@@ -943,7 +943,7 @@ static truce_status mongo_collection_drop(truce_store *base, const char *collect
 
     BSON_APPEND_UTF8(&body, "drop", collection);
     status = schema_change(base, "drop the collection", collection, NULL, &body, &reply, error);
-    /* MongoDB 7 says yes to what is not there, but does not name it */
+    /* MongoDB 7 accepts the drop of a missing collection, but does not name it. */
     if (!status && schema_of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
         !bson_has_field(&reply, "nIndexesWas"))
         status =
@@ -1026,7 +1026,8 @@ static truce_status schema_describe(struct mongo_store *store, const char *name,
     BSON_APPEND_UTF8(&body, "collStats", name);
     status = truce__mongo_run_alone(store, &command, &reply, error);
     documents = truce__mongo_number(&reply, "count", 0);
-    if (!status && store->shards) /* the number counts what is on its way between shards twice */
+    /* The count includes documents that move between shards twice. */
+    if (!status && store->shards)
         status =
             truce__mongo_count((truce_store *)store, name, &everything, &all, &documents, error);
     if (!status) {
@@ -1067,7 +1068,7 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
             bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
             BSON_APPEND_DOCUMENT(collections, key, &description);
         }
-        if (status == TRUCE_NOT_FOUND) /* dropped meanwhile */
+        if (status == TRUCE_NOT_FOUND) /* Dropped in the meantime. */
             status = TRUCE_OK;
         bson_destroy(&description);
     }

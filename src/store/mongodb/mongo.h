@@ -1,7 +1,7 @@
 #ifndef TRUCE_STORE_MONGODB_MONGO_H
 #define TRUCE_STORE_MONGODB_MONGO_H
 
-/* The parts of the mongodb:// store (mongo.c has the whole picture). */
+/* The internals of the mongodb:// store; mongo.c has the overview. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -10,42 +10,46 @@
 #include "store/reserved.h"
 #include "store/store.h"
 
-/* The collection that is named when a server is tried, never written to; some servers make it. */
+/* The collection that probes of a server name. Probes never write to it, but some servers create
+ * it. */
 
-/* Documents of a batch at most; the server ends one at 16 MB. */
+/* The maximum of documents in a batch. The server ends a batch at 16 MB. */
 #define MONGO_BATCH 1000
 
 enum mongo_deployment { MONGO_STANDALONE, MONGO_REPLICA_SET, MONGO_SHARDED };
 
-/* What the server's first answer said. */
+/* The server's first answer. */
 struct mongo_server {
     enum mongo_deployment deployment;
-    int32_t wire; /* maxWireVersion: 8 is MongoDB 4.2, 9 is 4.4, 13 is 5.0, 21 is 7.0 */
+    /* maxWireVersion: 8 is MongoDB 4.2, 9 is 4.4, 13 is 5.0, 21 is 7.0 */
+    int32_t wire;
     bool sessions;
     bool truce;     /* a `truce serve` */
-    char name[128]; /* of the replica set; empty if there is none */
+    char name[128]; /* Of the replica set; empty: none. */
 };
 
 struct mongo_store {
     truce_store base; /* first */
     mongoc_client_pool_t *pool;
     char *database;
-    struct mongo_listener *listener; /* NULL: no change streams */
-    struct mongo_shards *shards;     /* NULL: not sharded */
+    struct mongo_listener *listener; /* NULL: no change streams. */
+    struct mongo_shards *shards;     /* NULL: not sharded. */
     struct mongo_server server;
     uint32_t deadline_ms;
     int32_t connections_max;
     atomic_uint_fast64_t round_trips;
     struct {
         pthread_mutex_t mutex;
-        const mongoc_client_t **clients; /* whose streams end with the call (mongo_command.c) */
+        /* Clients whose streams end with the call (mongo_command.c). */
+        const mongoc_client_t **clients;
         uint32_t count;
     } limited;
     struct mongoc_audience audience;
     bool read_only, relaxed;
-    bool linearizable; /* reads of one document by _id may ask for it */
+    bool linearizable; /* Reads of one document by _id may ask for it. */
     struct {
-        uint32_t seconds, ordinal; /* of a view: the cluster time that it reads at; 0: it is none */
+        /* Of a view: the cluster time of its reads; 0: not a view. */
+        uint32_t seconds, ordinal;
     } at;
 };
 
@@ -53,71 +57,73 @@ struct mongo_store {
 
 /* ---- mongo_error.c ---- */
 
-/* What it means when a call is not answered. */
+/* The meaning of a missing answer. */
 enum mongo_kind {
-    MONGO_READ,      /* TRUCE_IO */
-    MONGO_WRITE,     /* TRUCE_UNKNOWN, if it was sent */
-    MONGO_STATEMENT, /* of a transaction: TRUCE_CONFLICT, nothing of it will ever take effect */
+    MONGO_READ,  /* TRUCE_IO */
+    MONGO_WRITE, /* TRUCE_UNKNOWN, if it was sent. */
+    /* A statement of a transaction: TRUCE_CONFLICT, and nothing of it will ever take effect. */
+    MONGO_STATEMENT,
 };
 
-/* The status and sentence of a call that failed. `what` is "find in things"; `reply` is the server's
- * answer, or empty; `caught` is what libmongoc made of it. */
+/* Returns the status and message of a failed call. `what` is "find in things"; `reply` is the
+ * server's answer, or empty; `caught` is libmongoc's error. */
 truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const bson_t *reply,
                                  const bson_error_t *caught, bson_error_t *error);
-/* The same for an error that stands in an answer by itself: {code, errmsg}. */
+/* As truce__mongo_failed, for an error within an answer: {code, errmsg}. */
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error);
-/* Nothing matched: OK, or UNKNOWN after a sending without an answer, which may still come. */
+/* Returns the status of a write that matched nothing: OK, or UNKNOWN after a message without an
+ * answer, which may still land. */
 truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bson_error_t *error);
-/* Does it leave open what became of a write? */
+/* Returns whether the error leaves the outcome of a write open. */
 bool truce__mongo_is_open(const bson_error_t *caught);
-/* Does it say for certain that a commit, sent once, has changed nothing? */
+/* Returns whether the error proves that a commit, sent once, changed nothing. */
 bool truce__mongo_is_certain(const bson_error_t *caught);
 bool truce__mongo_has_label(const bson_t *reply, const char *label);
 
 /* ---- mongo_command.c ---- */
 
-/* A connection of the pool; TIMEOUT if all are in use until the deadline. */
+/* Borrows a connection of the pool. TIMEOUT: all are in use until the deadline. */
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
                                  bson_error_t *error);
 void truce__mongo_return(struct mongo_store *store, mongoc_client_t *client);
 
 struct mongo_command {
-    const char *what;     /* for the error's sentence: "count in things" */
-    const bson_t *body;   /* the command; its first field is the name */
-    const char *database; /* NULL: the store's */
+    const char *what;     /* For the message: "count in things". */
+    const bson_t *body;   /* The command. Its first field is the name. */
+    const char *database; /* NULL: the store's. */
     enum mongo_kind kind;
-    bool read_concern;                /* ask for what the majority has */
-    bool linearizable;                /* or for more than that */
-    bool snapshot;                    /* or for a cluster time; a view asks for its own */
-    bool write_concern;               /* wait until it is durable */
-    bool relaxed;                     /* but not for the disk */
+    bool read_concern;                /* Ask for read concern majority, */
+    bool linearizable;                /* or linearizable, */
+    bool snapshot;                    /* or snapshot. A view uses its own time. */
+    bool write_concern;               /* Wait until it is durable, */
+    bool relaxed;                     /* but not for the disk. */
     mongoc_client_session_t *session; /* or NULL */
-    uint32_t server_id;               /* 0: any that fits */
-    uint32_t wait_ms;                 /* how long it may take; 0: no limit of its own */
+    uint32_t server_id;               /* 0: any suitable one. */
+    uint32_t wait_ms;                 /* The time limit; 0: none of its own. */
 };
 
-/* Runs it. `reply` is always initialised; the caller destroys it. */
+/* Runs the command. `reply` is always initialized; the caller destroys it. */
 truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_command *command, bson_t *reply,
                               bson_error_t *error);
-/* The same on a connection that is borrowed for it. */
+/* As truce__mongo_run, on a borrowed connection. */
 truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mongo_command *command,
                                     bson_t *reply, bson_error_t *error);
 
-/* {w: "majority", j: true}, or without the disk; the caller destroys it. */
+/* Makes {w: "majority", j: true}, or the same without j; the caller destroys it. */
 mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *store, bool relaxed);
 
-/* "find in things" into `text` */
+/* Writes "find in things" into `text`. */
 const char *truce__mongo_what(char *text, size_t size, const char *verb, const char *collection);
 
-/* A whole number of any type in the reply; `otherwise` if there is none. */
+/* Returns an integer of any type in the reply, or `otherwise`. */
 int64_t truce__mongo_number(const bson_t *reply, const char *path, int64_t otherwise);
 
-/* TRUCE_INVALID if the store was opened read-only. */
+/* Fails with TRUCE_INVALID if the store was opened read-only. */
 truce_status truce__mongo_writable(const struct mongo_store *store, bson_error_t *error);
 
-/* Appends {hint: ...}: the name for {"": "name"}, else the pattern. NULL is left out. */
+/* Appends {hint: ...}: the name for {"": "name"}, else the pattern. NULL is omitted. */
 void truce__mongo_append_hint(bson_t *command, const bson_t *hint);
 
 /* ---- mongo_read.c ---- */
@@ -137,15 +143,13 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
                                   const truce_find_options *options, bool count, bson_t *plan,
                                   bson_error_t *error);
 
-/* Does the filter ask for one _id by value? `*id`, if not NULL, is a view of it. */
+/* Returns whether the filter asks for one _id by value. `*id`, if not NULL, is a view of it. */
 bool truce__mongo_names_id(const bson_t *filter, bson_value_t *id);
-
-/* ---- mongo_read.c ---- */
 
 truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_options *options,
                                    truce_store **view, bson_error_t *error);
 
-/* Runs a command that answers with a cursor. */
+/* Runs a command that returns a cursor. */
 truce_status truce__mongo_cursor(struct mongo_store *store, const struct mongo_command *command,
                                  truce_cursor **cursor, bson_error_t *error);
 
@@ -155,24 +159,26 @@ truce_status truce__mongo_bulk(truce_store *base, const truce_write *writes, siz
                                const truce_bulk_options *options, truce_write_outcome *outcomes,
                                bson_error_t *error);
 
-/* One write, or several of one kind in one collection, as the server answers them. */
+/* One write, or several of one kind in one collection, for one message. */
 struct mongo_batch {
     const truce_write *writes;
     size_t count;
     truce_write_outcome *outcomes;
     bool unordered, relaxed;
-    uint32_t wait_ms;                 /* 0: the store's deadline */
-    mongoc_client_session_t *session; /* of a transaction, or NULL */
-    bool *all; /* several updates or removes: out, each changed a document; the server does not tell
-                  which did not */
+    uint32_t wait_ms;                 /* 0: the store's deadline. */
+    mongoc_client_session_t *session; /* Of a transaction, or NULL. */
+    /* Out, for several updates or removes: each changed a document. The server does not report
+     * which did not. */
+    bool *all;
 };
 
-/* Sends them and fills the outcomes. The status is the first failure's; TRUCE_UNKNOWN and TRUCE_IO
- * say that there was no answer. */
+/* Sends the writes and fills the outcomes. Returns the first failure; TRUCE_UNKNOWN and TRUCE_IO
+ * mean that there was no answer. */
 truce_status truce__mongo_send(struct mongo_store *store, mongoc_client_t *client,
                                const struct mongo_batch *batch, bson_error_t *error);
 
-/* How many of the writes (at least one) go in one message: inserts into one collection. */
+/* Returns how many of the writes (at least one) fit in one message of inserts into one
+ * collection. */
 size_t truce__mongo_batch_size(const truce_write *writes, size_t count);
 
 truce_status truce__mongo_find_and_modify(truce_store *base, const char *collection,
@@ -180,19 +186,19 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
                                           const truce_modify_options *options, bson_t *document,
                                           truce_write_result *result, bson_error_t *error);
 
-/* How many of the writes, from the first on, can be one message; 0: the first is none that could. */
+/* Returns how many of the first writes can be one message; 0: none. */
 size_t truce__mongo_together(const truce_write *writes, size_t count);
-/* Sends them so. OK with *all false: not every one changed a document. */
+/* Sends such a message. OK with *all false: some write changed no document. */
 truce_status truce__mongo_send_together(struct mongo_store *store, mongoc_client_t *client,
                                         const struct mongo_batch *batch, bool *all,
                                         bson_error_t *error);
 
 /* ---- mongo_transaction.c ---- */
 
-/* The field of a guard without a change: set and taken away again. */
+/* The field of a guard without a change: it is set and removed again. */
 #define MONGO_TOUCH "_truce_touch"
 
-/* A validator that refuses MONGO_TOUCH is told as such; other statuses stay. */
+/* Reports a validator that refuses MONGO_TOUCH as such. Other statuses stay. */
 truce_status truce__mongo_guard_refused(truce_status status, const char *collection,
                                         bson_error_t *error);
 
@@ -201,7 +207,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
                                  bson_error_t *error);
 truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t count,
                                     bson_error_t *error);
-/* Does the server really keep a transaction? OK, or INVALID with what it answered. */
+/* Checks that the server really implements transactions. OK, or INVALID with its answer. */
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error);
 
 /* ---- mongo.c ---- */
@@ -213,44 +219,46 @@ truce_status truce__mongo_collection_create(truce_store *base, const char *colle
 truce_status truce__mongo_collection_list(truce_store *base, const truce_list_options *options,
                                           bson_t *collections, bson_error_t *error);
 
-/* CORRUPT: what the server sent is no sound document, and why; by its _id, if that can be told. */
+/* Fails with CORRUPT: the server sent an invalid document. The message has the reason and the _id,
+ * if possible. */
 truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson_error_t *error);
 
-/* The messages that this thread sends from now on end after so long (0: with the URI's time-outs only), and with
- * the deadline of the work around them. */
+/* Limits the messages that this thread sends after this call: each ends within wait_ms (0: only the
+ * URI's limits) and within the deadline of the surrounding work. */
 void truce__mongo_limit(uint32_t wait_ms);
-/* How long the server may wait, for others or for the majority. */
+/* Returns how long the server may wait for locks or for the majority. */
 uint32_t truce__mongo_wait_ms(const struct mongo_store *store);
-/* A server that takes writes is known, or becomes known before the end of the call; else `why` (may be NULL) says
- * what stood in the way. */
+/* Waits until a server that accepts writes is known, or until the end of the call. `why` (may be
+ * NULL) gets the reason of a failure. */
 bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *client,
                                bson_error_t *why);
 void truce__mongo_limit_forget(struct mongo_store *store);
-/* From now on each read and connect of this thread ends soon after `*stop` is true, on connections of a client with
- * the second function. */
+/* Makes each later read and connect of this thread end soon after `*stop` is true, on connections
+ * of a client set up by truce__mongo_watch. */
 void truce__mongo_limit_until(const atomic_bool *stop);
 void truce__mongo_limit_listener(mongoc_client_t *client);
 
-/* A call of this thread begins: it has lost no answer. */
+/* Begins a call of this thread, which has lost no answer yet. */
 void truce__mongo_call(void);
-/* Has one of its messages had no answer, or one that leaves open what became of it? */
+/* Returns whether a message of the call had no answer, or one that leaves its outcome open. */
 bool truce__mongo_lost(void);
 
-/* The pool's connections count their messages in the store; before the first is taken out of it. */
+/* Makes the pool's connections count their messages in the store. Call it before the first one is
+ * borrowed. */
 void truce__mongo_watch(struct mongo_store *store);
 void truce__mongo_counters(truce_store *base, truce_store_counters *counters);
 
 /* ---- mongo_listen.c ---- */
 
-/* Hears of every write to the URI's database, by its change stream, from the first wait until nobody has
- * waited for `idle_ms`. No network is asked here. */
+/* Makes a listener, which follows the change stream of the URI's database from the first wait until
+ * no wait has happened for `idle_ms`. Sends nothing. */
 struct mongo_listener *truce__mongo_listener_new(const mongoc_uri_t *uri, uint32_t idle_ms);
-/* As truce_wait. Where the stream cannot be had, for now or ever, waits are short ones. */
+/* As truce_wait. Without a stream, waits are short. */
 truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const truce_store *store,
                                         const char *collection, uint64_t *token,
                                         uint32_t timeout_ms, bson_error_t *error);
-/* Ends the thread and waits for its end, which takes no answer of a server; NULL is allowed. No wait may be going
- * on. */
+/* Ends the thread and waits for its end, which needs no answer of a server. NULL is allowed. No
+ * wait may be active. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
 
 /* ---- mongo_facts.c ---- */

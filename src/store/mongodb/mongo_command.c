@@ -1,9 +1,9 @@
 /*
- * Commands: a connection of the pool for the length of one call, and the concerns that every read
- * and write carries.
+ * Commands: a connection of the pool for one call, and the concerns of every read and write.
  *
- * A connection belongs to one thread at a time. It is given back before a caller's next call, but
- * for a cursor with more than one batch, which keeps its connection to its end (mongo_read.c).
+ * A connection belongs to one thread at a time. It is returned before the caller's next call,
+ * except for a cursor with more than one batch, which keeps its connection to its end
+ * (mongo_read.c).
  */
 #include <errno.h>
 #include <poll.h>
@@ -18,16 +18,16 @@
 /* ---- round trips ----------------------------------------------------------------------------- */
 
 /*
- * What libmongoc tells of every command that was answered, or was lost, also of those that it repeats by
- * itself and of cursors. It is asked for ends only: for the beginning of a command it would copy what is
- * sent.
+ * libmongoc reports every command that was answered or lost, including its own repetitions and the
+ * commands of cursors. Only the ends are reported here: for the beginning of a command it would
+ * copy the message.
  *
- * Round trips are counted, which are what a call costs on a network.
+ * Round trips are counted, because they are the cost of a call on a network.
  *
- * And a call's lost messages are remembered. libmongoc sends a write a second time by itself, and its answer
- * is that of the second sending alone. Where that one was refused, or found nothing, the first may have been
- * done, or be done later: it may lie in the buffers of a server that stands still. It tells this in the
- * thread of the call.
+ * Lost messages of a call are remembered. libmongoc repeats a write by itself, and returns the
+ * answer of the second message only. If that one was refused or matched nothing, the first may have
+ * been executed, or may be later: it may be in the buffers of a stalled server. libmongoc reports
+ * this in the thread of the call.
  */
 
 static _Thread_local bool lost;
@@ -51,7 +51,7 @@ static void count_answered(const mongoc_apm_command_succeeded_t *event)
 {
     count_add_one(mongoc_apm_command_succeeded_get_context(event));
     if (bson_has_field(mongoc_apm_command_succeeded_get_reply(event), "writeConcernError"))
-        lost = true; /* done, and it may be taken back */
+        lost = true; /* Executed, but it may be rolled back. */
 }
 
 static void count_failed(const mongoc_apm_command_failed_t *event)
@@ -71,7 +71,8 @@ void truce__mongo_watch(struct mongo_store *store)
     mongoc_apm_set_command_succeeded_cb(callbacks, count_answered);
     mongoc_apm_set_command_failed_cb(callbacks, count_failed);
     mongoc_client_pool_set_apm_callbacks(store->pool, callbacks, store);
-    mongoc_apm_callbacks_destroy(callbacks); /* the pool has copied them */
+    /* The pool has copied them. */
+    mongoc_apm_callbacks_destroy(callbacks);
 }
 
 void truce__mongo_counters(truce_store *base, truce_store_counters *counters)
@@ -84,37 +85,40 @@ void truce__mongo_counters(truce_store *base, truce_store_counters *counters)
 /* ---- time limits ----------------------------------------------------------------------------- */
 
 /*
- * How long a call may wait for the network.
+ * Time limits of a call on the network:
  *
- *     call            its own limit, if it has one, and the deadline of the work around it (base/deadline.h)
- *     each message    reads, writes and handshakes on its connections end at the call's limit, also those
- *                     that libmongoc repeats by itself: each stream is wrapped, since a connection of
- *                     libmongoc's has one time-out only, for long reads and short writes alike
- *     a server        waited for in short steps (SELECT_MS): libmongoc knows one time for that, too
+ *     call            its own limit, if any, and the deadline of the surrounding work
+ *                     (base/deadline.h)
+ *     each message    reads, writes, and handshakes end at the call's limit, also those that
+ *                     libmongoc repeats by itself. Each stream is wrapped, because a libmongoc
+ *                     connection has only one time-out, for long reads and short writes alike
+ *     a server        is awaited in short steps (SELECT_MS), because libmongoc has one time for
+ *                     that too
  *
- * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline of the work
- * around, what it still has to clean up gets as long in all, and then LEAST_MS for a message: a server that lives
- * answers in that, and one that does not holds nobody.
+ * The server gets the time of the call (wtimeout), and its answer GRACE_MS more. After the deadline
+ * of the surrounding work, the cleanup gets as long in total, and then LEAST_MS for each message. A
+ * live server answers within that, and a dead one does not block the caller.
  *
- * The thread that listens for changes waits for each message in slices of STOP_SLICE_MS, and checks between them
+ * The listening thread waits for each message in slices of STOP_SLICE_MS, and checks between them
  * whether its store is being closed (mongo_listen.c).
  *
- * Where libmongoc does not let its streams be made by others (its function for that is in Debian's library, and
- * not in every one), the URI's socketTimeoutMS is the only limit.
+ * If libmongoc does not let others make its streams (Debian's library has the function, but not
+ * every one does), the URI's socketTimeoutMS is the only limit.
  */
 
 #define GRACE_MS 1000
 #define LEAST_MS 100
 
 static _Thread_local struct {
-    int64_t until_ns;        /* of the call; 0: none */
-    uint32_t wait_ms;        /* for the server; 0: the store's */
-    const atomic_bool *stop; /* true: no read or connect of this thread goes on; NULL: none */
+    int64_t until_ns; /* Of the call; 0: none. */
+    uint32_t wait_ms; /* For the server; 0: the store's. */
+    /* If true, reads and connects of this thread end; NULL: none. */
+    const atomic_bool *stop;
 } limit;
 
 #define STOP_SLICE_MS 50
-#define LENGTH_BYTES                                                                               \
-    4 /* libmongoc reads the length of a message first, with nothing in its buffers */
+/* libmongoc reads the length of a message first, with empty buffers. */
+#define LENGTH_BYTES 4
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
@@ -158,7 +162,7 @@ bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *clien
     int64_t now_ns = truce__clock_monotonic_ns();
     int64_t until_ns = now_ns + INT64_C(1000000) * truce__mongo_wait_ms(store);
     mongoc_server_description_t *found = NULL;
-    /* each look takes seconds: none begins that could only end late */
+    /* Each attempt takes seconds, so none begins that would end late. */
     while (!found && now_ns < until_ns && !truce__store_interrupted(&store->base, NULL)) {
         found = mongoc_client_select_server(client, true, NULL, why);
         now_ns = truce__clock_monotonic_ns() + LOOK_SLACK_NS;
@@ -169,7 +173,7 @@ bool truce__mongo_await_server(struct mongo_store *store, mongoc_client_t *clien
 
 /* ---- streams -------------------------------------------------------------------------------- */
 
-#define STREAM_TYPE 100 /* none of libmongoc's */
+#define STREAM_TYPE 100 /* None of libmongoc's. */
 
 struct limited {
     mongoc_stream_t stream; /* first */
@@ -181,7 +185,7 @@ static mongoc_stream_t *inner_of(mongoc_stream_t *stream)
     return ((struct limited *)stream)->inner;
 }
 
-/* In milliseconds, as libmongoc counts; not more than what is left of the call. */
+/* Returns the time in milliseconds, as libmongoc counts it, limited to the rest of the call. */
 static int32_t shorter(int32_t timeout_ms)
 {
     int64_t left_ms;
@@ -202,7 +206,8 @@ static ssize_t write_limited(mongoc_stream_t *stream, mongoc_iovec_t *parts, siz
     return inner_of(stream)->writev(inner_of(stream), parts, count, shorter(timeout_ms));
 }
 
-/* Waits until a message begins to arrive, or its time is over. False: the thread was stopped. */
+/* Waits until a message begins to arrive, or the time is over. Returns false if the thread was
+ * stopped. */
 static bool await_message(mongoc_stream_t *inner, int32_t timeout_ms)
 {
     int64_t until_ns = truce__clock_monotonic_ns() + INT64_C(1000000) * timeout_ms;
@@ -272,7 +277,7 @@ static bool should_retry(mongoc_stream_t *stream)
     return mongoc_stream_should_retry(inner_of(stream));
 }
 
-/* `arg` is the client, as libmongoc's own function wants it. */
+/* Makes a stream. `arg` is the client, as libmongoc's own function requires. */
 static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_list_t *host,
                                     void *arg, bson_error_t *error)
 {
@@ -309,7 +314,7 @@ static mongoc_stream_t *make_stream(const mongoc_uri_t *uri, const mongoc_host_l
     return &made->stream;
 }
 
-/* A pool has few clients, which stay: each is met here once. */
+/* Returns whether the client is new. A pool has few clients, which stay, so each is new once. */
 static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
 {
     bool known = false;
@@ -326,7 +331,7 @@ static bool is_new(struct mongo_store *store, const mongoc_client_t *client)
     return !known;
 }
 
-/* This connection's streams keep to the limits. */
+/* Applies the limits to this client's streams. */
 static void mongo_limit_client(struct mongo_store *store, mongoc_client_t *client)
 {
     if (truce__mongoc_make_stream && is_new(store, client))
@@ -349,10 +354,10 @@ void truce__mongo_limit_forget(struct mongo_store *store)
 /* ---- commands -------------------------------------------------------------------------------- */
 
 #define CODE_SNAPSHOT_TOO_OLD 239
-#define CODE_SNAPSHOT_UNAVAILABLE                                                                  \
-    246 /* a collection was made or changed since: never again at that time */
+/* A collection was created or changed since; this time will never work. */
+#define CODE_SNAPSHOT_UNAVAILABLE 246
 
-/* ---- connections ---------------------------------------------------------------------------- */
+/* ---- connections ------------------------------------------------------------------------- */
 
 truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **client,
                                  bson_error_t *error)
@@ -364,9 +369,9 @@ truce_status truce__mongo_borrow(struct mongo_store *store, mongoc_client_t **cl
         return TRUCE_OK;
     return truce__fail(
         TRUCE_TIMEOUT, error,
-        "all %d connections to the server are in use, and none came free in time; "
-        "cursors of many documents keep one until they are closed (the URI's options "
-        "maxPoolSize and waitQueueTimeoutMS)",
+        "all %d connections to the server are in use, and none was returned in time; cursors of "
+        "many documents keep one until they are closed (the URI's options maxPoolSize and "
+        "waitQueueTimeoutMS)",
         store->connections_max);
 }
 
@@ -382,7 +387,7 @@ mongoc_write_concern_t *truce__mongo_write_concern(const struct mongo_store *sto
 {
     mongoc_write_concern_t *concern = mongoc_write_concern_new();
 
-    /* also relaxed, the majority has it: a read of what the majority has must see it */
+    /* Also for relaxed writes, because a majority read must see them. */
     mongoc_write_concern_set_w(concern, MONGOC_WRITE_CONCERN_W_MAJORITY);
     mongoc_write_concern_set_journal(concern, !relaxed);
     mongoc_write_concern_set_wtimeout_int64(concern, truce__mongo_wait_ms(store));
@@ -396,7 +401,7 @@ static void append_read_concern(const struct mongo_store *store,
     bool snapshot = command->snapshot || store->at.seconds;
     bson_t concern;
 
-    /* of a transaction, its first statement says it; a server alone has nothing to agree on */
+    /* In a transaction, the first statement has the concern; a standalone server needs none. */
     if (!command->read_concern || store->server.deployment == MONGO_STANDALONE)
         return;
     BSON_APPEND_DOCUMENT_BEGIN(options, "readConcern", &concern);
@@ -409,14 +414,14 @@ static void append_read_concern(const struct mongo_store *store,
     bson_append_document_end(options, &concern);
 }
 
-/* The history that a view reads is gone. */
+/* Returns whether the history of a view is gone. */
 static bool is_too_old(const struct mongo_store *store, const bson_error_t *caught)
 {
     return store->at.seconds && caught->domain == MONGOC_ERROR_SERVER &&
            (caught->code == CODE_SNAPSHOT_TOO_OLD || caught->code == CODE_SNAPSHOT_UNAVAILABLE);
 }
 
-/* Of a transaction, its commit says it. */
+/* Returns whether the commit of a transaction carries the concern. */
 static bool in_transaction(const struct mongo_command *command)
 {
     return command->session && mongoc_client_session_in_transaction(command->session);
@@ -454,7 +459,8 @@ static bool command_run(mongoc_client_t *client, const char *database,
                                                 reply, caught);
 }
 
-/* No server was found, so nothing was sent; or a read was lost. Then it is sent again, once there is a server. */
+/* Returns whether to send it again once there is a server: no server was found, so nothing was
+ * sent; or a read was lost. */
 static bool may_run_again(const struct mongo_command *command, const bson_error_t *caught)
 {
     if (command->session || command->server_id || caught->domain == MONGOC_ERROR_SERVER)
@@ -465,7 +471,7 @@ static bool may_run_again(const struct mongo_command *command, const bson_error_
            caught->domain == MONGOC_ERROR_STREAM;
 }
 
-#define RUNS 3 /* of a read whose connection breaks */
+#define RUNS 3 /* Of a read whose connection breaks. */
 
 truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_command *command, bson_t *reply,
@@ -515,7 +521,7 @@ truce_status truce__mongo_run_alone(struct mongo_store *store, const struct mong
     return status;
 }
 
-/* ---- small things --------------------------------------------------------------------------- */
+/* ---- helpers --------------------------------------------------------------------------------- */
 
 const char *truce__mongo_what(char *text, size_t size, const char *verb, const char *collection)
 {
@@ -540,7 +546,7 @@ int64_t truce__mongo_number(const bson_t *reply, const char *path, int64_t other
 truce_status truce__mongo_writable(const struct mongo_store *store, bson_error_t *error)
 {
     if (store->read_only)
-        return truce__fail(TRUCE_INVALID, error, "the store was opened for reading only");
+        return truce__fail(TRUCE_INVALID, error, "the store was opened read-only");
     return TRUCE_OK;
 }
 

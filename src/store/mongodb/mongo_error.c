@@ -1,7 +1,7 @@
 /*
- * What the server's and libmongoc's errors mean to a caller of truce, once, in two tables.
+ * The meaning of the server's and libmongoc's errors for a caller of truce, in two tables.
  *
- * The question that matters is what may have happened:
+ * The question is what may have happened:
  *
  *     the server refused it                     nothing was changed: the status of its code
  *     it was never sent                         TRUCE_IO
@@ -10,16 +10,16 @@
  *     says that it is not durable yet           TRUCE_UNKNOWN: it may take effect, now or later
  *     a statement of a transaction had none     TRUCE_CONFLICT: without its commit, which was
  *                                               not sent, nothing of it will ever take effect
- *     a write was sent twice (libmongoc does)
- *     and the first had no answer               TRUCE_UNKNOWN, unless the second was done: the first
- *                                               may still be on its way (mongo_command.c)
- *     a code below 10000 that is not known      of a write: TRUCE_UNKNOWN; numbers from 10000 on are
- *                                               those of assertions, which refuse a statement
- *     the commit of a transaction               only "done", and the label TransientTransactionError,
- *                                               are certain once an attempt had no answer
+ *     a write was sent twice (by libmongoc)
+ *     and the first had no answer               TRUCE_UNKNOWN, unless the second was executed: the
+ *                                               first may still land (mongo_command.c)
+ *     an unknown code below 10000               for a write: TRUCE_UNKNOWN; numbers from 10000 on
+ *                                               are assertions, which refuse a statement
+ *     the commit of a transaction               after an attempt without an answer, only success
+ *                                               and TransientTransactionError are certain
  *
- * Codes are MongoDB's (its error_codes.yml); the list of those that leave a write's outcome open is
- * that of the specification of retryable writes, which drivers share.
+ * Codes are MongoDB's (its error_codes.yml). The codes that leave a write's outcome open are those
+ * of the specification of retryable writes, which all drivers follow.
  */
 #include "store/mongodb/mongo.h"
 
@@ -28,15 +28,15 @@
 #include "base/assert.h"
 
 #define CODE_WRITE_CONCERN_FAILED 64
-#define CODE_ASSERTIONS           10000 /* from here on */
+#define CODE_ASSERTIONS           10000 /* From this number on. */
 
 enum meaning {
-    REFUSED,     /* what truce__status_of_code says */
-    STRANGE,     /* the same of a read or a statement; a write may have an effect */
-    UNSENT,      /* the server did not begin: a write has no effect */
-    OPEN,        /* a write may have an effect; a read has none to speak of */
-    TRANSIENT,   /* somebody else was faster; again */
-    BUSY,        /* something excludes it for now; again */
+    REFUSED,     /* The status of truce__status_of_code. */
+    STRANGE,     /* REFUSED for a read or a statement; a write may have an effect. */
+    UNSENT,      /* The server did not begin: a write has no effect. */
+    OPEN,        /* A write may have an effect; for a read it does not matter. */
+    TRANSIENT,   /* Another client was faster; retry. */
+    BUSY,        /* Something excludes it for now; retry. */
     TOO_LARGE,   /* TRUCE_LIMIT */
     NO_ROOM,     /* TRUCE_IO */
     DUPLICATE,   /* TRUCE_DUPLICATE with the code 11000 */
@@ -60,7 +60,7 @@ static const struct {
     {249, TRANSIENT},                  /* StaleDbVersion */
     {46, BUSY},                        /* LockBusy */
     {134, UNSENT},                     /* ReadConcernMajorityNotAvailableYet */
-    {CODE_WRITE_CONCERN_FAILED, OPEN}, /* done, not known to be durable */
+    {CODE_WRITE_CONCERN_FAILED, OPEN}, /* Executed, but not known to be durable. */
     {89, OPEN},                        /* NetworkTimeout */
     {91, OPEN},                        /* ShutdownInProgress */
     {189, OPEN},                       /* PrimarySteppedDown */
@@ -111,7 +111,7 @@ static const struct {
     {0, REFUSED},
 };
 
-/* Named codes by which a statement is refused before it changes anything. */
+/* Named codes that refuse a statement before it changes anything. */
 static const uint16_t refusals[] = {
     2,   4,   5,   9,   10,  12,  13,  14,  15,  16,  17,  18,  19,  20,  21,  22,  26,
     27,  28,  29,  30,  34,  40,  47,  48,  52,  53,  54,  55,  56,  57,  58,  59,  61,
@@ -178,15 +178,14 @@ static truce_status mongo_error_status_of(enum mongo_kind kind, uint32_t code)
     return TRUCE_INVALID;
 }
 
-/* "find in things: MESSAGE", without a full stop at its end. A code of the server's keeps its domain
- * only where its status does not say more. */
+/* Makes the message "find in things: MESSAGE" without a full stop. A server's code keeps its domain
+ * only if its status does not say more. */
 static truce_status error_tell(truce_status status, const char *what, uint32_t code,
                                const char *message, bson_error_t *error)
 {
     size_t length;
 
-    truce__fail(status, error, "%s: %s", what,
-                message && *message ? message : "no reason was given");
+    truce__fail(status, error, "%s: %s", what, message && *message ? message : "no reason given");
     if (!error)
         return status;
     if (code) {
@@ -201,18 +200,17 @@ static truce_status error_tell(truce_status status, const char *what, uint32_t c
     return status;
 }
 
-/* What libmongoc says of servers that it does not reach, and what is said of it here, with the address behind
- * it. */
+/* libmongoc's messages about unreachable servers, and truce's, followed by the address. */
 static const struct {
     const char *theirs, *ours;
     bool addressed;
 } unreached[] = {
-    {"Failed to connect to target host: ", "nobody answers at ", true},
-    {"Failed to connect to: ", "nobody answers at ", true},
-    {"connection refused calling hello on ", "nobody answers at ", true},
-    {"connection timeout calling hello on ", "nobody answers at ", true},
-    {"Failed to resolve ", "there is no host ", true},
-    {"Failed to read ", "what answers is no MongoDB server, or fell silent", false},
+    {"Failed to connect to target host: ", "no answer from ", true},
+    {"Failed to connect to: ", "no answer from ", true},
+    {"connection refused calling hello on ", "no answer from ", true},
+    {"connection timeout calling hello on ", "no answer from ", true},
+    {"Failed to resolve ", "unknown host ", true},
+    {"Failed to read ", "the peer is not a MongoDB server, or stopped answering", false},
     {"", "", true},
 };
 
@@ -228,7 +226,7 @@ static void error_append_reason(const char *reason, size_t length, char *text, s
              reason + skipped);
 }
 
-/* "No suitable servers found: ...: [REASON] [REASON]" */
+/* Rewrites "No suitable servers found: ...: [REASON] [REASON]". */
 static void say_unreached(const char *message, char *text, size_t size)
 {
     const char *at = strchr(message, '['), *end;
@@ -242,10 +240,11 @@ static void say_unreached(const char *message, char *text, size_t size)
         end += *end != '\0';
     }
     if (!text[0])
-        snprintf(text, size, "no server that takes writes is there");
+        snprintf(text, size, "no server accepts writes");
 }
 
-/* What is refused now may have been done, or be done later, by a sending that had no answer. */
+/* Returns the status of a refusal after a lost message, which may have been executed or may still
+ * be. */
 static truce_status after_lost(enum mongo_kind kind, truce_status status)
 {
     return kind == MONGO_WRITE && truce__mongo_lost() ? TRUCE_UNKNOWN : status;
@@ -254,7 +253,7 @@ static truce_status after_lost(enum mongo_kind kind, truce_status status)
 truce_status truce__mongo_refused(enum mongo_kind kind, const char *what, uint32_t code,
                                   const char *message, bson_error_t *error)
 {
-    /* a server that gives no code has refused all the same */
+    /* A server that returns no code has refused, too. */
     return error_tell(after_lost(kind, code ? mongo_error_status_of(kind, code) : TRUCE_INVALID),
                       what, code, message, error);
 }
@@ -263,8 +262,8 @@ truce_status truce__mongo_found_none(enum mongo_kind kind, const char *what, bso
 {
     return after_lost(kind, TRUCE_OK)
                ? error_tell(TRUCE_UNKNOWN, what, 0,
-                            "it was sent twice, since the first sending had no answer; now nothing "
-                            "matches",
+                            "it was sent twice, because the first message had no answer; now "
+                            "nothing matches",
                             error)
                : TRUCE_OK;
 }
@@ -296,11 +295,11 @@ bool truce__mongo_has_label(const bson_t *reply, const char *label)
     return false;
 }
 
-/* What libmongoc says by itself, without an answer of the server. */
+/* Returns the status of an error that libmongoc made without a server's answer. */
 static truce_status local_status(enum mongo_kind kind, const bson_error_t *caught)
 {
     switch (caught->domain) {
-    case MONGOC_ERROR_SERVER_SELECTION: /* never sent */
+    case MONGOC_ERROR_SERVER_SELECTION: /* Never sent. */
         return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
     case MONGOC_ERROR_STREAM:
         if (caught->code == MONGOC_ERROR_STREAM_CONNECT ||
@@ -312,7 +311,7 @@ static truce_status local_status(enum mongo_kind kind, const bson_error_t *caugh
     case MONGOC_ERROR_SCRAM:
         return caught->code == MONGOC_ERROR_CLIENT_AUTHENTICATE ? TRUCE_INVALID : TRUCE_IO;
     case MONGOC_ERROR_COMMAND:
-        /* the server was lost between its choice and the command; there is no code for that */
+        /* The server was lost between its selection and the command; there is no code for that. */
         if (strstr(caught->message, "invalidated server"))
             return kind == MONGO_STATEMENT ? TRUCE_CONFLICT : TRUCE_IO;
         return caught->code == MONGOC_ERROR_PROTOCOL_INVALID_REPLY ? error_unanswered(kind)
@@ -335,12 +334,12 @@ truce_status truce__mongo_failed(enum mongo_kind kind, const char *what, const b
     char ours[sizeof caught->message];
     truce_status status;
 
-    if (durable) /* done, but not known to be durable */
+    if (durable) /* Executed, but not known to be durable. */
         return error_tell(
             error_unanswered(kind), what, caught->code,
             caught->code == CODE_WRITE_CONCERN_FAILED
-                ? "it is done, but the majority did not have it before the deadline: it may "
-                  "stay or be rolled back"
+                ? "it is done, but did not reach the majority before the deadline: it may survive "
+                  "or be rolled back"
                 : caught->message,
             error);
     if (kind != MONGO_WRITE && truce__mongo_has_label(reply, "TransientTransactionError"))

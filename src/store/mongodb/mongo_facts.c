@@ -1,12 +1,13 @@
 /*
- * What a deployment says of itself, for truce_doctor: the answers of some commands, as they come.
+ * Facts about a deployment for truce_doctor: the answers of some commands.
  *
  *     {deployment: "standalone" | "replica set" | "sharded", database, capabilities: [...],
- *      clock: {server, before, after},            milliseconds: ours before and after it told its own
+ *      clock: {server, before, after},        milliseconds; the local time before and after
  *      hello, build, options, status, feature, defaults, replica, config, space,      answers
  *      shards, sharded: [{_id: "db.collection", key, unique}]}                        of a mongos
  *
- * An answer that is refused (rights, a command that is not there) is {refused: sentence, code}.
+ * If a command is refused (missing privileges, unknown command), its answer is {refused: message,
+ * code}.
  */
 #include "store/mongodb/mongo.h"
 
@@ -15,9 +16,9 @@
 #include "base/clock.h"
 
 static const struct question {
-    const char *name, *database; /* NULL: the store's own */
-    const char *command;         /* its only argument is 1 */
-    const char *leave_out[6];    /* of the answer */
+    const char *name, *database; /* NULL: the store's own. */
+    const char *command;         /* Its only argument is 1. */
+    const char *leave_out[6];    /* Of the answer. */
     int deployment;              /* -1: any */
 } questions[] = {
     {"build", "admin", "buildInfo", {"buildEnvironment", "openssl"}, -1},
@@ -38,7 +39,7 @@ static const struct question {
     {"shards", "admin", "listShards", {NULL}, MONGO_SHARDED},
 };
 
-/* ---- asking --------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static truce_status facts_ask(struct mongo_store *store, const char *database, const bson_t *body,
                               bson_t *reply, bson_error_t *error)
@@ -49,7 +50,8 @@ static truce_status facts_ask(struct mongo_store *store, const char *database, c
     return truce__mongo_run_alone(store, &command, reply, error);
 }
 
-/* A server that does not answer is a failure; one that refuses is a fact. */
+/* Returns whether the server refused. A server that does not answer is a failure; a refusal is a
+ * fact. */
 static bool facts_is_refusal(truce_status status)
 {
     return status && status != TRUCE_IO && status != TRUCE_TIMEOUT;
@@ -105,9 +107,9 @@ static truce_status facts_put(struct mongo_store *store, const struct question *
     return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
-/* ---- what is asked in another way ------------------------------------------------------------ */
+/* ---- other facts ----------------------------------------------------------------------------- */
 
-/* hello, between two looks at our clock. Servers before 5.0 know it by its old name only. */
+/* Runs hello between two reads of the local clock. Servers before 5.0 know only its old name. */
 static truce_status put_hello(struct mongo_store *store, bson_t *facts, bson_error_t *error)
 {
     static const char *const names[] = {"hello", "isMaster"};
@@ -162,11 +164,12 @@ static truce_status put_feature(struct mongo_store *store, bson_t *facts, bson_e
     return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
-/* The sharded collections of the database, as the config servers have them. */
+/* Appends the sharded collections of the database, from the config servers. */
 static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_error_t *error)
 {
     char *from = bson_strdup_printf("%s.", store->database);
-    char *to = bson_strdup_printf("%s/", store->database); /* the byte behind the point */
+    /* The next character after the dot, as the end of the range. */
+    char *to = bson_strdup_printf("%s/", store->database);
     bson_t *body = BCON_NEW("find", "collections", "filter", "{", "_id", "{", "$gte",
                             BCON_UTF8(from), "$lt", BCON_UTF8(to), "}", "dropped", "{", "$ne",
                             BCON_BOOL(true), "}", "}", "projection", "{", "key", BCON_INT32(1),
@@ -190,7 +193,7 @@ static truce_status put_sharded(struct mongo_store *store, bson_t *facts, bson_e
     return facts_is_refusal(status) ? TRUCE_OK : status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------ */
+/* ---- all facts ------------------------------------------------------------------------------- */
 
 static void put_capabilities(const struct mongo_store *store, bson_t *facts)
 {

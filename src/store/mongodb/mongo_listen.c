@@ -1,6 +1,6 @@
 /*
- * Listening for changes. One thread of a store reads the change stream of its database and advances a counter
- * for each collection that an event names. The first wait starts the thread.
+ * Listening for changes. One thread of a store reads the change stream of its database and advances
+ * a counter for each collection that an event names. The first wait starts the thread.
  *
  *     slot of the name ->  [ 7 ][ 0 ][ 3 ] ...      a token is the counter that its waiter has seen
  *
@@ -8,15 +8,17 @@
  *        ^                              |
  *        +----- RETRY_MS, rising <------+ network error, a server that steps down
  *
- * Invariants
- * 1. A change that was acknowledged after a token was filled ends the wait for it: its event arrives while
- *    the thread listens, and every counter advances whenever listening begins, because no event of the time
- *    before arrives. So a broken stream need not be resumed where it ended; libmongoc resumes it where it can.
- * 2. No wait depends on the stream: if the stream is not open, or has been silent for longer than the server
- *    may be, a wait ends after POLL_MS and its caller looks.
- * 3. No thread outlives its store: closing joins it. The thread runs code of libmongoc and OpenSSL, which the
- *    end of the process tears down. It ends within STOP_SLICE_MS of the stop, also in the middle of a read
- *    (mongo_command.c), and after at most GIVE_UP in the middle of a connect.
+ * Invariants:
+ *
+ *   1. A change that was acknowledged after a token was filled ends the wait for it: its event
+ *      arrives while the thread listens, and every counter advances whenever listening begins,
+ *      because earlier events do not arrive. So a broken stream need not be resumed; libmongoc
+ *      resumes it if it can.
+ *   2. No wait depends on the stream: if the stream is not open, or has been silent for longer than
+ *      the server may be, a wait ends after POLL_MS and its caller checks.
+ *   3. No thread outlives its store: closing joins it. The thread runs code of libmongoc and
+ *      OpenSSL, which the end of the process tears down. It ends within STOP_SLICE_MS of the stop,
+ *      also during a read (mongo_command.c), and after at most GIVE_UP during a connect.
  *
  * Collections share counters by hash, so a wait may end for a change of another collection.
  */
@@ -32,19 +34,20 @@
 /* ---- waits ----------------------------------------------------------------------------------- */
 
 /*
- * Waiting for a change, with change streams and without them.
+ * Waits for a change, with and without change streams.
  *
- * Without them the store cannot tell whether there was a change (it has no TRUCE_CAN_WAIT), so a wait
- * ends some time after its token was filled, and the caller looks: that may wake without a change, and
- * never misses one. The time doubles from wait to wait, from SHORTEST_MS to LONGEST_MS. A caller that
- * stays away for longer than its last wait had found something to do: it begins with the shortest again.
+ * Without streams, the store cannot know whether there was a change (it has no TRUCE_CAN_WAIT). A
+ * wait ends some time after its token was filled, and the caller checks. So it may wake without a
+ * change, but never misses one. The time doubles from wait to wait, from SHORTEST_MS to LONGEST_MS.
+ * A caller that stays away for longer than its last wait had found work, so it begins with the
+ * shortest again.
  *
- *     token: the monotonic time at which it was filled, in microseconds << 4 | how often it was doubled
+ *     token: the monotonic time when it was filled, in microseconds << 4 | number of doublings
  */
 
 #define SHORTEST_MS 10
 #define LONGEST_MS  500
-#define STEPS       6 /* 10 << 6 is past LONGEST_MS */
+#define STEPS       6 /* 10 << 6 exceeds LONGEST_MS. */
 
 static int64_t interval_us(uint64_t steps)
 {
@@ -85,7 +88,9 @@ static truce_status poll_for(const truce_store *store, const char *collection, u
     if (left_us > (int64_t)timeout_ms * 1000) {
         status = sleep_for(store, timeout_ms, error);
         return status ? status
-                      : truce__fail(TRUCE_TIMEOUT, error, "nothing is known of %s after %u ms",
+                      : truce__fail(TRUCE_TIMEOUT, error,
+                                    "the changes of %s are unknown after %u "
+                                    "ms",
                                     collection, timeout_ms);
     }
     if (left_us > 0)
@@ -110,30 +115,31 @@ truce_status truce__mongo_wait(truce_store *base, const char *collection, uint64
 /* ---- change streams -------------------------------------------------------------------------- */
 
 #define SLOTS     256
-#define AWAIT_MS  1000 /* how long the server may keep silent */
-#define STALE_MS  3000 /* the stream counts as broken when it was silent for that long */
-#define POLL_MS   250  /* a wait while nobody listens */
-#define RETRY_MS  50   /* until the first try to open it again */
-#define RETRY_MAX 5000 /* the last ones */
-/* The most that the thread waits for a server, and for a socket beyond AWAIT_MS. */
+#define AWAIT_MS  1000 /* The longest silence of the server. */
+#define STALE_MS  3000 /* The stream counts as broken after this silence. */
+#define POLL_MS   250  /* A wait without a stream. */
+#define RETRY_MS  50   /* Before the first try to open it again. */
+#define RETRY_MAX 5000 /* The longest pause. */
+/* The longest time that the thread waits for a server, and for a socket in addition to AWAIT_MS. */
 #define GIVE_UP 2000
 
 struct mongo_listener {
     mongoc_uri_t *uri;
     char *database;
-    pthread_mutex_t mutex; /* over all below */
+    pthread_mutex_t mutex; /* Protects the following fields. */
     pthread_cond_t moved;
     uint32_t counters[SLOTS];
     bool listening, asleep;
-    bool started; /* the thread exists, until it is joined */
+    bool started; /* The thread exists, until it is joined. */
     pthread_t thread;
-    atomic_bool stop; /* set under the mutex; the thread's reads look at it without */
+    /* Set with the mutex. The thread's reads check it without. */
+    atomic_bool stop;
     int64_t idle_ns;
     int waiters;
-    int64_t heard_ns, waited_ns; /* by listen_now_ns() */
+    int64_t heard_ns, waited_ns; /* By listen_now_ns(). */
 };
 
-/* ---- life ----------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void at_most(mongoc_uri_t *uri, const char *option, int32_t most_ms)
 {
@@ -177,7 +183,8 @@ void truce__mongo_listener_close(struct mongo_listener *listener)
     bson_free(listener);
 }
 
-/* The system's, also where a test has put another clock in its place: nobody could wake by that. */
+/* Returns the system's time, even if a test has installed another clock, by which no thread could
+ * wake. */
 static int64_t listen_now_ns(void)
 {
     struct timespec now;
@@ -186,7 +193,7 @@ static int64_t listen_now_ns(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-/* Under the mutex: until `until_ns`, or something moved. */
+/* Sleeps until `until_ns`, or until something moved. The mutex must be held. */
 static void listen_sleep_until(struct mongo_listener *listener, int64_t until_ns)
 {
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
@@ -211,7 +218,7 @@ static void listen_move_all(struct mongo_listener *listener)
         listener->counters[i]++;
 }
 
-/* The collection that "ns" or "to" of the event names. */
+/* Advances the collection that "ns" or "to" of the event names. */
 static bool move_named(struct mongo_listener *listener, const bson_t *event, const char *path)
 {
     bson_iter_t iter, name;
@@ -226,7 +233,7 @@ static bool move_named(struct mongo_listener *listener, const bson_t *event, con
     return true;
 }
 
-/* An event, or NULL: the server had nothing to tell. */
+/* Handles an event, or NULL: the server had none. */
 static void listen_hear(struct mongo_listener *listener, const bson_t *event)
 {
     pthread_mutex_lock(&listener->mutex);
@@ -234,9 +241,9 @@ static void listen_hear(struct mongo_listener *listener, const bson_t *event)
     if (event) {
         bool named = move_named(listener, event, "ns.coll");
 
-        named |= move_named(listener, event, "to.coll"); /* of a rename */
+        named |= move_named(listener, event, "to.coll"); /* Of a rename. */
         if (!named)
-            listen_move_all(listener); /* the database was dropped, or the stream has ended */
+            listen_move_all(listener); /* The database was dropped, or the stream has ended. */
         pthread_cond_broadcast(&listener->moved);
     }
     pthread_mutex_unlock(&listener->mutex);
@@ -253,13 +260,13 @@ static void set_listening(struct mongo_listener *listener, bool listening)
     pthread_mutex_unlock(&listener->mutex);
 }
 
-/* Under the mutex: no wait needs the stream any more. */
+/* Returns whether no wait needs the stream any more. The mutex must be held. */
 static bool listen_is_idle(const struct mongo_listener *listener)
 {
     return !listener->waiters && listen_now_ns() - listener->waited_ns > listener->idle_ns;
 }
 
-/* Under the mutex. */
+/* The mutex must be held. */
 static bool listen_is_over(const struct mongo_listener *listener)
 {
     return atomic_load(&listener->stop) || listen_is_idle(listener);
@@ -275,7 +282,7 @@ static bool listen_goes_on(struct mongo_listener *listener)
     return !over;
 }
 
-/* Until the stream breaks. True: it had begun. */
+/* Listens until the stream breaks. Returns true if it had begun. */
 static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
 {
     mongoc_database_t *database = mongoc_client_get_database(client, listener->database);
@@ -304,7 +311,7 @@ static bool hear_all(struct mongo_listener *listener, mongoc_client_t *client)
     return begun;
 }
 
-/* Some time, or until it is over. */
+/* Pauses for some time, or until the listener ends. */
 static void pause_for(struct mongo_listener *listener, int64_t pause_ms)
 {
     int64_t until_ns = listen_now_ns() + pause_ms * 1000000;
@@ -315,7 +322,7 @@ static void pause_for(struct mongo_listener *listener, int64_t pause_ms)
     pthread_mutex_unlock(&listener->mutex);
 }
 
-/* Until the store is closed, or no wait needs the stream. */
+/* Listens until the store is closed, or no wait needs the stream. */
 static void listen_while_needed(struct mongo_listener *listener)
 {
     mongoc_client_t *client = mongoc_client_new_from_uri(listener->uri);
@@ -335,7 +342,7 @@ static void listen_while_needed(struct mongo_listener *listener)
         mongoc_client_destroy(client);
 }
 
-/* False: the store is closed. */
+/* Returns false if the store is closed. */
 static bool sleep_while_idle(struct mongo_listener *listener)
 {
     bool stop;
@@ -362,7 +369,8 @@ static void *listen_run(void *arg)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* Until when a wait may rely on the stream; past that, or without one, it ends by POLL_MS. */
+/* Returns until when a wait may rely on the stream. After that, or without a stream, it ends by
+ * POLL_MS. */
 static int64_t trusted_until(const struct mongo_listener *listener, int64_t begun_ns)
 {
     int64_t stale_ns = listener->heard_ns + STALE_MS * INT64_C(1000000);
@@ -385,7 +393,7 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     listener->waiters++;
     if (listener->asleep)
         pthread_cond_broadcast(&listener->moved);
-    if (!listener->started) /* if there is no thread to have, waits poll */
+    if (!listener->started) /* If no thread can be started, waits poll. */
         listener->started = truce__thread_start(&listener->thread, listen_run, listener);
     for (;;) {
         seen = (uint64_t)*counter << 1 | 1; /* never 0 */
@@ -406,8 +414,8 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
     if (status)
         return status;
     if (seen == *token && at_ns >= until_ns)
-        return truce__fail(TRUCE_TIMEOUT, error, "nothing was heard of %s in %u ms", collection,
-                           timeout_ms);
+        return truce__fail(TRUCE_TIMEOUT, error, "no change of %s was reported in %u ms",
+                           collection, timeout_ms);
     *token = seen;
     return TRUCE_OK;
 }

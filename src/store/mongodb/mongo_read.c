@@ -1,14 +1,15 @@
 /*
- * Reading: each verb is one command of the server's.
+ * Reads: each verb is one command of the server.
  *
- * Reads see what the majority has, on the primary. A read of one document by its _id that asks for it
- * (truce_find_options.latest) is linearizable where the server can do that: a protocol decides on it ("the commit
- * is not there, so its intent may be removed"), and a primary that was deposed without knowing it would answer
- * wrongly. The server answers such a read after a write of its own that the majority has, which takes some 50 ms if
- * nothing else writes. So a protocol asks for it only where the write that follows does not compare what was read.
+ * Reads use read concern majority, on the primary. A read of one document by _id that asks for it
+ * (truce_find_options.latest) is linearizable if the server can do that. A protocol decides on such
+ * a read ("the commit does not exist, so its intent may be removed"), and a primary that was
+ * deposed without knowing it would answer wrongly. The server answers such a read after a majority
+ * write of its own, which takes some 50 ms if nothing else writes. So a protocol asks for it only
+ * if the write that follows does not compare what was read.
  *
- * Counting goes through an aggregation: the command count looks at a number that a crash, and a chunk
- * of a sharded collection on its way, leave wrong.
+ * Counts use an aggregation: the command count uses a number that becomes wrong after a crash, and
+ * while chunks of a sharded collection move.
  */
 #include <string.h>
 
@@ -21,32 +22,32 @@
 /* ---- cursors --------------------------------------------------------------------------------- */
 
 /*
- * Cursors. A batch is the server's answer, kept until the next one; its documents are handed out
- * where they lie.
+ * Cursors. A batch is the server's answer, kept until the next one. Its documents are returned in
+ * place.
  *
- *     first answer, cursor id 0       everything is there: the connection goes back at once
+ *     first answer, cursor id 0       everything arrived: the connection is returned at once
  *     cursor id not 0                 the cursor keeps connection and session: a getMore must come
  *                                     from the session that opened the cursor, and from the same
  *                                     server, which alone knows it
  *
- * Documents from outside are checked before they are handed out.
+ * Documents from outside are checked before they are returned.
  */
 
 struct mongo_cursor {
     truce_cursor base; /* first */
     struct mongo_store *store;
-    mongoc_client_t *client; /* NULL: there are no more batches */
+    mongoc_client_t *client; /* NULL: there are no more batches. */
     mongoc_client_session_t *session;
     uint32_t server_id;
     int64_t id;
     char *collection;
     char what[200];
-    bson_t reply;     /* the batch */
-    bson_iter_t iter; /* in it */
-    bson_t document;  /* what was handed out, a view of the batch */
+    bson_t reply;     /* The batch. */
+    bson_iter_t iter; /* Within the batch. */
+    bson_t document;  /* The returned document, a view of the batch. */
 };
 
-/* Gives the connection back. */
+/* Returns the connection to the pool. */
 static void cursor_let_go(struct mongo_cursor *cursor)
 {
     if (cursor->session)
@@ -99,7 +100,7 @@ static truce_status cursor_next_batch(struct mongo_cursor *cursor, bson_error_t 
     return status;
 }
 
-/* A view of the document that the iterator stands on. */
+/* Makes a view of the document at the iterator. */
 static truce_status cursor_show(struct mongo_cursor *cursor, const bson_t **document,
                                 bson_error_t *error)
 {
@@ -124,7 +125,7 @@ static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **documen
     truce_status status = TRUCE_OK;
     bool at_document = bson_iter_next(&cursor->iter);
 
-    /* an empty batch is not the end */
+    /* An empty batch is not the end. */
     while (!status && !at_document && cursor->client) {
         status = cursor_next_batch(cursor, error);
         at_document = !status && bson_iter_next(&cursor->iter);
@@ -134,7 +135,8 @@ static truce_status mongo_cursor_next(truce_cursor *base, const bson_t **documen
     return cursor_show(cursor, document, error);
 }
 
-/* The server need not wait for its own time-out; whether it hears this does not matter. */
+/* Tells the server to close the cursor before its own time-out. It does not matter whether the
+ * message arrives. */
 static void kill_cursor(struct mongo_cursor *cursor)
 {
     bson_t body = BSON_INITIALIZER, ids, reply;
@@ -168,7 +170,8 @@ static void cursor_close_cursor(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {mongo_cursor_next, cursor_close_cursor};
 
-/* A server without sessions has cursors without them; the server is the one that writes. */
+/* Prepares a cursor. A server without sessions has cursors without them. The server is the one that
+ * accepts writes. */
 static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms,
                                    bson_error_t *error)
 {
@@ -194,7 +197,7 @@ static truce_status cursor_prepare(struct mongo_cursor *cursor, uint32_t wait_ms
     return TRUCE_OK;
 }
 
-/* The collection that getMore names: the namespace of the answer without its database. */
+/* Reads the collection for getMore: the namespace of the answer without its database. */
 static void take_collection(struct mongo_cursor *cursor)
 {
     bson_iter_t iter, found;
@@ -319,7 +322,7 @@ truce_status truce__mongo_find(truce_store *base, const char *collection, const 
     BSON_APPEND_INT32(&body, "batchSize",
                       options->limit > 0 && options->limit < MONGO_BATCH ? (int32_t)options->limit
                                                                          : MONGO_BATCH);
-    /* a linearizable read waits for the majority, which may be away */
+    /* A linearizable read waits for the majority, which may be away. */
     mongo_read_append_time(&body, options->deadline_ms || !command.linearizable
                                       ? options->deadline_ms
                                       : store->deadline_ms);
@@ -402,7 +405,7 @@ truce_status truce__mongo_count(truce_store *base, const char *collection, const
     return status;
 }
 
-/* The field of the reply, a document or array, as a document of its own. */
+/* Copies a document or array field of the reply. */
 static truce_status mongo_read_take(const bson_t *reply, const char *field, const char *what,
                                     bson_t *taken, bson_error_t *error)
 {
@@ -533,25 +536,27 @@ truce_status truce__mongo_explain(truce_store *base, const char *collection, con
     mongo_read_append_time(&body, options->deadline_ms);
     status = truce__mongo_run_alone(mongo_read_of(base), &command, plan, error);
     if (!status && !bson_has_field(plan, "queryPlanner"))
-        status = truce__fail(TRUCE_INVALID, error, "%s: this server tells no plan", command.what);
+        status = truce__fail(TRUCE_INVALID, error, "%s: this server returns no plan", command.what);
     if (status)
         bson_reinit(plan);
     bson_destroy(&body);
     return status;
 }
 
-/* ---- mongo view -------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 /*
- * Views: reads at one cluster time.
+ * Views read at one cluster time.
  *
  *     find, with read concern "snapshot"        -> the cluster time that the server chose
- *     every read of the view                       read concern "snapshot" at that time, on any connection
+ *     every read of the view                       read concern "snapshot" at that time
  *
- * No session is needed for it, so threads and cursors of a view need not take turns. The server keeps the history
- * (minSnapshotHistoryWindowInSeconds) and says when it is too old; then the view reads EXPIRED.
+ * No session is needed for that, so threads and cursors of a view work concurrently. The server
+ * keeps the history (minSnapshotHistoryWindowInSeconds) and reports when it is gone; then the
+ * view's reads fail with EXPIRED.
  *
- * What the server has no history of is of now: lists of collections and indexes, and how a read would run.
+ * The server has no history of the lists of collections and indexes and of plans; these are
+ * current.
  */
 
 #define WIRE_SNAPSHOT 13 /* MongoDB 5.0 */
@@ -567,7 +572,7 @@ static void view_close_view(truce_store *base)
     bson_free(base);
 }
 
-/* One after the other, all at the view's time. */
+/* Reads the documents one after the other, all at the view's time. */
 static truce_status view_read_many(truce_store *base, truce_look *looks, size_t count,
                                    bson_error_t *error)
 {
@@ -641,7 +646,7 @@ static truce_status view_of_view(truce_store *base, const truce_snapshot_options
     return TRUCE_OK;
 }
 
-/* The time that the server chooses for a read of now. */
+/* Asks for the time that the server chooses for a current read. */
 static truce_status ask_time(struct mongo_store *store, uint32_t *seconds, uint32_t *ordinal,
                              bson_error_t *error)
 {
@@ -659,7 +664,7 @@ static truce_status ask_time(struct mongo_store *store, uint32_t *seconds, uint3
         bson_iter_timestamp(&found, seconds, ordinal);
     if (!status && !*seconds)
         status = truce__fail(TRUCE_INVALID, error,
-                             "this server cannot take a snapshot: it names no cluster time");
+                             "this server has no snapshots: it returns no cluster time");
     bson_destroy(&reply);
     bson_destroy(body);
     return status;
@@ -672,11 +677,11 @@ truce_status truce__mongo_snapshot(truce_store *base, const truce_snapshot_optio
     uint32_t seconds, ordinal;
     truce_status status;
 
-    (void)options; /* the server's own maximum counts */
+    (void)options; /* The server has its own maximum. */
     if (store->server.deployment == MONGO_STANDALONE || store->server.wire < WIRE_SNAPSHOT)
         return truce__fail(TRUCE_INVALID, error,
-                           "this server cannot take a snapshot: read concern \"snapshot\" needs "
-                           "MongoDB 5.0 and a replica set");
+                           "this server has no snapshots: read concern \"snapshot\" needs MongoDB "
+                           "5.0 and a replica set");
     status = ask_time(store, &seconds, &ordinal, error);
     if (!status)
         *view = view_new_view(store, seconds, ordinal);

@@ -1,19 +1,23 @@
 /*
- * What a sharded cluster wants to know of a document, and what it cannot promise.
+ * Shard keys of a sharded cluster: what it requires of writes, and what it cannot promise.
  *
- * The shard key of each collection stands in config.collections. It is read when it is needed first, and again
- * when the cluster refuses what was sent for want of the key, or after FRESH_MS: a collection may be sharded, or
+ * The shard key of each collection is in config.collections. It is read on first use, when the
+ * cluster refuses a message that lacks the key, and after FRESH_MS. A collection may be sharded, or
  * get another key, while it is in use.
  *
- *   H1  A find-and-modify names the values of the shard key, or mongos refuses it. Where its filter does not, the
- *       document that it would find is read, and the filter says its _id and its values besides. Found no more
- *       under them, it is looked for again: NOT_FOUND is what a look at all shards has answered.
- *   H2  Documents of commits and revisions are one for each _id. In a collection that is sharded by another key
- *       two shards may each take one of an _id; so a first write of such a document is refused there, but for
- *       an ObjectId, which is made for one document only.
- *   H3  truce's own collections are refused with a shard key that does not keep them whole (reserved.h).
+ *   H1  mongos refuses a find-and-modify without the values of the shard key. If the filter lacks
+ *       them, the document that it would match is read, and its _id and these values are added to
+ *       the filter. If that filter matches nothing, the document is read again. NOT_FOUND is the
+ *       result of a read of all shards.
+ *   H2  Documents of commits and revisions have unique _ids. If a collection is sharded by another
+ *       key, two shards may each accept a document with the same _id. So the first write of such a
+ *       document is refused there. An ObjectId is allowed, because it is generated for one document
+ *       only.
+ *   H3  truce's own collections are refused with a shard key that does not keep them whole
+ *       (reserved.h).
  *
- * Who may not read config.collections gets neither: the cluster's own refusals remain.
+ * A user who may not read config.collections gets none of these checks; the cluster's own refusals
+ * remain.
  */
 #include "store/mongodb/mongo_shards.h"
 
@@ -28,7 +32,7 @@
 struct layout {
     struct layout *next;
     char *name;
-    bson_t key; /* empty: not sharded, or not known */
+    bson_t key; /* Empty: not sharded, or unknown. */
     int64_t read_ns;
 };
 
@@ -63,7 +67,7 @@ void truce__mongo_shards_free(struct mongo_shards *shards)
 
 /* ---- shard keys ----------------------------------------------------------------------------- */
 
-/* with the mutex held; NULL: not there */
+/* Finds the layout; NULL: none. The mutex must be held. */
 static struct layout *layout_of(struct mongo_shards *shards, const char *collection)
 {
     struct layout *layout = shards->layouts;
@@ -139,7 +143,7 @@ static truce_status shards_ask(struct mongo_store *store, mongoc_client_t *clien
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0.dropped", &found) &&
         bson_iter_as_bool(&found))
-        status = TRUCE_NOT_FOUND; /* as servers before 5.0 keep it */
+        status = TRUCE_NOT_FOUND; /* The form of servers before 5.0. */
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0.key", &found) &&
         BSON_ITER_HOLDS_DOCUMENT(&found)) {
@@ -157,7 +161,7 @@ static truce_status shards_ask(struct mongo_store *store, mongoc_client_t *clien
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
-/* Empty: not sharded, or not for us to know. `key` is always initialised. */
+/* Reads the shard key; empty: not sharded, or not readable. `key` is always initialized. */
 static truce_status shard_key(struct mongo_store *store, mongoc_client_t *client,
                               const char *collection, bson_t *key, bson_error_t *error)
 {
@@ -207,7 +211,7 @@ static bool names_all(const bson_t *filter, const bson_t *key)
     return true;
 }
 
-/* `path: {$eq: its value in the document}`; a field that is missing is null there. */
+/* Appends `path: {$eq: its value in the document}`. A missing field is null there. */
 static void shards_append_value(bson_t *filter, const bson_t *document, const char *path)
 {
     bson_iter_t iter, found;
@@ -221,12 +225,12 @@ static void shards_append_value(bson_t *filter, const bson_t *document, const ch
     bson_append_document_end(filter, &equal);
 }
 
-/* The filter, and the document's values besides. */
+/* Makes the filter with the document's values. */
 static void aim_at(const bson_t *filter, const bson_t *document, const bson_t *key, bson_t *aimed)
 {
     bson_t values = BSON_INITIALIZER;
     bson_iter_t iter;
-    bool both = false; /* a field stands in both */
+    bool both = false; /* Both have the field. */
 
     if (!truce__mongo_names_id(filter, NULL) && !bson_has_field(key, "_id"))
         shards_append_value(&values, document, "_id");
@@ -301,7 +305,7 @@ static truce_status shards_refuse(const char *collection, const bson_t *key, con
     return TRUCE_INVALID;
 }
 
-/* A document that is to be the only one of its _id. */
+/* Returns whether the write's document must be the only one with its _id. */
 static bool is_one_of_its_id(const truce_write *write)
 {
     bson_iter_t iter;
@@ -337,8 +341,8 @@ static truce_status shards_check(const truce_write *write, const bson_t *key, bs
     return is_one_of_its_id(write)
                ? shards_refuse(
                      write->collection, key,
-                     "two documents of one _id may be made there; what commits and revisions "
-                     "make must be sharded by its _id, or have an ObjectId",
+                     "two documents with the same _id could be inserted there; documents of "
+                     "commits and revisions must be sharded by _id, or have an ObjectId",
                      error)
                : TRUCE_OK;
 }

@@ -1,18 +1,24 @@
 /*
- * Atomic bulks and looks of one instant, as transactions of MongoDB.
+ * Atomic bulks and consistent reads, as transactions of MongoDB.
  *
  *     begin (with the first statement)   read concern snapshot
- *     each write, in order               its filter is its guard; what stands side by side and is of
- *                                        one kind goes in one message (mongo_write.c)
+ *     each write, in order               its filter is its guard; neighbors of one kind go in one
+ *                                        message (mongo_write.c)
  *     commit                             w: majority, j: true
  *
- * States: a failure before the commit was sent leaves nothing, now or later: an unanswered statement
- * is TRUCE_CONFLICT. The commit has three ends: done; surely not (label TransientTransactionError; or a
- * refusal of the first message, if it is a known one); and not known, where it is sent again, which is
- * harmless, until the deadline: TRUCE_UNKNOWN. After one message without an answer, whether libmongoc
- * repeated it or this file, a refusal is none: a mongos that came back says that it cannot tell (50940),
- * and the shards may have decided. A client that dies leaves a transaction that the server ends
- * after a minute; its documents answer WriteConflict until then.
+ * A failure before the commit was sent leaves nothing, now or later: an unanswered statement is
+ * TRUCE_CONFLICT. The commit has three outcomes:
+ *
+ *   - It is done.
+ *   - Surely nothing was changed: the label TransientTransactionError, or a known refusal of the
+ *     first message.
+ *   - Unknown: it is sent again, which is harmless, until the deadline: TRUCE_UNKNOWN. After one
+ *     message without an answer, a refusal proves nothing, whether libmongoc or this file repeats
+ *     it. A mongos that restarted says that it cannot tell (50940), and the shards may have
+ *     decided.
+ *
+ * If a client dies, the server ends its transaction after a minute; until then its documents cause
+ * WriteConflict.
  */
 #include <string.h>
 
@@ -34,16 +40,16 @@ struct transaction {
 /*
  * Guards of a transaction.
  *
- * Snapshot isolation does not see what a transaction has read, only what it has written. So a guard
- * is a write, too, one that leaves nothing behind but takes part in conflicts:
+ * Snapshot isolation does not check what a transaction has read, only what it has written. So a
+ * guard is a write too, one that leaves nothing behind but takes part in conflicts:
  *
- *     one must match                     a fresh field is set and taken away again
- *     none may, of a given _id           a stub with this _id is inserted and removed again
+ *     one document must match            a fresh field is set and removed again
+ *     none may match, of a given _id     a stub with this _id is inserted and removed again
  *
- * A look (TRUCE_WRITE_LOOK) is none: it is read in the snapshot, and takes no part in conflicts.
+ * A TRUCE_WRITE_LOOK is only read in the snapshot and takes no part in conflicts.
  *
- * Guards without a change that do not name an _id, and ask that nothing matches, are refused: no
- * write can stand for all documents that are not there.
+ * Guards without a change that name no _id and require that nothing matches are refused: no write
+ * can represent all documents that do not exist.
  */
 
 static uint32_t mongo_left_ms(const struct transaction *transaction);
@@ -77,13 +83,13 @@ truce_status truce__mongo_guard_refused(truce_status status, const char *collect
         return status;
     memcpy(why, error->message, sizeof why);
     return truce__refuse(CODE_DOCUMENT_VALIDATION_FAILURE, error,
-                         "%.200s; a transaction guards a document of %s that it only reads by a "
-                         "field %s, which is set and taken away: the collection's validator has to "
-                         "allow it, or the journal is to commit",
+                         "%.200s; a transaction guards a document of %s that it only reads by "
+                         "setting and removing a field %s: the collection's validator must allow "
+                         "it, or the journal must commit",
                          why, collection, MONGO_TOUCH);
 }
 
-/* The first refusal in the answer to a message of several statements. */
+/* Returns the first refusal in the answer to a message of several statements. */
 static truce_status first_refusal(const bson_t *reply, const char *what, bson_error_t *error)
 {
     int64_t code = truce__mongo_number(reply, "writeErrors.0.code", -1);
@@ -99,8 +105,8 @@ static truce_status first_refusal(const bson_t *reply, const char *what, bson_er
     return truce__mongo_refused(MONGO_STATEMENT, what, (uint32_t)code, message, error);
 }
 
-/* Sets the fresh field in what matches and takes it away from the document with this _id, in one
- * message. `*touched` counts what matched. */
+/* Sets the fresh field in what matches, and removes it from the document with this _id, in one
+ * message. *touched counts the matches. */
 static truce_status touch_id(struct transaction *transaction, const char *collection,
                              const bson_t *filter, const bson_value_t *id, bool *touched,
                              bson_error_t *error)
@@ -120,7 +126,7 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
     guard_append_change(&updates, "0", filter, "$set", &fresh);
     guard_append_change(&updates, "1", &by_id, "$unset", &fresh);
     bson_append_array_end(&body, &updates);
-    truce__mongo_what(text, sizeof text, "look at a guard in", collection);
+    truce__mongo_what(text, sizeof text, "read a guard in", collection);
     status = mongo_statement(transaction, text, &body, true, &reply, error);
     if (!status)
         status = first_refusal(&reply, text, error);
@@ -133,7 +139,8 @@ static truce_status touch_id(struct transaction *transaction, const char *collec
     return status;
 }
 
-/* The _id of the first match; NOT_FOUND without a sentence. The caller destroys `id` on success. */
+/* Finds the _id of the first match. NOT_FOUND without a message: none. The caller destroys `id` on
+ * success. */
 static truce_status find_id(struct transaction *transaction, const char *collection,
                             const bson_t *filter, bson_value_t *id, bson_error_t *error)
 {
@@ -150,7 +157,7 @@ static truce_status find_id(struct transaction *transaction, const char *collect
     BSON_APPEND_INT64(&body, "limit", 1);
     BSON_APPEND_BOOL(&body, "singleBatch", true);
     status = mongo_statement(transaction,
-                             truce__mongo_what(text, sizeof text, "look at a guard in", collection),
+                             truce__mongo_what(text, sizeof text, "read a guard in", collection),
                              &body, false, &reply, error);
     if (!status) {
         if (bson_iter_init(&iter, &reply) &&
@@ -164,7 +171,7 @@ static truce_status find_id(struct transaction *transaction, const char *collect
     return status;
 }
 
-/* TRUCE_WRITE_REQUIRE, TRUCE_WRITE_LOOK and TRUCE_WRITE_REQUIRE_MISSING. */
+/* Runs TRUCE_WRITE_REQUIRE, TRUCE_WRITE_LOOK, and TRUCE_WRITE_REQUIRE_MISSING. */
 static truce_status mongo_require(struct transaction *transaction, const truce_write *write,
                                   bson_error_t *error)
 {
@@ -185,7 +192,8 @@ static truce_status mongo_require(struct transaction *transaction, const truce_w
     return !status && !touched ? mongo_none_matches(write->collection, error) : status;
 }
 
-/* A taken _id is what the guard looks for; a taken key of another index is an accident of the stub. */
+/* Returns the meaning of a refused stub. A taken _id is what the guard looks for; a taken key of
+ * another index is an accident of the stub. */
 static truce_status judge_stub(const truce_write *write, truce_status status, bson_error_t *error)
 {
     const char *index = strstr(error->message, "index: ");
@@ -195,8 +203,8 @@ static truce_status judge_stub(const truce_write *write, truce_status status, bs
     if (!index || !strncmp(index, "index: _id_", 11))
         return truce__fail(TRUCE_CONFLICT, error, "a document of %s matches", write->collection);
     return truce__fail(TRUCE_INVALID, error,
-                       "that a document of %s is missing cannot be held: a unique index has room "
-                       "for one document without its fields only; make it sparse or partial",
+                       "the absence of a document of %s cannot be guarded, because a unique index "
+                       "allows only one document without its fields; make it sparse or partial",
                        write->collection);
 }
 
@@ -239,11 +247,11 @@ static truce_status mongo_require_missing(struct transaction *transaction, const
     if (!truce__mongo_names_id(write->filter, &id)) {
         bson_destroy(&by_id);
         return truce__fail(TRUCE_INVALID, error,
-                           "that no document of %s matches can be held on this store only for a "
+                           "the absence of a match in %s can be guarded on this store only for a "
                            "given _id",
                            write->collection);
     }
-    if (bson_count_keys(write->filter) > 1) { /* it may be there, and not match */
+    if (bson_count_keys(write->filter) > 1) { /* The document may exist without a match. */
         status = find_id(transaction, write->collection, write->filter, &found, error);
         if (!status) {
             bson_value_destroy(&found);
@@ -276,9 +284,9 @@ static truce_status mongo_look(struct transaction *transaction, const truce_writ
 
 /* ---- transactions ---------------------------------------------------------------------------- */
 
-/* MongoDB before 4.4 makes no collection within a transaction. */
+/* MongoDB before 4.4 creates no collection within a transaction. */
 
-/* A message gets so long, also when it is late. */
+/* The least time of a message, also after the deadline. */
 #define LEAST_MS 100
 
 /* ---- begin, commit, abort ------------------------------------------------------------------- */
@@ -306,14 +314,15 @@ static mongoc_transaction_opt_t *transaction_make_options(const struct mongo_sto
     return options;
 }
 
-/* Out of time, nobody waits for the abort: the server ends the transaction by itself. */
+/* Ends the session. After the deadline, no abort is awaited: the server ends the transaction by
+ * itself. */
 static void transaction_release(struct transaction *transaction)
 {
     if (transaction->session && mongo_left_ms(transaction) <= LEAST_MS)
         mongoc_client_reset(transaction->client);
     truce__mongo_limit(mongo_left_ms(transaction));
     if (transaction->session)
-        mongoc_client_session_destroy(transaction->session); /* aborts what was begun */
+        mongoc_client_session_destroy(transaction->session); /* Aborts an open transaction. */
     truce__mongo_return(transaction->store, transaction->client);
 }
 
@@ -334,8 +343,7 @@ static truce_status transaction_begin(struct mongo_store *store, uint32_t deadli
     mongoc_session_opts_set_causal_consistency(session, false);
     status = truce__mongo_borrow(store, &transaction->client, error);
     if (!status) {
-        (void)truce__mongo_await_server(store, transaction->client,
-                                        NULL); /* or the next line tells */
+        (void)truce__mongo_await_server(store, transaction->client, NULL);
         transaction->session = mongoc_client_start_session(transaction->client, session, &caught);
         if (!transaction->session ||
             !mongoc_client_session_start_transaction(transaction->session, options, &caught))
@@ -348,7 +356,8 @@ static truce_status transaction_begin(struct mongo_store *store, uint32_t deadli
     return status;
 }
 
-/* One message, or two of libmongoc. *again: it may be told by the next. */
+/* Sends the commit once (libmongoc may send it twice). *again: another message may reveal the
+ * outcome. */
 static truce_status commit_once(struct transaction *transaction, bool *lost, bool *again,
                                 bson_error_t *error)
 {
@@ -367,15 +376,14 @@ static truce_status commit_once(struct transaction *transaction, bool *lost, boo
         status = truce__mongo_failed(transient ? MONGO_STATEMENT : MONGO_WRITE,
                                      "commit a transaction", &reply, &caught, error);
     if (!done && !transient && (*lost || !truce__mongo_is_certain(&caught)))
-        status = truce__fail(TRUCE_UNKNOWN, error,
-                             "commit a transaction: the server did not say what became of it "
-                             "(%.300s)",
-                             caught.message);
+        status =
+            truce__fail(TRUCE_UNKNOWN, error,
+                        "commit a transaction: the outcome is unknown (%.300s)", caught.message);
     bson_destroy(&reply);
     return status;
 }
 
-/* OK; CONFLICT: surely nothing was changed; UNKNOWN. */
+/* Commits. CONFLICT: surely nothing was changed. UNKNOWN: the outcome is unknown. */
 static truce_status transaction_commit(struct transaction *transaction, bson_error_t *error)
 {
     bool lost = false, again = false;
@@ -394,7 +402,7 @@ static truce_status mongo_none_matches(const char *collection, bson_error_t *err
     return truce__fail(TRUCE_CONFLICT, error, "no document of %s matches", collection);
 }
 
-/* A statement of it; `write`: one that changes something. `reply` is always initialised. */
+/* Runs a statement; `write`: it changes something. `reply` is always initialized. */
 static truce_status mongo_statement(struct transaction *transaction, const char *what,
                                     const bson_t *body, bool write, bson_t *reply,
                                     bson_error_t *error)
@@ -435,7 +443,7 @@ static truce_status send_some(struct transaction *transaction, const truce_write
     return status;
 }
 
-/* Nothing was done: what was answered before the failure is taken back. */
+/* Resets the outcomes before the failure, because nothing was done. */
 static void transaction_take_back(truce_write_outcome *outcomes, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -456,7 +464,8 @@ static truce_status copy_first_error(const truce_write_outcome *outcomes, size_t
     return status;
 }
 
-/* Sends as many as go in one message, and counts them in. *all false: one of them found nothing. */
+/* Sends as many writes as fit in one message, and counts them. *all false: one of them matched
+ * nothing. */
 static truce_status send_next(struct transaction *transaction, const truce_write *writes,
                               size_t count, bool *all, truce_write_outcome *outcomes, size_t *sent,
                               bson_error_t *error)
@@ -477,8 +486,8 @@ static truce_status send_next(struct transaction *transaction, const truce_write
     return send_some(transaction, writes, batch.count, outcomes, error);
 }
 
-/* *together: several writes may be one message; false after it: it has to be done again without, to see
- * which of them found nothing. */
+/* Runs the transaction. *together: several writes may share a message. If it is false afterwards,
+ * the transaction must run again without that, to find the write that matched nothing. */
 static truce_status transaction_attempt(struct mongo_store *store, const truce_write *writes,
                                         size_t count, const truce_bulk_options *options,
                                         bool *together, truce_write_outcome *outcomes,
@@ -512,7 +521,7 @@ static void transaction_forget(truce_write_outcome *outcomes, size_t count)
         outcomes[i] = (truce_write_outcome){.status = TRUCE_CONFLICT};
 }
 
-/* An attempt with few messages, and one with many where that does not tell enough. */
+/* Makes an attempt with few messages, and one with many if the first does not tell enough. */
 static truce_status attempts(struct mongo_store *store, const truce_write *writes, size_t count,
                              const truce_bulk_options *options, truce_write_outcome *outcomes,
                              bson_error_t *error)
@@ -528,7 +537,7 @@ static truce_status attempts(struct mongo_store *store, const truce_write *write
     return transaction_attempt(store, writes, count, options, &together, outcomes, error);
 }
 
-/* Makes the collections that the writes may insert into, outside of any transaction. */
+/* Creates the collections that the writes may insert into, outside of any transaction. */
 static truce_status make_collections(struct mongo_store *store, const truce_write *writes,
                                      size_t count, bson_error_t *error)
 {
@@ -554,7 +563,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
     if (!(store->base.capabilities & TRUCE_CAN_ATOMIC_BULK))
         return truce__fail(TRUCE_INVALID, error,
-                           "this server has no transactions: no bulk is atomic there");
+                           "this server has no transactions, so no bulk is atomic");
     status = attempts(store, writes, count, options, outcomes, &caught);
     if (status && caught.domain == TRUCE_ERROR_SERVER && caught.code == CODE_NOT_IN_TRANSACTION) {
         transaction_forget(outcomes, count);
@@ -567,7 +576,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
     return status;
 }
 
-/* ---- looks ---------------------------------------------------------------------------------- */
+/* ---- read_many ------------------------------------------------------------------------------- */
 
 static truce_status transaction_look(struct transaction *transaction, truce_look *one,
                                      bson_error_t *error)
@@ -588,7 +597,7 @@ static truce_status transaction_look(struct transaction *transaction, truce_look
     BSON_APPEND_INT64(&body, "limit", 1);
     BSON_APPEND_BOOL(&body, "singleBatch", true);
     status = mongo_statement(
-        transaction, truce__mongo_what(text, sizeof text, "look at a document of", one->collection),
+        transaction, truce__mongo_what(text, sizeof text, "read a document of", one->collection),
         &body, false, &reply, error);
     if (!status && bson_iter_init(&iter, &reply) &&
         bson_iter_find_descendant(&iter, "cursor.firstBatch.0", &found) &&

@@ -1,14 +1,14 @@
 /*
- * Writing without a transaction. A bulk is cut into batches: inserts that stand side by side and go
- * to one collection are one message, every update and remove is a message of its own, because the
- * server tells how many documents a message changed, not which of its statements did; unless the bulk is
- * `joined`: then updates are one message, too, and removes, for a caller to whom the sum is enough.
+ * Writes without a transaction. A bulk is cut into batches. Neighboring inserts into one collection
+ * are one message. Every update and remove is a message of its own, because the server reports how
+ * many documents a message changed, not which of its statements did. If the bulk is `joined`,
+ * updates are one message too, and removes, because the caller needs only the sum.
  *
- * An ordered bulk ends at the first failure. Also an unordered one ends when the server does not
- * answer: what comes after would not fare better.
+ * An ordered bulk ends at the first failure. An unordered one also ends when the server does not
+ * answer, because the rest would fail too.
  *
- * A write conflict (112) of a single write changed nothing: it is sent again until the deadline, as
- * MongoDB itself does. Not so of `multi`, which may have changed some.
+ * A write conflict (112) of a single write changed nothing, so the write is sent again until the
+ * deadline, as MongoDB itself does. Not so with `multi`, which may have changed some documents.
  */
 #include <string.h>
 
@@ -20,18 +20,19 @@
 #include "store/mongodb/mongo.h"
 #include "store/mongodb/mongo_shards.h"
 
-/* ---- documents that are too deep ------------------------------------------------------------- */
+/* ---- invalid documents ----------------------------------------------------------------------- */
 
 /*
- * Documents that are too deep, or unsound in another way.
+ * Documents that nest too deep, or are invalid otherwise.
  *
- * Updates that would nest a document deeper than TRUCE_DOCUMENT_DEPTH_MAX levels. MongoDB refuses them;
- * some servers of its protocol store them, and then every reader stumbles over the document. The depth of
- * what is written is known from the update alone: the components of its path and the levels of its value.
- * (Stages of a pipeline are left to the server: what they make depends on the document.)
+ * Updates could nest a document deeper than TRUCE_DOCUMENT_DEPTH_MAX levels. MongoDB refuses them,
+ * but some servers with its protocol store them, and then every read fails. The depth of a written
+ * value follows from the update alone: the components of its path and the levels of its value.
+ * (Stages of a pipeline are left to the server, because their result depends on the document.)
  */
 
-/* Documents and arrays inside each other; 0: neither. Checked documents are not deep. */
+/* Counts the levels of nested documents and arrays; 0: neither. Checked documents are not too
+ * deep. */
 static uint32_t levels_of(struct value value)
 {
     struct fields fields;
@@ -57,7 +58,8 @@ static uint32_t components(const char *path)
     return count;
 }
 
-/* $push and $addToSet put the value, or each of $each, into an array at the path. */
+/* Counts the levels of $push and $addToSet, which put the value, or each of $each, into an array at
+ * the path. */
 static uint32_t levels_added(const char *operator, struct value value)
 {
     bool adds = !strcmp(operator, "$push") || !strcmp(operator, "$addToSet");
@@ -82,7 +84,7 @@ static truce_status check_operator(const char *operator, struct value changes, b
     return TRUCE_OK;
 }
 
-/* LIMIT: operators (or a replacement) that would nest a document too deep. */
+/* Fails with LIMIT if operators (or a replacement) would nest a document too deep. */
 static truce_status mongo_depth_check(const bson_t *update, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(update));
@@ -101,12 +103,12 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
     bson_t id = BSON_INITIALIZER;
     bson_iter_t iter;
 
-    (void)truce__document_check(document, "document", &why); /* for its sentence */
+    (void)truce__document_check(document, "document", &why); /* For its message. */
     if (bson_iter_init_find(&iter, document, "_id") && bson_append_iter(&id, NULL, 0, &iter) &&
         !truce__document_check(&id, "document", NULL))
         shown = bson_as_relaxed_extended_json(&id, NULL);
-    truce__fail(TRUCE_CORRUPT, error, "%s: the server sent a document (%.100s) that is unsound: %s",
-                what, shown ? shown : "its _id cannot be read", why.message);
+    truce__fail(TRUCE_CORRUPT, error, "%s: the server sent an invalid document (%.100s): %s", what,
+                shown ? shown : "its _id cannot be read", why.message);
     bson_free(shown);
     bson_destroy(&id);
     return TRUCE_CORRUPT;
@@ -114,10 +116,8 @@ truce_status truce__mongo_unsound(const char *what, const bson_t *document, bson
 
 /* ---- find-and-modify ------------------------------------------------------------------------- */
 
-/*
- * Find-and-modify: one command. A write conflict, and what else says that somebody was faster, changed nothing:
- * it is sent again until the deadline.
- */
+/* Find-and-modify is one command. A write conflict, or another error that says that another client
+ * was faster, changed nothing: the command is sent again until the deadline. */
 
 #define CODE_SHARD_KEY_NOT_FOUND 61
 
@@ -149,8 +149,8 @@ static void append_modify(const char *collection, const bson_t *filter, const bs
         BSON_APPEND_INT64(body, "maxTimeMS", options->deadline_ms);
 }
 
-/* {value: document or null, lastErrorObject: {n, updatedExisting, upserted}}; not every server tells
- * lastErrorObject. */
+/* Reads {value: document or null, lastErrorObject: {n, updatedExisting, upserted}}. Not every
+ * server returns lastErrorObject. */
 static truce_status take_modified(const bson_t *reply, const truce_modify_options *options,
                                   bson_t *document, truce_write_result *result, bson_error_t *error)
 {
@@ -180,11 +180,11 @@ static truce_status take_modified(const bson_t *reply, const truce_modify_option
         return TRUCE_NOT_FOUND;
     result->matched = 1;
     result->removed = options->remove;
-    result->modified = !options->remove; /* the server does not tell more */
+    result->modified = !options->remove; /* The server does not report more. */
     return TRUCE_OK;
 }
 
-/* One message, and another one where a collection turns out to be sharded, or otherwise. */
+/* Sends one message, and another one if the collection's sharding turns out to differ. */
 static truce_status modify_once(struct mongo_store *store, const char *collection,
                                 const bson_t *filter, const bson_t *update,
                                 const truce_modify_options *options, bson_t *document,
@@ -213,7 +213,7 @@ static truce_status modify_once(struct mongo_store *store, const char *collectio
         if (status == TRUCE_NOT_FOUND && truce__mongo_found_none(MONGO_WRITE, command.what, error))
             status = TRUCE_UNKNOWN;
         if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
-            status = TRUCE_UNKNOWN; /* of mongos; the shard may go on */
+            status = TRUCE_UNKNOWN; /* Of mongos; the shard may continue. */
         *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
         if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
             error->code == CODE_SHARD_KEY_NOT_FOUND) {
@@ -262,20 +262,21 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
 /* ---- several writes in one message ----------------------------------------------------------- */
 
 /*
- * Several updates, or several removes, of one collection as one message, of a transaction or of a bulk that is `joined`: one
- * round trip instead of one for each.
+ * Several updates, or several removes, of one collection as one message of a transaction or of a
+ * `joined` bulk: one round trip instead of one for each.
  *
- *     update documents: [set _rev of 1], [set _rev of 2], [touch 3], [untouch 3]     n: 4, nModified: 4
+ *     update documents: [set _rev of 1], [set _rev of 2], [touch 3], [untouch 3]
+ *     n: 4, nModified: 4
  *
- * The server tells how many documents a message changed, not which of its statements did. Each
- * statement changes one at most; so if the sum is right, each found its document, and if it is not, the
- * transaction is given up and made again with a message for each write (mongo_transaction.c), which
- * finds out whose guard failed. A guard without a change is two statements (a touch and its removal).
+ * The server reports how many documents a message changed, not which of its statements did. Each
+ * statement changes at most one. So if the sum is right, each found its document. Otherwise the
+ * transaction is aborted and made again with a message for each write (mongo_transaction.c), which
+ * finds the failed guard. A guard without a change is two statements (a touch and its removal).
  *
- * Statements of one message are done in their order, as if each were a message.
+ * Statements of one message run in their order, as if each were a message.
  */
 
-/* ---- what goes together --------------------------------------------------------------------- */
+/* ---- writes that share a message ------------------------------------------------------------- */
 
 static bool is_update(const truce_write *write)
 {
@@ -303,12 +304,13 @@ size_t truce__mongo_together(const truce_write *writes, size_t count)
 
 /* ---- one message ---------------------------------------------------------------------------- */
 
-/* The statements: at most two for each write. */
+/* A message with its statements: at most two for each write. */
 struct message {
     truce_write *writes;
     truce_write_outcome *outcomes;
-    size_t *owners; /* of each statement: the number of its write */
-    bson_t *own;    /* two documents for each touch and each removal of one */
+    size_t *owners; /* For each statement, the number of its write. */
+    /* Two documents for each touch, and for each removal of one. */
+    bson_t *own;
     size_t count, own_count;
 };
 
@@ -345,7 +347,8 @@ static bson_t *together_own(struct message *message)
     return document;
 }
 
-/* What matches gets a fresh field, and the document with this _id loses it. */
+/* Adds two statements: a fresh field in what matches, and its removal from the document with this
+ * _id. */
 static void add_touch(struct message *message, size_t owner, const truce_write *require)
 {
     bson_t *set = together_own(message), *by_id = together_own(message),
@@ -370,7 +373,7 @@ static void add_touch(struct message *message, size_t owner, const truce_write *
     together_add(message, owner, &write);
 }
 
-/* An error of a statement is one of its write. */
+/* Maps errors of statements to their writes. */
 static void give_outcomes(const struct message *message, const truce_write *writes,
                           truce_write_outcome *outcomes)
 {
@@ -418,10 +421,10 @@ static struct mongo_store *mongo_write_of(truce_store *base)
     return (struct mongo_store *)base;
 }
 
-/* ---- what the server is told ---------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-/* libmongoc takes any document whose fields are "0", "1" ... and hold documents for a pipeline, and
- * everything else for operators or a replacement. */
+/* Returns whether libmongoc would take the update for a pipeline: a document whose fields are "0",
+ * "1" ... and hold documents. */
 static bool looks_like_pipeline(const bson_t *update)
 {
     struct fields fields = truce__fields(truce__value_document(update));
@@ -437,7 +440,7 @@ static bool looks_like_pipeline(const bson_t *update)
     return count > 0;
 }
 
-/* One stage that puts `document` in the place of what is there; NULL: what is there. */
+/* Appends a stage that replaces the document; NULL: by itself. */
 static void append_replacing_stage(bson_t *stages, const bson_t *document)
 {
     bson_t stage, value;
@@ -453,7 +456,7 @@ static void append_replacing_stage(bson_t *stages, const bson_t *document)
     bson_append_document_end(stages, &stage);
 }
 
-/* The stages with the keys of an array. */
+/* Copies the stages with the keys of an array. */
 static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(pipeline));
@@ -470,7 +473,7 @@ static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_err
     return TRUCE_OK;
 }
 
-/* The update in a form that libmongoc sends as it is meant. */
+/* Makes the update in a form that libmongoc sends as meant. */
 static truce_status mongo_write_prepare_update(const struct mongo_store *store,
                                                const truce_write *write, bson_t *update,
                                                bson_error_t *error)
@@ -562,7 +565,8 @@ static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk
     case TRUCE_WRITE_REQUIRE:
     case TRUCE_WRITE_REQUIRE_MISSING:
     case TRUCE_WRITE_LOOK:
-        truce__assert_failed("a guard is no message of its own", __FILE__, __LINE__, __func__);
+        truce__assert_failed("a guard cannot be a message of its own", __FILE__, __LINE__,
+                             __func__);
     }
     bson_destroy(&update);
     if (!status && !added)
@@ -570,7 +574,7 @@ static truce_status mongo_write_add(const struct mongo_store *store, mongoc_bulk
     return status;
 }
 
-/* ---- what the server answers ---------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void take_upserted(const bson_t *reply, truce_write_result *result)
 {
@@ -582,7 +586,7 @@ static void take_upserted(const bson_t *reply, truce_write_result *result)
     bson_value_copy(bson_iter_value(&id), &result->upserted_id);
 }
 
-/* What one write would have been called in a sentence. */
+/* Returns the name of a single write for messages. */
 static const char *name_write(const truce_write *write, char *text, size_t size)
 {
     const char *verb = write->kind == TRUCE_WRITE_INSERT   ? "insert into"
@@ -597,7 +601,7 @@ static enum mongo_kind mongo_write_kind_of(const struct mongo_batch *batch)
     return batch->session ? MONGO_STATEMENT : MONGO_WRITE;
 }
 
-/* The counts of a message with one statement, as far as they can be. */
+/* Reads the counts of a message with one statement, as far as they are plausible. */
 static truce_status take_counts(const struct mongo_batch *batch, const bson_t *reply,
                                 truce_write_result *result, bson_error_t *error)
 {
@@ -624,7 +628,7 @@ static truce_status take_counts(const struct mongo_batch *batch, const bson_t *r
                                    error);
 }
 
-/* Refusals of single statements. True: there were some. */
+/* Reads refusals of single statements. Returns true if there were any. */
 static bool take_write_errors(const struct mongo_batch *batch, const bson_t *reply)
 {
     bson_iter_t iter, list, field;
@@ -660,7 +664,8 @@ static bool take_write_errors(const struct mongo_batch *batch, const bson_t *rep
     return any;
 }
 
-/* Nothing is known of any write of the batch, or all were refused alike: the first tells why. */
+/* Fails the whole batch: nothing is known of any write, or all were refused alike. The first write
+ * has the reason. */
 static truce_status mongo_write_fail_all(const struct mongo_batch *batch, const bson_t *reply,
                                          const bson_error_t *caught)
 {
@@ -675,7 +680,8 @@ static truce_status mongo_write_fail_all(const struct mongo_batch *batch, const 
     return first->status;
 }
 
-/* Each of several updates or removes changes one document at most. */
+/* Returns whether each of several updates or removes changed a document; each changes at most
+ * one. */
 static bool all_changed(const struct mongo_batch *batch, const bson_t *reply)
 {
     int64_t wanted = (int64_t)batch->count, matched = truce__mongo_number(reply, "nMatched", 0);
@@ -694,8 +700,8 @@ static void mongo_write_take_each(const truce_write *write, truce_write_result *
         result->modified = 1;
 }
 
-/* Not every statement of a message found its document: of none is known that it did. UNKNOWN, if that may be because the
- * message was sent twice. */
+/* Fails a message whose statements did not all find their documents; it is unknown which did.
+ * UNKNOWN: the message may have been sent twice. */
 static truce_status not_all(const struct mongo_batch *batch, truce_status refused)
 {
     truce_write_outcome *first = &batch->outcomes[0];
@@ -713,7 +719,7 @@ static truce_status not_all(const struct mongo_batch *batch, truce_status refuse
     return first->status;
 }
 
-/* Every write that was not refused, and was reached, is done. */
+/* Sets the outcomes: every write that was reached and not refused is done. */
 static truce_status take_outcomes(const struct mongo_batch *batch, const bson_t *reply)
 {
     truce_status first = TRUCE_OK;
@@ -752,7 +758,7 @@ static bool has_elements(const bson_t *reply, const char *array)
            bson_iter_recurse(&iter, &list) && bson_iter_next(&list);
 }
 
-/* Not known to be durable: nothing of the batch is known to stay. */
+/* Reads the answer. If durability is unknown, no write of the batch is known to survive. */
 static truce_status mongo_write_take_answer(const struct mongo_batch *batch, bool done,
                                             const bson_t *reply, const bson_error_t *caught)
 {
@@ -789,7 +795,7 @@ static mongoc_bulk_operation_t *make_bulk(const struct mongo_store *store, mongo
     return bulk;
 }
 
-/* *unsent: there was no server to send it to. */
+/* Sends the batch once. *unsent: there was no server. */
 static truce_status send_once(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_batch *batch, bool *unsent)
 {
@@ -819,7 +825,7 @@ static truce_status send_once(struct mongo_store *store, mongoc_client_t *client
     return status;
 }
 
-/* Work without end: of many documents, of which nobody knows how many. */
+/* Returns whether the batch may take long, because it affects an unknown number of documents. */
 static bool has_no_end(const struct mongo_batch *batch)
 {
     return batch->writes[0].options.multi && !batch->wait_ms;
@@ -925,7 +931,7 @@ static truce_status mongo_write_send_all(struct mongo_store *store, mongoc_clien
     for (size_t from = 0; from < count;) {
         struct mongo_batch batch =
             mongo_write_next_batch(store, writes + from, count - from, options, outcomes + from);
-        bool all; /* what is told of each says so, too */
+        bool all; /* The result of each write says so too. */
         truce_status status;
 
         batch.all = batch.count > 1 && writes[from].kind != TRUCE_WRITE_INSERT ? &all : NULL;

@@ -1,12 +1,13 @@
 /*
- * Loads libmongoc when it is asked for, and finds the functions that truce calls.
+ * Loads libmongoc on demand, and finds the functions that truce calls.
  *
- * It stays loaded: what it set up (OpenSSL, counters, threads) does not survive being taken away. A
- * process that has it already, because it uses libmongoc itself, shares it.
+ * It stays loaded, because what it set up (OpenSSL, counters, threads) does not survive an unload.
+ * A process that uses libmongoc itself shares it.
  *
- * libmongoc makes a file for its counters, /dev/shm/mongoc-<process>, when it is loaded, for a tool that
- * shows them. A process that is killed leaves it behind, and a later one of the same number complains
- * of it; so it loses its name at once, unless it is the process's own.
+ * On load, libmongoc makes a file for its counters, /dev/shm/mongoc-<process>, for a tool that
+ * shows them. A killed process leaves the file behind, and a later process with the same number
+ * would complain about it. So truce removes the file's name at once, unless the process itself uses
+ * libmongoc.
  */
 #define MONGOC_NAMES_ITSELF 1
 #include "store/mongodb/mongoc.h"
@@ -34,7 +35,7 @@ static const struct {
 /* ---- messages ------------------------------------------------------------------------------- */
 
 static struct {
-    pthread_mutex_t mutex; /* over the list */
+    pthread_mutex_t mutex; /* Protects the list. */
     struct mongoc_audience *first;
 } audiences = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -45,8 +46,8 @@ static truce_log_level level_of(mongoc_log_level_t level)
                                                : TRUCE_LOG_INFO;
 }
 
-/* libmongoc's own handler writes them to standard error, most of them besides what truce answers to its
- * caller. What might have a password in it is not told. */
+/* Handles libmongoc's messages. Its own handler writes them to standard error, although most of
+ * them repeat truce's errors. Messages that may contain a password are suppressed. */
 static void tell_audiences(mongoc_log_level_t level, const char *domain, const char *message,
                            void *arg)
 {
@@ -86,7 +87,7 @@ static void remove_counters(void)
     char name[32];
 
     snprintf(name, sizeof name, "/mongoc-%u", (unsigned)getpid());
-    (void)shm_unlink(name); /* mostly there is none */
+    (void)shm_unlink(name); /* Usually the name is unused. */
 }
 
 static truce_status mongoc_find_all(void *handle, const char *library,
@@ -132,7 +133,7 @@ static truce_status mongoc_load(const char *library, bson_error_t *error)
     truce__mongoc = found;
     function = dlsym(handle, "mongoc_client_default_stream_initiator");
     memcpy(&truce__mongoc_make_stream, &function, sizeof function);
-    truce__mongoc.init(); /* for the life of the process: others may use libmongoc, too */
+    truce__mongoc.init(); /* For the life of the process, because others may use libmongoc too. */
     if (!own) {
         truce__mongoc.log_set_handler(tell_audiences, NULL);
         remove_counters();

@@ -1,11 +1,9 @@
 #ifndef TRUCE_STORE_MONGODB_MONGOC_H
 #define TRUCE_STORE_MONGODB_MONGOC_H
 
-/*
- * libmongoc, loaded when the first mongodb:// store is opened: who uses files has nothing of it in the
- * process. Each of its functions that truce calls stands here twice, in the table and as a name of its
- * own; what is missing in the lists does not link.
- */
+/* libmongoc, loaded when the first mongodb:// store is opened, so that processes without one do not
+ * have it. Each of its functions that truce calls appears twice here: in the table, and as a name
+ * of its own. A function that is missing in the lists does not link. */
 #include <mongoc/mongoc.h>
 
 #include "base/log_hook.h"
@@ -124,18 +122,19 @@ struct mongoc_functions {
 
 extern struct mongoc_functions truce__mongoc;
 
-/* libmongoc's own way to make a stream, which it does not promise to show; NULL: it does not. */
+/* libmongoc's function that makes a stream, which is not part of its stable interface; NULL:
+ * unavailable. */
 extern mongoc_stream_initiator_t truce__mongoc_make_stream;
 
-/* Loads it, once in the life of the process; NULL: the library that truce was built for. INVALID: it
- * is not there, or lacks a function; the next call tries again. */
+/* Loads libmongoc once in the life of the process. NULL: the library that truce was built for.
+ * INVALID: it is missing, or lacks a function; the next call tries again. */
 truce_status truce__mongoc_load(const char *library, bson_error_t *error);
 
-/* Who hears libmongoc's messages, which are those of the whole process: everybody whose store is open. Where the
- * program had libmongoc before, they stay the program's, and nobody here hears them. */
+/* A receiver of libmongoc's messages, which are those of the whole process: each open store has
+ * one. If the program uses libmongoc itself, it keeps the messages, and stores receive none. */
 struct mongoc_audience {
     struct notices notices;
-    struct mongoc_audience *next; /* mongoc.c's own */
+    struct mongoc_audience *next; /* Private to mongoc.c. */
 };
 void truce__mongoc_listen(struct mongoc_audience *audience);
 void truce__mongoc_listen_end(struct mongoc_audience *audience);

@@ -1,8 +1,10 @@
 /*
- * Opens a store by its URI: the table of kinds maps each scheme to the backend's open function, and the options
- * wrap the new store into decorators (one database of a store, reports of slow calls).
+ * Opens a store by its URI. The table of kinds maps each scheme to a backend's open function. The
+ * options then wrap the new store into decorators: one database of a store, reports of slow
+ * calls.
  *
- * This file has a folder of its own because it depends on all backends, and they depend on src/store.
+ * This file has a folder of its own because it depends on all backends, which depend on
+ * src/store.
  */
 #include <ctype.h>
 #include <string.h>
@@ -40,7 +42,7 @@ static const struct store_kind {
 #endif
 };
 
-/* Length of the scheme that the URI starts with; 0 for a bare path (also "C:..." and "./a:b"). */
+/* Returns the length of the URI's scheme; 0 for a bare path (also "C:..." and "./a:b"). */
 static size_t scheme_length(const char *uri)
 {
     size_t length = 0;
@@ -50,7 +52,8 @@ static size_t scheme_length(const char *uri)
     return length > 1 && uri[length] == ':' ? length : 0;
 }
 
-/* user:password@host, without mongodb://: no sentence is to have it as the path of a file. */
+/* Returns whether the path is user:password@host without mongodb://. No message may then show it as
+ * the path of a file. */
 static bool has_password(const char *path)
 {
     size_t length = strcspn(path, "/:@");
@@ -66,13 +69,13 @@ static const struct store_kind *find_kind(const char *scheme, size_t length)
     return NULL;
 }
 
-/* Its URI has the database. */
+/* Returns whether the store's URI names the database. */
 static bool store_is_server(const truce_store *store)
 {
     return !strcmp(store->ops->scheme, "mongodb");
 }
 
-/* The store becomes the view of its database. */
+/* Replaces the store by the view of its database. */
 static truce_status take_database(truce_store **store, const char *database, bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
@@ -111,12 +114,12 @@ truce_status truce_store_open(const char *uri, const truce_store_options *option
     if (!length && has_password(uri))
         return truce__fail(TRUCE_INVALID, error,
                            "the store's URI has a name and a password, but does not begin with "
-                           "mongodb:// (a file of such a name is file:PATH)");
+                           "mongodb:// (for a file of this name, use file:PATH)");
     kind = length ? find_kind(uri, length) : find_kind("file", 4);
     if (!kind)
         return truce__fail(
             TRUCE_INVALID, error,
-            "no store of the kind \"%.*s\" (file:PATH, a path, mongodb://, or memory:)",
+            "unknown kind of store \"%.*s\": expected file:PATH, a path, mongodb://, or memory:",
             length ? (int)length : 4, length ? uri : "file");
     status =
         kind->open(uri + (length ? length + 1 : 0), options ? options : &defaults, store, &caught);

@@ -1,9 +1,10 @@
 /*
- * Reading through a transaction.
+ * Transactions: opening, reads, and the commit; overlay_write.c has the writes.
  *
- * A cursor gives what the view finds, but for documents that have an entry, and then what is found in the scratch; if
- * there are any of those and an order is wanted (a sort; the keys between min and max), all go through a sorter. It shows the
- * moment of its opening: an entry that came later hides nothing from it.
+ * A cursor returns the documents that the view finds, except those that have an entry, and then
+ * those that the scratch finds. If the scratch has any and an order is required (a sort, or the
+ * keys between min and max), all go through a sorter. The cursor shows the state when it was
+ * opened: entries that were added later hide nothing from it.
  */
 #include "store/overlay/overlay.h"
 
@@ -23,22 +24,23 @@ struct overlay_cursor {
     truce_cursor base; /* first */
     struct overlay *overlay;
     struct collection_part *part;
-    uint64_t opened;           /* number of the last write that it shows */
-    struct read *read;         /* NULL: nobody wants to know */
-    truce_cursor *under, *own; /* of the view, of the scratch; NULL: it has ended */
-    int64_t skip, left;        /* left -1: all */
+    uint64_t opened;   /* The last write that it shows. */
+    struct read *read; /* NULL: not recorded. */
+    /* Cursors of the view and of the scratch; NULL: ended. */
+    truce_cursor *under, *own;
+    int64_t skip, left; /* left -1: all */
     struct sort sort;
-    struct keyer *keyer;   /* the keys that are the order; NULL: it is `sort` */
-    struct sorter *sorter; /* NULL: as they come */
-    struct match *match;   /* for the projection */
-    struct shown *shown;   /* NULL: documents as they are */
+    struct keyer *keyer;   /* The keys that give the order; NULL: `sort` does. */
+    struct sorter *sorter; /* NULL: no order is required. */
+    struct match *match;   /* For the projection. */
+    struct shown *shown;   /* NULL: whole documents. */
     struct arena arena;
     struct budget budget;
     struct query_context context;
-    bson_t document, projected; /* the first borrows */
+    bson_t document, projected; /* `document` borrows. */
 };
 
-/* ---- what was read -------------------------------------------------------------------------- */
+/* ---- recorded reads -------------------------------------------------------------------------- */
 
 static struct read *note_read(struct collection_part *part, const bson_t *filter,
                               const bson_t *sort, int64_t limit)
@@ -101,7 +103,7 @@ static truce_status next_under(struct overlay_cursor *cursor, const bson_t **doc
     return status;
 }
 
-/* NULL: that was all. */
+/* Returns the next whole document; NULL: the end. */
 static truce_status next_whole(struct overlay_cursor *cursor, const bson_t **document,
                                bson_error_t *error)
 {
@@ -115,7 +117,7 @@ static truce_status next_whole(struct overlay_cursor *cursor, const bson_t **doc
     return status;
 }
 
-/* By its key, or by the sort. */
+/* Adds the document to the sorter, by its key or by the sort. */
 static truce_status sort_one(struct overlay_cursor *cursor, const bson_t *document,
                              bson_error_t *error)
 {
@@ -127,7 +129,7 @@ static truce_status sort_one(struct overlay_cursor *cursor, const bson_t *docume
     if (!cursor->keyer)
         return truce__sorter_add(cursor->sorter, value, value.data, value.size, error);
     status = truce__keyer_key(cursor->keyer, value, &key, &size, error);
-    truce_assert(status || key); /* both stores have found it by one */
+    truce_assert(status || key); /* Both stores found it by a key. */
     return status ? status
                   : truce__sorter_add_key(cursor->sorter, key, size, value.data, value.size, error);
 }
@@ -208,7 +210,8 @@ static const truce_cursor_ops cursor_ops = {next_of_overlay, close_of_overlay};
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-/* What was read of a part of an index is not asked again as such: nothing of the collection may change. */
+/* Records the read. A read of a part of an index cannot be repeated as such, so nothing in the
+ * collection may change. */
 static struct read *overlay_read_note(struct overlay_cursor *cursor, const bson_t *filter,
                                       bool natural, const truce_find_options *how)
 {
@@ -219,7 +222,7 @@ static struct read *overlay_read_note(struct overlay_cursor *cursor, const bson_
     return note_read(cursor->part, filter, natural ? NULL : how->sort, how->limit);
 }
 
-/* The view is asked for as many more as the entries may hide. */
+/* Opens the view's cursor, which may return as many more documents as entries may hide. */
 static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filter,
                                const truce_find_options *options, bson_error_t *error)
 {
@@ -240,7 +243,7 @@ static truce_status open_under(struct overlay_cursor *cursor, const bson_t *filt
                       error);
 }
 
-/* `index`: of the hint, where there is a part of it. */
+/* Opens the scratch's cursor. `index`: the hint's index, if the read has a span. */
 static truce_status open_own(struct overlay_cursor *cursor, const bson_t *filter,
                              const truce_find_options *options, const struct index_spec *index,
                              bson_error_t *error)
@@ -289,7 +292,7 @@ static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const
     return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
 }
 
-/* The hint's index, for who wants its keys; without fields: nobody does, or there is none. */
+/* Finds the hint's index, for reads that return its keys; no fields: none. */
 static truce_status overlay_read_read_index(truce_store *base, const char *collection,
                                             const truce_find_options *options,
                                             struct index_spec *index, bson_error_t *error)
@@ -326,7 +329,6 @@ static truce_status overlay_read_open_all(struct overlay_cursor *cursor, const b
     return status;
 }
 
-/* overlay.c */
 static truce_status overlay_find(truce_store *base, const char *collection, const bson_t *filter,
                                  const truce_find_options *options, truce_cursor **cursor,
                                  bson_error_t *error)
@@ -337,8 +339,8 @@ static truce_status overlay_find(truce_store *base, const char *collection, cons
     *cursor = NULL;
     if (options->show_record_id)
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
-                             "what a transaction writes has no record yet: showRecordId is for "
-                             "finds outside of it");
+                             "writes of a transaction have no record number yet: use showRecordId "
+                             "outside of transactions");
     made = bson_malloc0(sizeof *made);
     made->base.ops = &cursor_ops;
     made->overlay = overlay_of(base);
@@ -442,7 +444,7 @@ static void overlay_read_free_source(struct source *base)
     bson_free(base);
 }
 
-/* $out and $merge write past the transaction. */
+/* Refuses $out and $merge, which would write past the transaction. */
 static truce_status overlay_read_check_stages(const bson_t *pipeline, bson_error_t *error)
 {
     bson_iter_t stage, field;
@@ -502,28 +504,27 @@ static truce_status overlay_aggregate(truce_store *base, const char *collection,
                                         options, cursor, error);
 }
 
-/* ---- overlay ----------------------------------------------------------------------------- */
-
-/* ---- the commit ------------------------------------------------------------------------------ */
+/* ---- the commit's bulk ----------------------------------------------------------------------- */
 
 /*
- * The commit: what differs becomes one atomic bulk, in this order:
+ * The commit writes the differences as one atomic bulk, in this order:
  *
- *     remove    what is gone, and what changes a field of a unique index if more than one document does: two may
- *               trade their keys
- *     replace   what changed otherwise
- *     insert    what is new, and what was removed above though it stays
+ *     remove    removed documents, and documents that change a field of a unique index, if there
+ *               are several: two of them may exchange their keys
+ *     replace   other changed documents
+ *     insert    new documents, and those that the first step removed only for their keys
  *
- * Each but the last demands the bytes that stood in the view. Collections that it made come before all of them.
+ * Removals and replacements require the bytes of the view's document. Collections that the
+ * transaction made come first.
  */
 
-/* One document that differs. */
+/* A document that differs. */
 struct difference {
     const char *collection;
-    const bson_t *base; /* NULL: it is new */
-    bson_t *now;        /* NULL: it is gone */
-    bson_t id;          /* filter */
-    bool moves;         /* it is removed and inserted */
+    const bson_t *base; /* NULL: it is new. */
+    bson_t *now;        /* NULL: it was removed. */
+    bson_t id;          /* A filter. */
+    bool moves;         /* It is removed and inserted. */
     bool unvalidated, replaced;
 };
 
@@ -561,9 +562,9 @@ static void commit_release(struct differences *differences)
     bson_free(differences->all);
 }
 
-/* ---- which documents ------------------------------------------------------------------------ */
+/* ---- differences ----------------------------------------------------------------------------- */
 
-/* What the scratch has; entries that it has are marked by their write's number. */
+/* Reads the scratch's documents, and marks their entries by the write's number. */
 static truce_status find_present(struct overlay *overlay, struct collection_part *part,
                                  struct differences *differences, bson_error_t *error)
 {
@@ -602,7 +603,7 @@ static bool commit_same_field(const bson_t *a, const bson_t *b, const char *name
                                   truce__value_field(truce__value_document(b), name, length));
 }
 
-/* Does a field change that a unique index begins its way with? */
+/* Returns whether a first field of a unique index changes. */
 static bool changes_key(const struct collection_part *part, const struct difference *difference)
 {
     for (uint32_t i = 0; i < part->unique_count; i++)
@@ -615,7 +616,8 @@ static bool changes_key(const struct collection_part *part, const struct differe
     return false;
 }
 
-/* A replacement whose first field begins with $ would be taken for operators. */
+/* Returns whether a replacement would be taken for operators, because its first field begins with
+ * $. */
 static bool looks_like_operators(const bson_t *document)
 {
     bson_iter_t field;
@@ -663,7 +665,7 @@ static truce_status find_differences(struct overlay *overlay, struct differences
 
 enum turn { TURN_REMOVE, TURN_REPLACE, TURN_INSERT, TURNS };
 
-/* False: it has nothing in this turn. */
+/* Makes the write of a difference for one step of the order. Returns false if it has none. */
 static bool commit_write_of(const struct difference *difference, enum turn turn, truce_write *write)
 {
     bool stays = difference->base && difference->now && !difference->moves;
@@ -697,7 +699,8 @@ static truce_write *commit_make_writes(const struct differences *differences,
     truce_write *writes = bson_malloc0((2 * differences->count + more_count + 1) * sizeof *writes);
 
     *count = 0;
-    if (makings->count) /* a bulk has a write: it is new, and so it is empty */
+    /* a bulk has a write: the collection is new, so it is empty */
+    if (makings->count)
         writes[(*count)++] = (truce_write){.kind = TRUCE_WRITE_REQUIRE_MISSING,
                                            .collection = makings->all[0].collection};
     for (enum turn turn = TURN_REMOVE; turn < TURNS; turn++)
@@ -716,7 +719,7 @@ static void commit_add_reads(const struct collection_part *part, truce_read_chec
 {
     for (const struct read *read = part->reads; read; read = read->next) {
         if (!read->ended && !read->count)
-            continue; /* nothing was learnt */
+            continue; /* Nothing was read. */
         checks[(*count)++] = (truce_read_check){
             .collection = part->name,
             .filter = read->filter,
@@ -778,7 +781,8 @@ static truce_status commit_write_all(struct overlay *overlay, const struct makin
     return status;
 }
 
-/* What it makes a collection of, others have made a view of meanwhile. */
+/* Returns whether another client made a view with the name of a collection that the transaction
+ * made. */
 static bool has_become_view(truce_status status, const bson_error_t *error)
 {
     return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW;
@@ -798,7 +802,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
 
     if (overlay->spoiled)
         return truce__refuse(CODE_WRITE_CONFLICT, error,
-                             "what a statement of the transaction had begun could not be undone");
+                             "a failed statement of the transaction could not be undone");
     status = truce__overlay_makings(overlay, &makings, error);
     if (!status)
         status = find_differences(overlay, &differences, error);
@@ -811,7 +815,7 @@ truce_status truce__overlay_commit(truce_store *base, const truce_write *more, s
     status =
         commit_write_all(overlay, &makings, writes, count, options ? options : &defaults, &caught);
     if (status == TRUCE_CONFLICT || status == TRUCE_DUPLICATE || has_become_view(status, &caught))
-        status = truce__refuse(CODE_WRITE_CONFLICT, error, "somebody else was faster: %.400s",
+        status = truce__refuse(CODE_WRITE_CONFLICT, error, "another writer was faster: %.400s",
                                caught.message);
     else if (status && error)
         *error = caught;
@@ -887,7 +891,7 @@ truce_status truce__overlay_prepare(struct overlay *overlay, struct collection_p
     if (status)
         return status;
     part->prepared = true;
-    if (!overlay->view->ops->validator) /* nothing is written over it */
+    if (!overlay->view->ops->validator) /* No write goes over it. */
         return TRUCE_OK;
     bson_destroy(&part->validator);
     return overlay->view->ops->validator(overlay->view, part->name, &part->validator, error);
@@ -1062,7 +1066,7 @@ truce_status truce__overlay_open(truce_store *store, const struct overlay_option
     *overlay = NULL;
     if (!options->view && !(store->capabilities & TRUCE_CAN_CHECK))
         return truce__fail(TRUCE_INVALID, error,
-                           "a store of the kind \"%s\" has no transactions of this form",
+                           "a store of the kind \"%s\" has no such transactions",
                            store->ops->scheme);
     made = bson_malloc0(sizeof *made);
     made->base.ops = &overlay_ops;

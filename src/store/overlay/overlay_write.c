@@ -1,7 +1,5 @@
-/*
- * Writing within a transaction: what a statement is to change is found through the transaction's own eyes, brought
- * into the scratch if it is not there, and changed there by the scratch, which knows how.
- */
+/* Writes within a transaction. A statement finds the documents to change as the transaction shows
+ * them, copies them into the scratch, and lets the scratch change them. */
 #include "base/assert.h"
 #include "base/field.h"
 #include "bson/value.h"
@@ -13,13 +11,12 @@
 
 /* ---- unique keys ----------------------------------------------------------------------------- */
 
-/*
- * Unique keys, across the scratch and the view. The scratch has the indexes, and refuses what two of its
- * documents would share. What is left are documents that stand in the view alone: the values of each key are looked for
- * there. Others may take a key between the view and the commit; then the commit is a conflict.
- */
+/* Unique keys across the scratch and the view. The scratch has the indexes and refuses duplicates
+ * among its own documents. Documents that are only in the view remain: the values of each key are
+ * looked up there. If another client takes a key between the view and the commit, the commit is a
+ * conflict. */
 
-/* One key of a document, in one index. */
+/* One key of a document in one index. */
 struct unique_key {
     struct overlay *overlay;
     struct collection_part *part;
@@ -33,7 +30,7 @@ static void overlay_weigh(struct overlay *overlay, struct entry *entry, uint32_t
 static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
                                          truce_write_outcome *outcome, bson_error_t *error);
 
-/* Finds every document that may have the key; those that have it not are sorted out by look_at. */
+/* Makes a filter for every document that may have the key; look_at removes those that do not. */
 static void unique_filter_of(const struct unique_key *key, bson_t *filter)
 {
     bson_t both;
@@ -65,7 +62,7 @@ static truce_status unique_look_at(const struct unique_key *key, const bson_t *o
     truce_status status = TRUCE_OK;
 
     if (truce__overlay_entry(key->part, other))
-        return TRUCE_OK; /* the scratch has answered for it */
+        return TRUCE_OK; /* The scratch decided for it. */
     status = truce__index_keys(key->spec, truce__value_document(other), &keys, error);
     if (!status && overlay_unique_holds(&keys, key))
         status = truce__index_refuse_duplicate(key->part->name, key->spec,
@@ -96,8 +93,8 @@ static truce_status unique_look_for(const struct unique_key *key, bson_error_t *
     return status;
 }
 
-/* Does a document of the view that is not in the scratch have a unique key of this one, which is in
- * it? DUPLICATE. */
+/* Fails with DUPLICATE if a document of the view that is not in the scratch has a unique key of
+ * this document, which is in the scratch. */
 static truce_status truce__overlay_unique(struct overlay *overlay, struct collection_part *part,
                                           const bson_t *document, bson_error_t *error)
 {
@@ -122,12 +119,13 @@ static truce_status truce__overlay_unique(struct overlay *overlay, struct collec
 /* ---- collections and indexes ----------------------------------------------------------------- */
 
 /*
- * Collections and indexes that a transaction makes. They are made in the scratch, and in the store by the commit
- * (engine/documents/bulk.c), where each must be as new as it is in the view.
+ * Collections and indexes that a transaction makes. They are made in the scratch, and by the commit
+ * in the store (engine/documents/bulk.c), where they must still be as new as in the view.
  *
- * An index is made of a collection that is new and empty, as in MongoDB: of another the documents would have to be entered,
- * which stand in the view and may change until the commit. One that is there already is no change. A collection that comes
- * to be by a write alone is none of these: whoever makes it first, the writes of both go there.
+ * As in MongoDB, an index can be made only in a collection that is new and empty. Documents of
+ * another collection would have to be indexed, but they are in the view and may change until the
+ * commit. An index that exists already is no change. A collection that a write creates implicitly
+ * is different: if another client creates it first, the writes of both go there.
  */
 
 static truce_status is_in_view(struct overlay *overlay, const char *name, bool *is,
@@ -170,7 +168,7 @@ truce_status truce__overlay_create(truce_store *base, const char *name, bson_err
     return status;
 }
 
-/* The scratch says whether it may be one, and gets it with each write. */
+/* Sets the validator in the scratch, which checks whether it is valid and stores it. */
 truce_status truce__overlay_validate(truce_store *base, const char *name, const bson_t *validator,
                                      bson_error_t *error)
 {
@@ -180,8 +178,8 @@ truce_status truce__overlay_validate(truce_store *base, const char *name, const 
 
     if (!part->made)
         return truce__refuse(CODE_NOT_IN_TRANSACTION, error,
-                             "the validator of %s, which is not new, cannot be set in a "
-                             "transaction",
+                             "the validator of %s cannot be set in a transaction, because the "
+                             "collection is not new",
                              name);
     status = truce_collection_validate(overlay->scratch, name, validator, error);
     if (!status)
@@ -193,7 +191,7 @@ truce_status truce__overlay_validate(truce_store *base, const char *name, const 
     return TRUCE_OK;
 }
 
-/* Those of the scratch that the view has not, and that are there. */
+/* Appends the scratch's collections that the view does not have. */
 static truce_status overlay_make_append_new(struct overlay *overlay, const bson_t *scratch,
                                             bson_t *collections, bson_error_t *error)
 {
@@ -224,7 +222,8 @@ static truce_status overlay_make_append_new(struct overlay *overlay, const bson_
     return status;
 }
 
-/* Of those that are not new, documents and bytes are the view's. */
+/* Lists the collections. Counts of documents and bytes are the view's, except for new
+ * collections. */
 truce_status truce__overlay_list(truce_store *base, const truce_list_options *options,
                                  bson_t *collections, bson_error_t *error)
 {
@@ -263,9 +262,8 @@ static truce_status refuse_index(const char *name, const char *why, bson_error_t
 {
     return truce__refuse(
         CODE_NOT_IN_TRANSACTION, error,
-        "an index of %s has to be made, which %s: a transaction cannot make it, do "
-        "the same once outside of one",
-        name, why);
+        "an index of %s must be created, which %s: create it outside of a transaction first", name,
+        why);
 }
 
 static truce_status overlay_make_make_index(struct overlay *overlay, struct collection_part *part,
@@ -307,7 +305,7 @@ truce_status truce__overlay_index_create(truce_store *base, const char *name, co
                : overlay_make_make_index(overlay, truce__overlay_part(overlay, name), index, error);
 }
 
-/* ---- the commit ------------------------------------------------------------------------------ */
+/* ---- the commit's makings -------------------------------------------------------------------- */
 
 truce_status truce__overlay_makings(struct overlay *overlay, struct makings *makings,
                                     bson_error_t *error)
@@ -345,19 +343,21 @@ void truce__overlay_makings_release(struct makings *makings)
 /* ---- atomic bulks ---------------------------------------------------------------------------- */
 
 /*
- * All writes of a bulk or none, within a transaction: what the scratch had of the documents is kept, and put back where
- * one of the writes fails. What was brought into it besides stays: it is as the view has it.
+ * All or no writes of a bulk within a transaction: the old documents of the scratch are kept, and
+ * restored if one of the writes fails. Documents that the bulk copied into the scratch remain,
+ * because they equal the view's.
  *
- * Nobody else writes between two of them, so each is looked at and then done. Where the old documents cannot be put
- * back (the deadline is over, for example) the transaction is spoiled, and cannot be committed.
+ * No other writer is active between two writes, so each is checked and then done. If the old
+ * documents cannot be restored (for example because the deadline passed), the transaction is
+ * spoiled and cannot be committed.
  */
 
 /* A document as the scratch had it. */
 struct kept {
     struct collection_part *part;
-    bson_t *document;   /* that stood there; NULL: one with the _id of ... */
-    const bson_t *made; /* ... this one did not */
-    bool replaced;      /* as its entry said */
+    bson_t *document;   /* The old document; NULL: the scratch had no document with the _id of */
+    const bson_t *made; /* this one. */
+    bool replaced;      /* As its entry said. */
 };
 
 static truce_status not_as_said(const truce_write *write, bool found, bson_error_t *error)
@@ -370,7 +370,7 @@ static truce_status not_as_said(const truce_write *write, bool found, bson_error
         truce__value_show(truce__value_document(write->filter), shown, sizeof shown));
 }
 
-/* Does the write match what it says it does? `kept` gets the document that it is about to change. */
+/* Checks whether the write matches its guards. `kept` gets the document that it will change. */
 static truce_status atomic_look(struct overlay *overlay, const truce_write *write,
                                 struct kept *kept, bson_error_t *error)
 {
@@ -379,8 +379,9 @@ static truce_status atomic_look(struct overlay *overlay, const truce_write *writ
     truce_status status;
 
     if (write->options.multi || write->options.upsert)
-        return truce__fail(TRUCE_INVALID, error,
-                           "within a transaction an atomic write is of one document that is there");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "within a transaction, an atomic write must change one existing document");
     status =
         truce_find_one(&overlay->base, write->collection, write->filter, NULL, &document, error);
     found = !status;
@@ -392,7 +393,7 @@ static truce_status atomic_look(struct overlay *overlay, const truce_write *writ
     return found == wanted ? TRUCE_OK : not_as_said(write, found, error);
 }
 
-/* What is under its _id before it is somebody else's, and stays. */
+/* Reads the document under the _id before an insert replaces it. */
 static truce_status look_before_insert(struct overlay *overlay, const truce_write *write,
                                        struct kept *kept, bson_error_t *error)
 {
@@ -436,7 +437,7 @@ static truce_status do_one(struct overlay *overlay, const truce_write *write, st
     return status;
 }
 
-/* ---- putting back ----------------------------------------------------------------------------- */
+/* ---- restoring ------------------------------------------------------------------------------- */
 
 static truce_status atomic_put_back(struct overlay *overlay, const struct kept *kept)
 {
@@ -446,7 +447,7 @@ static truce_status atomic_put_back(struct overlay *overlay, const struct kept *
     bson_t filter;
 
     if (!entry)
-        return TRUCE_OK; /* it did not come so far */
+        return TRUCE_OK; /* The write did not happen. */
     truce__overlay_id(document, &filter);
     status = truce_remove(overlay->scratch, kept->part->name, &filter, NULL, NULL, NULL);
     if ((!status || status == TRUCE_NOT_FOUND) && kept->document)
@@ -464,7 +465,7 @@ static void atomic_undo(struct overlay *overlay, const struct kept *kept, size_t
             overlay->spoiled = true;
 }
 
-/* All of the writes or none; the outcomes are those of an atomic bulk. */
+/* Runs all of the writes or none; the outcomes are those of an atomic bulk. */
 static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_write *writes,
                                           size_t count, truce_write_outcome *outcomes,
                                           bson_error_t *error)
@@ -491,15 +492,16 @@ static truce_status truce__overlay_atomic(struct overlay *overlay, const truce_w
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* What one statement is about. */
+/* The documents of one statement. */
 struct targets {
-    bson_t **documents; /* as they are before it */
+    bson_t **documents; /* As they are before it. */
     size_t count, room;
-    bool unvalidated; /* the validator lets them pass */
-    bool replaced;    /* the statement means all of each */
+    bool unvalidated; /* The validator is bypassed. */
+    bool replaced;    /* The statement replaces whole documents. */
 };
 
-/* What is removed is replaced by what may be inserted there. */
+/* Returns whether the whole document is replaced. A removal counts, because another document may be
+ * inserted there. */
 static bool means_all(bool remove, const bson_t *update, bool pipeline)
 {
     return remove || (!pipeline && !truce__update_has_operators(update));
@@ -522,7 +524,7 @@ static void targets_release(struct targets *targets)
     bson_free(targets->documents);
 }
 
-/* What all of them write together. */
+/* Checks the limit that several transactions share. */
 static truce_status check_total(struct overlay *overlay, bson_error_t *error)
 {
     struct overlay_total *total = overlay->options.total;
@@ -534,8 +536,8 @@ static truce_status check_total(struct overlay *overlay, bson_error_t *error)
     return atomic_load(&total->bytes) <= total->bytes_max
                ? TRUCE_OK
                : truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
-                               "the documents that all transactions write just now have more than "
-                               "%zu bytes: begin again when others have ended",
+                               "the documents that all transactions write now exceed %zu bytes: "
+                               "try again when others have ended",
                                total->bytes_max);
 }
 
@@ -543,18 +545,20 @@ static truce_status overlay_write_check_room(struct overlay *overlay, bson_error
 {
     if (overlay->documents > overlay->options.documents_max)
         return truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
-                             "the transaction writes more than %zu documents",
+                             "the transaction writes more than the maximum of %zu documents",
                              overlay->options.documents_max);
     if (overlay->bytes > overlay->options.bytes_max)
         return truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
-                             "the documents that the transaction writes have more than %zu bytes",
+                             "the documents that the transaction writes exceed the maximum of %zu "
+                             "bytes",
                              overlay->options.bytes_max);
     return check_total(overlay, error);
 }
 
-/* ---- bringing documents into the scratch ---------------------------------------------------- */
+/* ---- copying documents into the scratch ------------------------------------------------------ */
 
-/* Early notice: whoever changes what is no more as the view has it cannot commit. */
+/* Checks that the store still has the view's document. A transaction that changes another version
+ * could not commit. */
 static truce_status check_fresh(struct overlay *overlay, const struct collection_part *part,
                                 const bson_t *document, bson_error_t *error)
 {
@@ -572,7 +576,8 @@ static truce_status check_fresh(struct overlay *overlay, const struct collection
     if (same)
         return TRUCE_OK;
     return truce__refuse(CODE_WRITE_CONFLICT, error,
-                         "a document of %s was changed by somebody else meanwhile", part->name);
+                         "a document of %s was changed by another writer in the meantime",
+                         part->name);
 }
 
 static truce_status bring(struct overlay *overlay, struct collection_part *part,
@@ -590,7 +595,7 @@ static truce_status bring(struct overlay *overlay, struct collection_part *part,
     return status ? status : truce_insert(overlay->scratch, part->name, document, NULL, error);
 }
 
-/* The document of the view with the _id of this one, if there is one and it is not in the scratch. */
+/* Copies the view's document with this _id into the scratch, if it exists and is not there. */
 static truce_status bring_same_id(struct overlay *overlay, struct collection_part *part,
                                   const bson_t *document, bool *found, bson_error_t *error)
 {
@@ -610,7 +615,7 @@ static truce_status bring_same_id(struct overlay *overlay, struct collection_par
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The documents that a statement changes. */
+/* Finds the documents that a statement changes. */
 static truce_status aim(struct overlay *overlay, struct collection_part *part, const bson_t *filter,
                         const truce_find_options *options, struct targets *targets,
                         bson_error_t *error)
@@ -637,7 +642,7 @@ static truce_status aim(struct overlay *overlay, struct collection_part *part, c
     return status;
 }
 
-/* {_id: {$in: the targets'}} */
+/* Makes {_id: {$in: the targets'}}. */
 static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
 {
     bson_t in, list;
@@ -658,7 +663,8 @@ static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
     bson_append_document_end(filter, &in);
 }
 
-/* The statement's filter, for the targets alone: the position that it finds in an array is the filter's own. */
+/* Limits the statement's filter to the targets. The filter itself must stay, because it finds the
+ * position in an array. */
 static void overlay_write_narrow(const struct targets *targets, const bson_t *filter,
                                  bson_t *narrowed)
 {
@@ -693,7 +699,7 @@ static truce_status look_at_changed(struct overlay *overlay, struct collection_p
     return status ? status : truce__overlay_unique(overlay, part, document, error);
 }
 
-/* What became of the targets in the scratch. */
+/* Checks the targets in the scratch after the change. */
 static truce_status overlay_write_look_after(struct overlay *overlay, struct collection_part *part,
                                              const struct targets *targets, bson_error_t *error)
 {
@@ -723,7 +729,7 @@ static truce_status overlay_write_look_after(struct overlay *overlay, struct col
     return status;
 }
 
-/* A document that was not there before, of which only the _id is known. */
+/* Checks a new document, of which only the _id is known. */
 static truce_status look_after_new(struct overlay *overlay, struct collection_part *part,
                                    const bson_value_t *id, bool unvalidated, bson_error_t *error)
 {
@@ -733,7 +739,8 @@ static truce_status look_after_new(struct overlay *overlay, struct collection_pa
     truce_status status;
 
     BSON_APPEND_VALUE(&document, "_id", id);
-    /* one that the view has is brought in after it, and refused by the scratch as the second of that _id */
+    /* If the view has a document with this _id, it is copied after the new one, and the scratch
+     * refuses it as a duplicate. */
     status = bring_same_id(overlay, part, &document, &found, error);
     if (!status && !found && !truce__overlay_entry(part, &document))
         truce__overlay_add(overlay, part, &document, NULL);
@@ -743,7 +750,7 @@ static truce_status look_after_new(struct overlay *overlay, struct collection_pa
     return status;
 }
 
-/* The validator counts for what a statement writes, and not for what is brought in. */
+/* Sets the validator for a statement's writes only, not for documents that are copied. */
 static truce_status with_validator(struct overlay *overlay, const struct collection_part *part,
                                    bool on, bson_error_t *error)
 {
@@ -823,7 +830,7 @@ static truce_status overlay_write_change(struct overlay *overlay, struct collect
     return status;
 }
 
-/* One write of a bulk; what it answers is in `outcome`, too. */
+/* Runs one write of a bulk; `outcome` gets its result too. */
 static truce_status truce__overlay_write(struct overlay *overlay, const truce_write *write,
                                          truce_write_outcome *outcome, bson_error_t *error)
 {
