@@ -1,4 +1,4 @@
-// The release of a document of a decided commit (src/commit/journal_release.c, journal_release.c) beside plain writers: what
+// The release of a document of a decided commit (src/commit/journal_release.c) beside plain writers: what
 // a plain writer wrote under the intent is merged with the change, or kept beside BEFORE the write that goes over it, or
 // noted in the commit before that, whoever dies where. Releasers: the owner, who knows the document as it took it, and two
 // who meet the intent. See README.md.

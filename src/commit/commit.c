@@ -545,8 +545,7 @@ void truce_commit_changes_fixed(truce_commit *commit)
  * The absence of a key cannot be guarded by an _id; the unique index guards it. If the index
  * refuses an insert, another lookup decides: if a document with the key exists now, another writer
  * was faster (CONFLICT, and the function runs again and finds it). If no document has it, another
- * index
- * refused the insert (DUPLICATE).
+ * index refused the insert (DUPLICATE).
  */
 
 static bool keyed_has_key(const bson_t *document, const bson_t *key)
