@@ -125,7 +125,8 @@ static int64_t lease_length_ms(const bson_t *job, int64_t otherwise_ms)
 static bool lease_is_over(const truce_queue *queue, const bson_t *job, const struct lease *lease)
 {
     const bson_oid_t *id = &lease->id.value.v_oid;
-    int64_t since_ns = truce__metadata_watch(queue->store, "job", id, sizeof *id, lease_state(lease)),
+    int64_t since_ns =
+                truce__metadata_watch(queue->store, "job", id, sizeof *id, lease_state(lease)),
             seen_ns;
 
     if (lease_seen(job, lease, &seen_ns) && seen_ns < since_ns)

@@ -70,7 +70,8 @@ static int64_t rate_now_ms(truce_store *store, const bson_t *id, int64_t stored_
 {
     int64_t now_ms = truce__clock_wall_ms(), since_ns, seen_ms;
 
-    since_ns = truce__metadata_watch(store, "rate", bson_get_data(id), id->len, (uint64_t)stored_ms);
+    since_ns =
+        truce__metadata_watch(store, "rate", bson_get_data(id), id->len, (uint64_t)stored_ms);
     seen_ms = truce__job_date_after(stored_ms, (truce__clock_monotonic_ns() - since_ns) / NS_IN_MS);
     return seen_ms > now_ms ? seen_ms : now_ms;
 }

@@ -366,8 +366,8 @@ truce_status truce__set_ready(truce_set *set, bson_error_t *error)
         status = create_index(set, error);
     /* A commit that inserts must know the unique index. */
     if (!status)
-        truce__metadata_forget(set->store,
-                           set->layout == TRUCE_SET_BY_ELEMENT ? set->elements : set->collection);
+        truce__metadata_forget(set->store, set->layout == TRUCE_SET_BY_ELEMENT ? set->elements
+                                                                               : set->collection);
     if (!status)
         atomic_store_explicit(&set->structure, structure, memory_order_release);
     pthread_mutex_unlock(&set->mutex);
