@@ -63,7 +63,10 @@ struct operation_row {
     const char *name;
     enum operation_role role;
     const char *help;
-    /* The value of the operation's own field, for people: "the queue". */
+    /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is {truceEnqueue: "mail"} there.
+     * NULL: its value is 1. */
+    const char *target;
+    /* The value of that field, for people: "the queue". */
     const char *value;
     /* The fields of the reply besides `status`, for people. */
     const char *answer;

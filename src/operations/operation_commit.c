@@ -193,6 +193,7 @@ static truce_status run_commit(struct operation_call *call, const void *arg, bso
 
 static const struct operation_row commit_operation = {
     OPERATION("truceCommit", ROLE_WRITE, "changes several documents, all or none"),
+    .target = "changes",
     .value =
         "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
         "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
@@ -242,6 +243,7 @@ static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row result_operation = {
     OPERATION("truceCommitResult", ROLE_READ, "what the commit under a key has left"),
+    .target = "key",
     .value = "the key",
     .answer = "`result`: empty if it left nothing. \"not found\": no commit under the key took "
               "effect, or it was purged. An error: 24 (locked) one is under way",
@@ -279,6 +281,7 @@ static truce_status operation_commit_run_show(struct operation_call *call, const
 
 static const struct operation_row show_operation = {
     OPERATION("truceCommitShow", ROLE_READ, "the commit under a key, as it is kept"),
+    .target = "key",
     .value = "the key",
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
@@ -319,6 +322,7 @@ static const struct operation_row request_operation = {
     OPERATION(
         "truceRequest", ROLE_WRITE,
         "leaves work for a program of the library, or `truce request run`, which does it once"),
+    .target = "key",
     .value = "the request's key",
     .answer = "nothing more. To send it again changes nothing. An error: 11000 (duplicate) the key "
               "stands for another request",
@@ -338,6 +342,7 @@ static truce_status run_request_state(struct operation_call *call, const void *g
 
 static const struct operation_row request_state_operation = {
     OPERATION("truceRequestState", ROLE_READ, "what became of a request"),
+    .target = "key",
     .value = "the request's key",
     .answer = "`request`: {_id, name, input, state, attempts, error, created, due}, where `state` "
               "is \"waiting\", \"done\" or \"failed\"; or \"not found\"",
@@ -390,6 +395,7 @@ static truce_status run_sequence(struct operation_call *call, const void *arg, b
 static const struct operation_row sequence_operation = {
     OPERATION("truceSequence", ROLE_READ,
               "numbers that only rise, each given once; or the last of them"),
+    .target = "sequence",
     .value = "the sequence's name",
     .answer =
         "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "

@@ -164,6 +164,7 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
 static const struct operation_row revision_operation = {
     OPERATION("truceRevision", ROLE_READ,
               "reads a document with its number, saves it by that number, or merges it"),
+    .target = "collection",
     .value = "the collection",
     .answer =
         "`version` and `document` as they stand now, and of a write `outcome`: \"saved\", "
@@ -223,6 +224,7 @@ static truce_status document_run_conflicts(struct operation_call *call, const vo
 
 static const struct operation_row conflicts_operation = {
     OPERATION("truceConflicts", ROLE_READ, "the open conflicts of a collection, the oldest first"),
+    .target = "collection",
     .value = "the collection",
     .answer = "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
               "kind, ...}]}, against what stands now; as many as fit into a reply",
@@ -279,6 +281,7 @@ static truce_status document_run_resolve(struct operation_call *call, const void
 
 static const struct operation_row resolve_operation = {
     OPERATION("truceResolve", ROLE_WRITE, "decides a conflict"),
+    .target = "collection",
     .value = "the collection",
     .answer = "as truceRevision; with the outcome \"conflict\" it stays open, told against what "
               "stands now. \"not found\": there is no such open conflict",
@@ -398,6 +401,7 @@ static truce_status run_item(struct operation_call *call, const void *arg, bson_
 static const struct operation_row item_operation = {
     OPERATION("truceItem", ROLE_WRITE,
               "changes items of an array, or of a map, in their place, by one atomic write"),
+    .target = "collection",
     .value = "the collection",
     .answer = "`matched`, `modified`: how many items; `added`. \"not found\": no document matches",
     .fields = item_fields,

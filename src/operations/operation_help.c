@@ -70,7 +70,8 @@ static const struct operation_field no_fields[] = {{{0}}};
 
 const struct operation_row truce_help_operation = {
     OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
-    .value = "1, or the name of a command",
+    .target = "name",
+    .value = "1, or the name of an operation",
     .answer = "`commands`: an array of {name, group, help}; of one command: `help`, `fields`, "
               "`answer`, `transaction`, `example`",
     .fields = no_fields,

@@ -110,6 +110,7 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
 
 static const struct operation_row claim_operation = {
     OPERATION("truceClaim", ROLE_WRITE, "takes the next jobs that are ready, and waits for one"),
+    .target = "queue",
     .value = "the queue",
     .answer =
         "`jobs`: each the job's document with `token`, which with `_id` stands for the claim, "
@@ -215,6 +216,7 @@ static truce_status run_heartbeat(struct operation_call *call, const void *arg, 
 
 static const struct operation_row heartbeat_operation = {
     OPERATION("truceHeartbeat", ROLE_WRITE, "begins the lease of a job anew"),
+    .target = "queue",
     .value = "the queue",
     .answer = "`leaseMS`: so long it lasts from now. " LOST,
     .fields = heartbeat_fields,
@@ -254,6 +256,7 @@ static truce_status run_done(struct operation_call *call, const void *arg, bson_
 
 static const struct operation_row done_operation = {
     OPERATION("truceDone", ROLE_WRITE, "says that a job is done"),
+    .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = done_fields,
@@ -291,6 +294,7 @@ static truce_status run_fail(struct operation_call *call, const void *arg, bson_
 static const struct operation_row fail_operation = {
     OPERATION("truceFail", ROLE_WRITE,
               "says that a job failed: it is tried again, or is dead after its last attempt"),
+    .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = fail_fields,
@@ -324,6 +328,7 @@ static truce_status run_snooze(struct operation_call *call, const void *arg, bso
 
 static const struct operation_row snooze_operation = {
     OPERATION("truceSnooze", ROLE_WRITE, "gives a job back for later; the attempt does not count"),
+    .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
     .fields = snooze_fields,
@@ -372,6 +377,7 @@ static truce_status run_job_commit(struct operation_call *call, const void *arg,
 static const struct operation_row job_commit_operation = {
     OPERATION("truceJobCommit", ROLE_WRITE,
               "what a job changes, and that it is done: both or neither, fenced by the claim"),
+    .target = "queue",
     .value = "the queue",
     .answer = "nothing more. An error, with nothing changed, as of truceCommit. " LOST,
     .fields = job_commit_fields,

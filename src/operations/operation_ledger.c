@@ -97,7 +97,8 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
 static const struct operation_row open_operation = {
     OPERATION("truceLedgerOpen", ROLE_WRITE,
               "says a currency, and opens an account with its rules"),
-    .value = "the collection",
+    .target = "ledger",
+    .value = "the collection of the ledger",
     .answer =
         "nothing more, also if it is open with these rules. An error: 11000 (duplicate) it is "
         "open with others, or the currency has other digits",
@@ -215,7 +216,8 @@ static truce_status operation_ledger_run_post(struct operation_call *call, const
 static const struct operation_row post_operation = {
     OPERATION("truceLedgerPost", ROLE_WRITE,
               "posts a transaction of several accounts, whole or not at all, once under its id"),
-    .value = "the collection",
+    .target = "ledger",
+    .value = "the collection of the ledger",
     .answer =
         "`exists`: it was posted before, and nothing happened now; `bookedMS`. An error, with "
         "nothing booked: 146 (limit reached) too little is available, or a rule; 125 (not found) an "
@@ -270,7 +272,8 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
 
 static const struct operation_row balance_operation = {
     OPERATION("truceLedgerBalance", ROLE_READ, "the balance of an account, now or at one moment"),
-    .value = "the collection",
+    .target = "ledger",
+    .value = "the collection of the ledger",
     .answer = "`currency`, `number` (the last that is in it), `balance` (posted), `out` and `in` "
               "(pending), `available`, `bookedMS`. \"not found\": no such account, or number",
     .fields = balance_fields,
@@ -348,7 +351,8 @@ static truce_status ledger_run_statement(struct operation_call *call, const void
 
 static const struct operation_row statement_operation = {
     OPERATION("truceLedgerStatement", ROLE_READ, "the history of an account, a page of it"),
-    .value = "the collection",
+    .target = "ledger",
+    .value = "the collection of the ledger",
     .answer =
         "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
         "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": no such "

@@ -273,6 +273,7 @@ static truce_status run_enqueue(struct operation_call *call, const void *given, 
 
 static const struct operation_row enqueue_operation = {
     OPERATION("truceEnqueue", ROLE_WRITE, "adds a job to a queue, or many"),
+    .target = "queue",
     .value = "the queue",
     .answer = "`id`, and `added`: \"new\", \"existing\", \"replaced\" or \"rescheduled\"; of "
               "`payloads` the `ids`. An error: 11000 (duplicate) a job of its key or id is there",
@@ -359,6 +360,7 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
 static const struct operation_row look_after_operation = {
     OPERATION("truceQueue", ROLE_WRITE,
               "cancels, retries or discards a job; pauses or resumes a queue"),
+    .target = "queue",
     .value = "the queue",
     .answer =
         "of redrive `count`, and `more` if there may be others: send it again. \"not found\": there is no such job in the queue. An error: 2 "
@@ -444,6 +446,7 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
 
 static const struct operation_row jobs_operation = {
     OPERATION("truceJobs", ROLE_READ, "the jobs of a queue, the oldest first"),
+    .target = "queue",
     .value = "the queue",
     .answer =
         "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "

@@ -312,6 +312,7 @@ static const struct operation_row set_operation = {
     OPERATION("truceSet", ROLE_READ,
               "adds to an ordered set, removes from it, or reads it; in whatever order the "
               "operations come"),
+    .target = "collection",
     .value = "the collection",
     .answer = "of one operation `outcome`: \"applied\", \"stale\", \"duplicate\" or "
               "\"quarantined\"; of `apply` an array of `results`, each {status, outcome}, and "
@@ -382,6 +383,7 @@ static truce_status run_source(struct operation_call *call, const void *arg, bso
 
 static const struct operation_row source_operation = {
     OPERATION("truceSetSource", ROLE_WRITE, "what a publisher says of its numbers"),
+    .target = "collection",
     .value = "the collection",
     .answer = "with `start`, `first`: its first number",
     .fields = source_fields,
@@ -443,6 +445,7 @@ static truce_status operation_set_run_collect(struct operation_call *call, const
 static const struct operation_row collect_operation = {
     OPERATION("truceSetCollect", ROLE_READ,
               "up to where all operations have come; and removes the tombstones that nobody needs"),
+    .target = "collection",
     .value = "the collection",
     .answer = "`watermark`, and `sources`: [{source, watermark, floor, missing}]; with `collect`, "
               "`documents` and `tombstones`: how many were changed, and are gone",

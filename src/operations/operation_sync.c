@@ -77,6 +77,7 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
 static const struct operation_row declare_operation = {
     OPERATION("truceSyncDeclare", ROLE_WRITE,
               "says which fields of which documents are copies of which"),
+    .target = "rule",
     .value = "the rule's name",
     .answer = "nothing more, also if it is declared so. What is there already is copied by "
               "truceSyncRepair. An error: 11000 (duplicate) there is another rule of this name; 2 "
@@ -109,6 +110,7 @@ static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row drop_operation = {
     OPERATION("truceSyncDrop", ROLE_WRITE, "takes back a rule; the copies stay as they are"),
+    .target = "rule",
     .value = "the rule's name",
     .answer = "nothing more. \"not found\": there is none",
     .fields = no_fields,
@@ -162,6 +164,7 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
 
 static const struct operation_row update_operation = {
     OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a master, and its copies; or a dependent"),
+    .target = "collection",
     .value = "the collection",
     .answer = WRITTEN ". \"not found\": there is no such document. An error: 2 (invalid) a copy "
                       "itself is not to be changed",
@@ -203,6 +206,7 @@ static truce_status operation_sync_run_insert(struct operation_call *call, const
 
 static const struct operation_row insert_operation = {
     OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a master"),
+    .target = "collection",
     .value = "the collection",
     .answer = WRITTEN ". An error: 11000 (duplicate) its _id is there",
     .fields = insert_fields,
@@ -245,6 +249,7 @@ static const struct operation_row read_operation = {
     OPERATION(
         "truceSyncRead", ROLE_WRITE,
         "reads a document, a dependent as its masters are now: what is behind is mended first"),
+    .target = "collection",
     .value = "the collection",
     .answer = "`document`; or \"not found\"",
     .fields = one_fields,
@@ -275,6 +280,7 @@ static truce_status sync_run_settle(struct operation_call *call, const void *arg
 
 static const struct operation_row settle_operation = {
     OPERATION("truceSyncSettle", ROLE_WRITE, "does now what a document's flag says is to be done"),
+    .target = "collection",
     .value = "the collection",
     .answer =
         "`changed`, `settled`, `copies`, as truceSyncUpdate; also of a document without a flag",
@@ -384,6 +390,7 @@ static truce_status operation_sync_run_repair(struct operation_call *call, const
 static const struct operation_row repair_operation = {
     OPERATION("truceSyncRepair", ROLE_READ,
               "compares every dependent of a rule with its master, and mends what differs"),
+    .target = "rule",
     .value = "the rule's name",
     .answer =
         "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `mended`; and "

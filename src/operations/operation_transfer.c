@@ -195,6 +195,7 @@ static truce_status operation_transfer_run_start(struct operation_call *call, co
 static const struct operation_row start_operation = {
     OPERATION("truceTransfer", ROLE_WRITE,
               "changes several documents, all or none, and holds none of them meanwhile"),
+    .target = "collection",
     .value = "the collection of the transfers",
     .answer =
         "`state`: \"done\", and `exists`: it was started before. An error: 20 (refused) it is "
@@ -257,6 +258,7 @@ static truce_status operation_transfer_run_show(struct operation_call *call, con
 
 static const struct operation_row show_operation = {
     OPERATION("truceTransferShow", ROLE_READ, "a transfer as it stands"),
+    .target = "collection",
     .value = "the collection of the transfers",
     .answer =
         "`transfer`: {_id, source, destination, value, state, lastModified, entries, reason, meta, "
@@ -333,6 +335,7 @@ static truce_status operation_transfer_run_list(struct operation_call *call, con
 static const struct operation_row list_operation = {
     OPERATION("truceTransfers", ROLE_READ,
               "the transfers of a collection, what changed last first"),
+    .target = "collection",
     .value = "the collection of the transfers",
     .answer = "`transfers`, each as in truceTransferShow, and `more`: go on with `skip`",
     .fields = list_fields,
@@ -372,6 +375,7 @@ static truce_status operation_transfer_run_resume(struct operation_call *call, c
 
 static const struct operation_row resume_operation = {
     OPERATION("truceTransferResume", ROLE_WRITE, "brings a transfer that stands still to its end"),
+    .target = "collection",
     .value = "the collection of the transfers",
     .answer =
         "`state`: \"done\". \"not found\": there is none. An error: 20 (refused) it is canceled",
@@ -390,6 +394,7 @@ static truce_status operation_transfer_run_cancel(struct operation_call *call, c
 
 static const struct operation_row cancel_operation = {
     OPERATION("truceTransferCancel", ROLE_WRITE, "takes back a transfer that is not decided"),
+    .target = "collection",
     .value = "the collection of the transfers",
     .answer = "`state`: \"canceled\", now or before. \"not found\": there is none. An error: 20 "
               "(refused) it is decided, or done: a transfer back is another transfer",

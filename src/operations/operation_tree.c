@@ -83,6 +83,7 @@ static truce_status operation_tree_log_run_log(struct operation_call *call, cons
 
 const struct operation_row tree_log_operation = {
     OPERATION("truceTreeLog", ROLE_READ, "the versions of a tree that are kept, the newest first"),
+    .target = "tree",
     .value = "the tree",
     .answer =
         "`versions`: each {version, at, message, author, token}, where `token` is of the edit; "
@@ -178,6 +179,7 @@ static truce_status operation_tree_log_run_diff(struct operation_call *call, con
 
 const struct operation_row tree_diff_operation = {
     OPERATION("truceTreeDiff", ROLE_READ, "what differs between two versions of a tree"),
+    .target = "tree",
     .value = "the tree",
     .answer =
         "`changes`, by itemId: each {itemId, change, before, after}, where `change` is "
@@ -372,6 +374,7 @@ const struct operation_row tree_operation = {
     OPERATION(
         "truceTree", ROLE_READ,
         "tells of a tree; tags a version, says what is kept, branches, merges, erases, drops"),
+    .target = "tree",
     .value = "the tree",
     .answer =
         "without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from, "
@@ -725,6 +728,7 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
 static const struct operation_row publish_operation = {
     OPERATION("truceTreePublish", ROLE_WRITE,
               "publishes changes of many items as the next version of a tree, all at one instant"),
+    .target = "tree",
     .value = "the tree",
     .answer =
         "`outcome`: \"published\", \"exists\" (it was, under this id), \"nothing\" (there was "
@@ -930,6 +934,7 @@ static truce_status tree_run_read(struct operation_call *call, const void *arg, 
 
 static const struct operation_row read_operation = {
     OPERATION("truceTreeRead", ROLE_READ, "one item of a tree, or many, of one version"),
+    .target = "tree",
     .value = "the tree",
     .answer =
         "`version` and its `token`, with which all further reads are of this version, whatever is "
