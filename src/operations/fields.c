@@ -128,6 +128,25 @@ static truce_status fields_keep_whole(const bson_iter_t *at, int64_t *number, bs
     return TRUCE_OK;
 }
 
+/* Also 24 hexadecimal digits, which clients of HTTP have. */
+static truce_status fields_keep_oid(struct arena *arena, const bson_iter_t *at,
+                                    const bson_oid_t **id, bson_error_t *error)
+{
+    const char *text = BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
+    bson_oid_t *read;
+
+    if (BSON_ITER_HOLDS_OID(at)) {
+        *id = bson_iter_oid(at);
+        return TRUCE_OK;
+    }
+    if (!text || !bson_oid_is_valid(text, strlen(text)))
+        return truce__field_wrong_type(at, "an ObjectId", error);
+    read = truce__arena_take(arena, sizeof *read);
+    bson_oid_init_from_string(read, text);
+    *id = read;
+    return TRUCE_OK;
+}
+
 static truce_status fields_keep(struct arena *arena, const struct field *field,
                                 const bson_iter_t *at, void *into, bson_error_t *error)
 {
@@ -179,10 +198,7 @@ static truce_status fields_keep(struct arena *arena, const struct field *field,
             truce__arena_copy(arena, bson_iter_value((bson_iter_t *)at), sizeof(bson_value_t));
         break;
     case FIELD_OID:
-        if (!BSON_ITER_HOLDS_OID(at))
-            return truce__field_wrong_type(at, "an ObjectId", error);
-        *(const bson_oid_t **)into = bson_iter_oid(at);
-        break;
+        return fields_keep_oid(arena, at, into, error);
     case FIELD_PLAIN:
         if (!fields_is_plain(at))
             return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,

@@ -3,6 +3,20 @@
 
 #include "operations/operation.h"
 
+static void help_append_words(const char *const *words, bson_t *one)
+{
+    bson_t list;
+    char buffer[16];
+    const char *key;
+
+    BSON_APPEND_ARRAY_BEGIN(one, "words", &list);
+    for (uint32_t i = 0; words[i]; i++) {
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        BSON_APPEND_UTF8(&list, key, words[i]);
+    }
+    bson_append_array_end(one, &list);
+}
+
 static void help_append_fields(const struct operation_row *row, bson_t *reply)
 {
     char buffer[16];
@@ -17,6 +31,8 @@ static void help_append_fields(const struct operation_row *row, bson_t *reply)
         BCON_APPEND(&one, "name", BCON_UTF8(at->field.name), "type",
                     BCON_UTF8(truce__operation_type(at)), "needed", BCON_BOOL(at->needed), "help",
                     BCON_UTF8(at->help));
+        if (at->words)
+            help_append_words(at->words, &one);
         if (at->least || at->most)
             BCON_APPEND(&one, "least", BCON_INT64(at->least), "most", BCON_INT64(at->most));
         bson_append_document_end(&array, &one);
@@ -33,6 +49,8 @@ static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error
                              "'%.80s' is not an operation: {truceHelp: 1} lists them", name);
     BCON_APPEND(reply, "name", BCON_UTF8(name), "help", BCON_UTF8(row->help), "value",
                 BCON_UTF8(row->value));
+    if (row->target)
+        BSON_APPEND_UTF8(reply, "target", row->target);
     help_append_fields(row, reply);
     BCON_APPEND(reply, "answer", BCON_UTF8(row->answer), "transaction",
                 BCON_BOOL(row->ways & OPERATION_TRANSACTS), "again",

@@ -18,6 +18,8 @@
 #include "server/call/state.h"
 #include "server/commands.h"
 #include "server/dispatch.h"
+#include "server/http/http.h"
+#include "server/net/connections.h"
 #include "server/session/change_stream.h"
 #include "store/decorators/database.h"
 #include "store/file/file.h"
@@ -64,126 +66,22 @@ static truce_status listen_at(struct server *server, const char *address, int po
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
-static void tell_connection(const struct connection *connection, truce_log_level level,
-                            const char *message, const char *name, int64_t number)
-{
-    bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer), name, BCON_INT64(number));
-
-    log_write(connection->server->log, level, LOG_NETWORK, connection->number, message, fields);
-    bson_destroy(fields);
-}
-
-/* Ends the oldest connection that has not logged in, so that connections of clients without a password never lock users
- * out. Returns how many are still connected and not about to end. */
-static int server_make_room(struct server *server)
-{
-    int64_t now_ns = truce__clock_monotonic_ns();
-    struct connection *oldest = NULL;
-    int stay = 0;
-
-    for (struct connection *at = server->connections; at; at = at->next) {
-        bool old = now_ns - at->begun_ns > TRUCE_STRANGER_FRESH_MS * INT64_C(1000000);
-
-        stay += !at->evicted;
-        if (old && !at->evicted && atomic_load(&at->stranger))
-            oldest = at; /* the newest come first */
-    }
-    if (stay < server->connections_max || !oldest)
-        return stay;
-    oldest->evicted = true;
-    (void)shutdown(oldest->socket, SHUT_RDWR);
-    return stay - 1;
-}
-
-/* Links it; false: there are too many, or the server stops. */
-static bool server_enter(struct server *server, struct connection *connection)
-{
-    int64_t open;
-    bool enters;
-
-    pthread_mutex_lock(&server->mutex);
-    enters =
-        !server->stopping && (server->connected < server->connections_max ||
-                              (server->auth && server_make_room(server) < server->connections_max));
-    if (enters) {
-        connection->number = (int32_t)++server->created;
-        connection->next = server->connections;
-        server->connections = connection;
-        server->connected++;
-    } else {
-        server->refused++;
-    }
-    open = server->connected;
-    pthread_mutex_unlock(&server->mutex);
-    tell_connection(connection, enters ? TRUCE_LOG_INFO : TRUCE_LOG_WARNING,
-                    enters ? "connection accepted" : "connection refused", "open", open);
-    return enters;
-}
-
-static void server_forget(struct connection *connection)
-{
-    struct server *server = connection->server;
-    struct connection **at = &server->connections;
-
-    tell_connection(connection, TRUCE_LOG_INFO, "connection ended", "ms",
-                    (truce__clock_monotonic_ns() - connection->begun_ns) / 1000000);
-    pthread_mutex_lock(&server->mutex);
-    while (*at != connection)
-        at = &(*at)->next;
-    *at = connection->next;
-    connection->next = server->ended;
-    server->ended = connection;
-    server->connected--;
-    close(connection->socket);
-    login_release(&connection->login);
-    pthread_cond_broadcast(&server->gone);
-    pthread_mutex_unlock(&server->mutex);
-}
-
-/* Joins the threads of connections that have ended: OpenSSL cleans up after each thread, and no thread may do that
- * while the process ends. */
-static void join_ended(struct server *server)
-{
-    struct connection *ended, *next;
-
-    pthread_mutex_lock(&server->mutex);
-    ended = server->ended;
-    server->ended = NULL;
-    pthread_mutex_unlock(&server->mutex);
-    for (; ended; ended = next) {
-        next = ended->next;
-        if (ended->started)
-            pthread_join(ended->thread, NULL);
-        pthread_mutex_destroy(&ended->operation.mutex);
-        bson_free(ended);
-    }
-}
-
 /* The thread of a connection. */
 static void *server_run_connection(void *arg)
 {
     struct connection *connection = arg;
 
     connection_serve(connection);
-    server_forget(connection);
+    connection_leave(connection);
     return NULL;
 }
 
-static void welcome(struct server *server, int socket, const struct sockaddr_in *from)
+static void welcome(struct server *server, int socket, const struct sockaddr *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
-    char address[INET_ADDRSTRLEN] = "";
-    int on = 1;
 
-    connection->server = server;
     connection->socket = socket;
-    connection->begun_ns = truce__clock_monotonic_ns();
-    atomic_init(&connection->stranger, server->auth);
-    pthread_mutex_init(&connection->operation.mutex, NULL);
-    inet_ntop(AF_INET, &from->sin_addr, address, sizeof address);
-    snprintf(connection->peer, sizeof connection->peer, "%s:%d", address, ntohs(from->sin_port));
-    (void)setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (!server_enter(server, connection)) {
+    if (!connection_join(server, connection, from)) {
         close(socket);
         bson_free(connection);
         return;
@@ -191,7 +89,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr_in 
     connection->started =
         !pthread_create(&connection->thread, NULL, server_run_connection, connection);
     if (!connection->started)
-        server_forget(connection); /* no thread can be had: the same as too many connections */
+        connection_leave(connection); /* no thread can be had: the same as too many connections */
 }
 
 static void *server_accept_all(void *arg)
@@ -207,10 +105,10 @@ static void *server_accept_all(void *arg)
         if (poll(&look, 1, ACCEPT_MS) > 0)
             socket = accept4(server->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
         if (socket >= 0)
-            welcome(server, socket, &from);
+            welcome(server, socket, (const struct sockaddr *)&from);
         else if (errno == EMFILE || errno == ENFILE)
             truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
-        join_ended(server);
+        connections_join_ended(server);
         cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
         snapshot_registry_expire(server->snapshots);
@@ -305,6 +203,8 @@ static void server_give_up(struct server *server)
     sweeper_stop(server->sweeper);
     sweeper_join(server->sweeper);
     metrics_close(server->metrics_port);
+    http_close(server->http);
+    connections_join_ended(server);
     server_free(server);
 }
 
@@ -450,6 +350,12 @@ truce_status server_start(truce_store *store, const struct server_options *optio
         status = server_start_time(made, error);
     if (!status && options->metrics)
         status = metrics_listen(made, options->metrics, &made->metrics_port, error);
+    if (!status && options->http)
+        status = http_listen(made,
+                             &(struct http_options){.where = options->http,
+                                                    .tls = options->tls,
+                                                    .hosts = options->http_hosts},
+                             &made->http, error);
     if (!status && !sweeper_start(made))
         status = truce__fail(TRUCE_IO, error, "no thread can be had for the sweep");
     if (!status && pthread_create(&made->accepter, NULL, server_accept_all, made))
@@ -466,6 +372,11 @@ truce_status server_start(truce_store *store, const struct server_options *optio
 int server_port(const struct server *server)
 {
     return server->port;
+}
+
+const char *server_http(const struct server *server)
+{
+    return server->http ? http_where(server->http) : NULL;
 }
 
 const char *server_metrics(const struct server *server)
@@ -502,6 +413,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
+    http_quiesce(server->http);
     if (server->prunes)
         pthread_join(server->pruner, NULL);
     pthread_mutex_lock(&server->mutex);
@@ -525,7 +437,8 @@ void server_stop(struct server *server, int64_t drain_ms)
         }
     }
     pthread_mutex_unlock(&server->mutex);
-    join_ended(server);
+    http_close(server->http);
+    connections_join_ended(server);
     sweeper_join(server->sweeper);
     if (interrupted)
         truce_resume(server->store);

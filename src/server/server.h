@@ -79,6 +79,8 @@ struct server_options {
     bool test_commands;             /* configureFailPoint is there (fail_point.h) */
     const char *
         metrics; /* "PORT" or "ADDRESS:PORT" of the loopback: told there (metrics.h). NULL: nowhere */
+    /* where NULL: no HTTP. Its TLS files are `tls`. */
+    const char *http, *http_hosts;
     int64_t login_delay_ms; /* so late a login that failed is answered; 0: TRUCE_LOGIN_DELAY_MS */
     int64_t sweep_every_ms; /* 0: not by itself */
     void (*shutdown)(
@@ -96,6 +98,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
 int server_port(const struct server *server);
 /* "http://127.0.0.1:9216/metrics"; NULL: nowhere. */
 const char *server_metrics(const struct server *server);
+/* Returns "http://127.0.0.1:8080"; NULL: no HTTP. */
+const char *server_http(const struct server *server);
 
 /* Accepts nobody any more, lets what runs end for `drain_ms`, interrupts the rest (11600), and waits for it. */
 void server_stop(struct server *server, int64_t drain_ms);

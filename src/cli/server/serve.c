@@ -27,7 +27,7 @@ static void hold_signals(sigset_t *ends)
 static bool serve_tell(const struct cli *cli, const struct server_options *options,
                        const struct server *server)
 {
-    const char *metrics = server_metrics(server);
+    const char *metrics = server_metrics(server), *http = server_http(server);
     int port = server_port(server);
     const char *address = options->address ? options->address : "127.0.0.1";
     char uri[128];
@@ -37,10 +37,13 @@ static bool serve_tell(const struct cli *cli, const struct server_options *optio
     snprintf(uri, sizeof uri, "mongodb://%s:%d%s", address, port,
              options->tls.certificate ? "/?tls=true" : "");
     document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
+    if (http)
+        BSON_APPEND_UTF8(document, "http", http);
     if (metrics)
         BSON_APPEND_UTF8(document, "metrics", metrics);
-    told = cli_answer(cli, document, "listening on %s%s%s (Ctrl-C ends it)", uri,
-                      metrics ? ", metrics at " : "", metrics ? metrics : "");
+    told = cli_answer(cli, document, "listening on %s%s%s%s%s (Ctrl-C ends it)", uri,
+                      http ? ", HTTP at " : "", http ? http : "", metrics ? ", metrics at " : "",
+                      metrics ? metrics : "");
     bson_destroy(document);
     return told && !fflush(stdout); /* whoever started it waits for this line */
 }
@@ -156,6 +159,8 @@ static int serve_run(struct cli *cli)
                                              .client_ca = cli_text(cli, "tls-client-ca")},
                                      .test_commands = cli_flag(cli, "test-commands"),
                                      .metrics = cli_text(cli, "metrics"),
+                                     .http = cli_text(cli, "http"),
+                                     .http_hosts = cli_text(cli, "http-host"),
                                      .slow_ms = cli->slow_ms,
                                      .shutdown = end_by_command};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
@@ -282,6 +287,11 @@ const struct cli_command cli_serve = {
             {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
             {"metrics", 0, "[ADDRESS:]PORT",
              "tell Prometheus there what is counted, at /metrics; on the loopback only", false},
+            {"http", 0, "[ADDRESS:]PORT",
+             "serve operations as POST /v1/DATABASE/OPERATION; without --auth on the loopback only",
+             false},
+            {"http-host", 0, "NAMES", "further names that a Host header may have, between commas",
+             false},
             {"feed-hours", 0, "N",
              "keep changes for those who watch; 0: no more (as the file has it)", false},
             {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},

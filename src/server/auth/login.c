@@ -225,6 +225,51 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
     return TRUCE_OK;
 }
 
+/* ---- by a password ---------------------------------------------------------------------------- */
+
+/* Looks the user up with the keys of one mechanism, and compares. */
+static bool login_matches(struct call *call, const char *database, enum scram_mechanism mechanism,
+                          const char *password, truce_status *status, bson_error_t *error)
+{
+    struct login *login = &call->connection->login;
+    bool lacks = false;
+
+    bson_free(login->asking);
+    login->asking = NULL;
+    login->scram->credential = (struct scram_credential){.mechanism = mechanism};
+    *status = login_look_up(call, database, &lacks, error);
+    return !*status && login->asking && !lacks &&
+           scram_matches(&login->scram->credential, login->scram->name, password);
+}
+
+truce_status login_by_password(struct connection *connection, const char *database,
+                               const char *name, const char *password, bson_error_t *error)
+{
+    struct call call = {.server = connection->server, .connection = connection};
+    struct login *login = &connection->login;
+    const char *databases[] = {database, "admin"};
+    size_t count = strcmp(database, "admin") ? 2 : 1;
+    truce_status status = TRUCE_OK;
+
+    login_forget(login);
+    login->scram = bson_malloc0(sizeof *login->scram);
+    snprintf(login->scram->name, sizeof login->scram->name, "%s", name);
+    atomic_fetch_add(&connection->server->logins, 1);
+    for (size_t i = 0; i < count && strlen(name) <= SCRAM_NAME_MAX; i++)
+        for (int mechanism = 0; mechanism < SCRAM_MECHANISMS; mechanism++) {
+            if (login_matches(&call, databases[i], (enum scram_mechanism)mechanism, password,
+                              &status, error)) {
+                become(&call);
+                return TRUCE_OK;
+            }
+            if (status) {
+                login_forget(login);
+                return status;
+            }
+        }
+    return login_fail(&call, database, "there is no such user, or the password is wrong", error);
+}
+
 /* ---- the user ------------------------------------------------------------------------------- */
 
 void login_out(struct login *login)

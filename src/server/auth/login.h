@@ -47,6 +47,10 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
                          bool early, bson_t *reply, bson_error_t *error);
 truce_status login_continue(struct call *call, const uint8_t *payload, size_t size, bson_t *reply,
                             bson_error_t *error);
+/* Logs the connection in by a name and a password: as a user of `database`, or else of the database admin. AuthenticationFailed (18),
+ * as late as a login by SCRAM. */
+truce_status login_by_password(struct connection *connection, const char *database,
+                               const char *name, const char *password, bson_error_t *error);
 void login_out(struct login *login);
 /* Reads again what the user may do, if it is time. */
 truce_status login_refresh(struct call *call, bson_error_t *error);

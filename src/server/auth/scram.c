@@ -156,6 +156,19 @@ static truce_status scram_derive(const char *name, const char *password,
     return TRUCE_OK;
 }
 
+bool scram_matches(const struct scram_credential *credential, const char *name,
+                   const char *password)
+{
+    struct scram_credential own = *credential;
+    bson_error_t error;
+    bool good = !scram_derive(name, password, &own, &error) &&
+                !CRYPTO_memcmp(own.stored_key, credential->stored_key,
+                               (size_t)scram_key_size(credential->mechanism));
+
+    scram_wipe(&own, sizeof own);
+    return good;
+}
+
 static struct scram_credential fresh(enum scram_mechanism mechanism)
 {
     return (struct scram_credential){.mechanism = mechanism,

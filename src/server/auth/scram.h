@@ -67,6 +67,9 @@ const char *scram_name(enum scram_mechanism mechanism);
 bool scram_mechanism_of(const char *name, enum scram_mechanism *mechanism);
 int scram_key_size(enum scram_mechanism mechanism);
 
+/* Returns whether the password is that of the credential, in a time that does not depend on where it differs. */
+bool scram_matches(const struct scram_credential *credential, const char *name,
+                   const char *password);
 /* The same of the password as the mechanism sees it. */
 void scram_derive_prepared(const char *prepared, struct scram_credential *credential);
 /* The same with a salt of chance and MongoDB's number of iterations. */

@@ -37,6 +37,8 @@ struct connection {
     /* The thread exists. Written by the accepter, and by server_stop after the accepter's end. */
     bool started;
     int socket;
+    /* The socket belongs to the HTTP server, which also runs the connection's thread. */
+    bool borrowed;
     /* The stream on the socket. */
     struct stream stream;
     int32_t number;
@@ -117,6 +119,8 @@ struct server {
     struct top *top;
     /* NULL: metrics have no port. */
     struct metrics_port *metrics_port;
+    /* NULL: no HTTP. */
+    struct http *http;
 
     /* The names of collections. Commands that drop or rename collections lock it exclusively
      * (same_collection.h). */

@@ -1,0 +1,240 @@
+/*
+ * The table of operations as an OpenAPI 3.1 description.
+ *
+ * Each operation is POST /v1/{database}/OPERATION with a JSON object. Types of BSON that JSON lacks have the form of MongoDB's
+ * Extended JSON, version 2, relaxed.
+ */
+#include <string.h>
+
+#include "operations/named_request.h"
+#include "truce/json.h"
+
+#define OBJECT_ID_PATTERN "^[0-9a-f]{24}$"
+
+static void openapi_append_type(const struct operation_field *field, bson_t *schema)
+{
+    switch (field->field.type) {
+    case FIELD_TEXT:
+        BSON_APPEND_UTF8(schema, "type", "string");
+        break;
+    case FIELD_DOCUMENT:
+        BSON_APPEND_UTF8(schema, "type", "object");
+        break;
+    case FIELD_ARRAY:
+        BSON_APPEND_UTF8(schema, "type", "array");
+        break;
+    case FIELD_EITHER:
+        BCON_APPEND(schema, "type", "[", BCON_UTF8("object"), BCON_UTF8("array"), "]");
+        break;
+    case FIELD_NUMBER:
+    case FIELD_WHOLE:
+        BCON_APPEND(schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
+        break;
+    case FIELD_FLAG:
+        BSON_APPEND_UTF8(schema, "type", "boolean");
+        break;
+    case FIELD_OID:
+        BSON_APPEND_UTF8(schema, "$ref", "#/components/schemas/ObjectId");
+        break;
+    case FIELD_VALUE:
+    case FIELD_HINT:
+    case FIELD_PLAIN:
+    case FIELD_IGNORED:
+        break;
+    }
+}
+
+static void openapi_append_field(const struct operation_field *field, bson_t *properties)
+{
+    bson_t schema, words;
+    char buffer[16];
+    const char *key;
+
+    BSON_APPEND_DOCUMENT_BEGIN(properties, field->field.name, &schema);
+    openapi_append_type(field, &schema);
+    BSON_APPEND_UTF8(&schema, "description", field->help);
+    if (field->least || field->most) {
+        BSON_APPEND_INT64(&schema, "minimum", field->least);
+        if (field->most != INT64_MAX)
+            BSON_APPEND_INT64(&schema, "maximum", field->most);
+    }
+    if (field->words) {
+        BSON_APPEND_ARRAY_BEGIN(&schema, "enum", &words);
+        for (uint32_t i = 0; field->words[i]; i++) {
+            bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+            BSON_APPEND_UTF8(&words, key, field->words[i]);
+        }
+        bson_append_array_end(&schema, &words);
+    }
+    bson_append_document_end(properties, &schema);
+}
+
+static void openapi_append_target(const struct operation_row *row, bson_t *properties)
+{
+    bson_t schema;
+
+    BSON_APPEND_DOCUMENT_BEGIN(properties, row->target, &schema);
+    if (!strcmp(row->target, "changes"))
+        BSON_APPEND_UTF8(&schema, "type", "array");
+    else if (!strcmp(row->target, "cursor"))
+        BCON_APPEND(&schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
+    else
+        BSON_APPEND_UTF8(&schema, "type", "string");
+    BSON_APPEND_UTF8(&schema, "description", row->value);
+    bson_append_document_end(properties, &schema);
+}
+
+static bool openapi_needs_target(const struct operation_row *row)
+{
+    return row->target && strcmp(row->target, "name") != 0;
+}
+
+static void openapi_append_schema(const struct operation_row *row, bson_t *media)
+{
+    bson_t schema, properties, required;
+    uint32_t count = 0;
+
+    BSON_APPEND_DOCUMENT_BEGIN(media, "schema", &schema);
+    BSON_APPEND_UTF8(&schema, "type", "object");
+    BSON_APPEND_DOCUMENT_BEGIN(&schema, "properties", &properties);
+    if (row->target)
+        openapi_append_target(row, &properties);
+    for (const struct operation_field *at = row->fields; at->field.name; at++)
+        openapi_append_field(at, &properties);
+    bson_append_document_end(&schema, &properties);
+    BSON_APPEND_ARRAY_BEGIN(&schema, "required", &required);
+    if (openapi_needs_target(row)) {
+        BSON_APPEND_UTF8(&required, "0", row->target);
+        count = 1;
+    }
+    for (const struct operation_field *at = row->fields; at->field.name; at++) {
+        char buffer[16];
+        const char *key;
+
+        if (!at->needed)
+            continue;
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        BSON_APPEND_UTF8(&required, key, at->field.name);
+    }
+    bson_append_array_end(&schema, &required);
+    if (row->run) /* data commands have more fields than the description */
+        BSON_APPEND_BOOL(&schema, "additionalProperties", false);
+    bson_append_document_end(media, &schema);
+}
+
+/* The example of the row in the form of HTTP: the own field under the target's name. */
+static void openapi_append_example(const struct operation_row *row, bson_t *media)
+{
+    bson_t given, example;
+    bson_error_t error;
+    bson_iter_t at;
+
+    if (!row->example[0])
+        return;
+    if (!truce_json_read(row->example, strlen(row->example), TRUCE_JSON_TYPED, &given, NULL,
+                         &error)) {
+        BSON_APPEND_DOCUMENT_BEGIN(media, "example", &example);
+        (void)bson_iter_init(&at, &given);
+        while (bson_iter_next(&at))
+            if (strcmp(bson_iter_key(&at), row->name) != 0)
+                bson_append_iter(&example, bson_iter_key(&at), -1, &at);
+            else if (row->target && !BSON_ITER_HOLDS_INT32(&at))
+                bson_append_iter(&example, row->target, -1, &at);
+        bson_append_document_end(media, &example);
+    }
+    bson_destroy(&given);
+}
+
+static void openapi_append_body(const struct operation_row *row, bson_t *operation)
+{
+    bson_t body, content, media;
+
+    BSON_APPEND_DOCUMENT_BEGIN(operation, "requestBody", &body);
+    BSON_APPEND_BOOL(&body, "required", true);
+    BSON_APPEND_DOCUMENT_BEGIN(&body, "content", &content);
+    BSON_APPEND_DOCUMENT_BEGIN(&content, "application/json", &media);
+    openapi_append_schema(row, &media);
+    openapi_append_example(row, &media);
+    bson_append_document_end(&content, &media);
+    bson_append_document_end(&body, &content);
+    bson_append_document_end(operation, &body);
+}
+
+static void openapi_append_operation(const struct operation_row *row, const char *group,
+                                     bson_t *paths)
+{
+    char *path = bson_strdup_printf("/v1/{database}/%s", row->name);
+    bson_t item, post;
+
+    BSON_APPEND_DOCUMENT_BEGIN(paths, path, &item);
+    BCON_APPEND(&item, "parameters", "[", "{", "$ref",
+                BCON_UTF8("#/components/parameters/database"), "}", "]");
+    BSON_APPEND_DOCUMENT_BEGIN(&item, "post", &post);
+    BCON_APPEND(&post, "operationId", BCON_UTF8(row->name), "tags", "[", BCON_UTF8(group), "]",
+                "summary", BCON_UTF8(row->help), "description", BCON_UTF8(row->answer));
+    openapi_append_body(row, &post);
+    BCON_APPEND(&post, "responses", "{",                                            //
+                "200", "{", "$ref", BCON_UTF8("#/components/responses/Reply"), "}", //
+                "default", "{", "$ref", BCON_UTF8("#/components/responses/Error"), "}", "}");
+    bson_append_document_end(&item, &post);
+    bson_append_document_end(paths, &item);
+    bson_free(path);
+}
+
+static void openapi_append_components(bson_t *document)
+{
+    bson_t *components = BCON_NEW(
+        "parameters", "{", "database", "{", "name", BCON_UTF8("database"), "in", BCON_UTF8("path"),
+        "required", BCON_BOOL(true), "schema", "{", "type", BCON_UTF8("string"), "minLength",
+        BCON_INT32(1), "maxLength", BCON_INT32(63), "}", "}", "}",                               //
+        "schemas", "{",                                                                          //
+        "ObjectId", "{", "oneOf", "[",                                                           //
+        "{", "type", BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}",          //
+        "{", "type", BCON_UTF8("object"), "properties", "{", "$oid", "{", "type",                //
+        BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", "}", "required", "[", //
+        BCON_UTF8("$oid"), "]", "additionalProperties", BCON_BOOL(false), "}", "]", "}",         //
+        "Reply", "{", "type", BCON_UTF8("object"), "properties", "{",                            //
+        "status", "{", "type", BCON_UTF8("string"), "}",                                         //
+        "ok", "{", "type", BCON_UTF8("number"), "}", "}", "required", "[", BCON_UTF8("ok"), "]", //
+        "}",                                                                                     //
+        "Error", "{", "type", BCON_UTF8("object"), "properties", "{",                            //
+        "ok", "{", "type", BCON_UTF8("number"), "}",                                             //
+        "errmsg", "{", "type", BCON_UTF8("string"), "}",                                         //
+        "code", "{", "type", BCON_UTF8("integer"), "}",                                          //
+        "codeName", "{", "type", BCON_UTF8("string"), "}",                                       //
+        "status", "{", "type", BCON_UTF8("string"), "}", "}", "required", "[",                   //
+        BCON_UTF8("ok"), BCON_UTF8("errmsg"), BCON_UTF8("code"), "]", "}", "}",                  //
+        "responses", "{",                                                                        //
+        "Reply", "{", "description", BCON_UTF8("The operation was done."), "content", "{",       //
+        "application/json", "{", "schema", "{", "$ref",                                          //
+        BCON_UTF8("#/components/schemas/Reply"), "}", "}", "}", "}",                             //
+        "Error", "{", "description",
+        BCON_UTF8("The operation failed; `status` is the class of the error."), "content", "{",
+        "application/json", "{", "schema", "{", "$ref", BCON_UTF8("#/components/schemas/Error"),
+        "}", "}", "}", "}", "}", //
+        "securitySchemes", "{", "basic", "{", "type", BCON_UTF8("http"), "scheme",
+        BCON_UTF8("basic"), "}", "}");
+
+    BSON_APPEND_DOCUMENT(document, "components", components);
+    bson_destroy(components);
+}
+
+void truce__openapi(bson_t *document)
+{
+    bson_t paths;
+
+    bson_init(document);
+    BCON_APPEND(document, "openapi", BCON_UTF8("3.1.0"), "info", "{", "title", BCON_UTF8("truce"),
+                "version", BCON_UTF8(TRUCE_VERSION), "description",
+                BCON_UTF8("Operations of truce as requests of JSON. Types that JSON lacks have the "
+                          "form of MongoDB's relaxed Extended JSON, version 2."),
+                "}");
+    BSON_APPEND_DOCUMENT_BEGIN(document, "paths", &paths);
+    for (const struct operation_row *const *at = truce__data_rows; *at; at++)
+        openapi_append_operation(*at, "Data", &paths);
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++)
+            openapi_append_operation(*at, group->title, &paths);
+    bson_append_document_end(document, &paths);
+    openapi_append_components(document);
+}

@@ -1,0 +1,45 @@
+#ifndef TRUCE_SERVER_HTTP_HTTP_H
+#define TRUCE_SERVER_HTTP_HTTP_H
+
+/*
+ * The commands of the server over HTTP.
+ *
+ *     POST /v1/DATABASE/OPERATION         a JSON object; the reply is the command's, as relaxed Extended JSON
+ *     GET  /v1/DATABASE/watch?collection  a change stream as server-sent events
+ *     GET  /v1/openapi.json               the description of all operations
+ *
+ * libmicrohttpd serves each connection in a thread of its own. A connection of HTTP is a connection of the server: it counts
+ * for the limit, is listed, and can be ended.
+ *
+ * Invariants:
+ *  1. A request runs as a command of the same user with the same checks as over the wire protocol.
+ *  2. With --auth, no body is read before the user is known. Without it, only this machine's loopback is served.
+ *  3. A request whose Host is not one of the server's names, or that a page of another origin sends, is refused: a browser that
+ *     visits a foreign page must not be able to use the server.
+ *  4. The size of a body and of the headers, and the number of connections, have maxima.
+ */
+#include "base/status.h"
+#include "server/net/stream.h"
+
+struct http;
+struct server;
+
+struct http_options {
+    /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT"; port 0: any that is free. */
+    const char *where;
+    /* certificate NULL: without TLS. */
+    struct tls_files tls;
+    /* Further names that a Host header may have, separated by commas; NULL: none. */
+    const char *hosts;
+};
+
+truce_status http_listen(struct server *server, const struct http_options *options,
+                         struct http **made, bson_error_t *error);
+/* Returns "http://127.0.0.1:8080". */
+const char *http_where(const struct http *http);
+/* Accepts no further connections. */
+void http_quiesce(struct http *http);
+/* Waits for the end of all connections. NULL is allowed. */
+void http_close(struct http *http);
+
+#endif

@@ -1,0 +1,251 @@
+#include "server/http/http_watch.h"
+
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/clock.h"
+#include "server/net/wire.h"
+#include "truce/json.h"
+
+#define WAIT_MS       1000  /* of one getMore */
+#define KEEP_ALIVE_MS 15000 /* after which a comment is sent */
+#define BLOCK_BYTES   (64 * 1024)
+
+struct watch_stream {
+    struct connection *connection;
+    char *database, *collection;
+    int64_t cursor, sent_ns;
+    /* Text to send, of which `sent` bytes were sent. */
+    struct buffer text;
+    size_t sent;
+};
+
+static void watch_call(struct watch_stream *stream, const bson_t *command, bson_t *reply)
+{
+    struct wire_request request = {0};
+
+    (void)bson_init_static(&request.body, bson_get_data(command), command->len);
+    stream->connection->server->dispatch(stream->connection, &request, reply);
+}
+
+static void watch_append_line(struct buffer *text, const char *name, const bson_t *document)
+{
+    char *json = truce_json_write(document, false, TRUCE_JSON_RELAXED);
+
+    truce__buffer_append_text(text, name);
+    truce__buffer_append_text(text, json);
+    truce__buffer_append_text(text, "\n");
+    bson_free(json);
+}
+
+static bool watch_subdocument(const bson_iter_t *at, bson_t *document)
+{
+    const uint8_t *bytes;
+    uint32_t size;
+
+    if (!BSON_ITER_HOLDS_DOCUMENT(at))
+        return false;
+    bson_iter_document(at, &size, &bytes);
+    return bson_init_static(document, bytes, size);
+}
+
+/* Appends the events of a batch to the text. Returns false if the reply has none. */
+static bool watch_take(struct watch_stream *stream, const bson_t *reply, const char *batch)
+{
+    bson_iter_t root, at, events;
+
+    if (!bson_iter_init(&root, reply) || !bson_iter_find_descendant(&root, "cursor.id", &at))
+        return false;
+    stream->cursor = bson_iter_as_int64(&at);
+    (void)bson_iter_init(&root, reply);
+    if (!bson_iter_find_descendant(&root, batch, &at) || !BSON_ITER_HOLDS_ARRAY(&at) ||
+        !bson_iter_recurse(&at, &events))
+        return false;
+    while (bson_iter_next(&events)) {
+        bson_t event, token;
+        bson_iter_t id;
+
+        if (!watch_subdocument(&events, &event))
+            continue;
+        if (bson_iter_init_find(&id, &event, "_id") && watch_subdocument(&id, &token))
+            watch_append_line(&stream->text, "id: ", &token);
+        watch_append_line(&stream->text, "data: ", &event);
+        truce__buffer_append_text(&stream->text, "\n");
+    }
+    return true;
+}
+
+/* Waits for events. Returns false if the stream has ended; its last event is then an error. */
+static bool watch_more(struct watch_stream *stream)
+{
+    bson_t *command = BCON_NEW("getMore", BCON_INT64(stream->cursor), "collection",
+                               BCON_UTF8(stream->collection), "maxTimeMS", BCON_INT32(WAIT_MS),
+                               "$db", BCON_UTF8(stream->database)),
+           reply;
+    bool taken;
+
+    watch_call(stream, command, &reply);
+    taken = watch_take(stream, &reply, "cursor.nextBatch");
+    if (!taken) {
+        truce__buffer_append_text(&stream->text, "event: error\n");
+        watch_append_line(&stream->text, "data: ", &reply);
+        truce__buffer_append_text(&stream->text, "\n");
+        stream->cursor = 0;
+    }
+    bson_destroy(command);
+    bson_destroy(&reply);
+    return taken;
+}
+
+static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
+{
+    struct watch_stream *stream = arg;
+    size_t size;
+
+    (void)position;
+    while (stream->sent == stream->text.size) {
+        int64_t now_ns = truce__clock_monotonic_ns();
+
+        stream->sent = stream->text.size = 0;
+        if (!stream->cursor || server_is_stopping(stream->connection->server))
+            return MHD_CONTENT_READER_END_OF_STREAM;
+        if (now_ns - stream->sent_ns > KEEP_ALIVE_MS * INT64_C(1000000))
+            truce__buffer_append_text(&stream->text, ":\n\n");
+        else
+            (void)watch_more(stream);
+    }
+    size = stream->text.size - stream->sent < room ? stream->text.size - stream->sent : room;
+    memcpy(out, stream->text.bytes + stream->sent, size);
+    stream->sent += size;
+    stream->sent_ns = truce__clock_monotonic_ns();
+    return (ssize_t)size;
+}
+
+static void watch_free(void *arg)
+{
+    struct watch_stream *stream = arg;
+    bson_t *command, reply;
+
+    if (stream->cursor) {
+        command = BCON_NEW("killCursors", BCON_UTF8(stream->collection), "cursors", "[",
+                           BCON_INT64(stream->cursor), "]", "$db", BCON_UTF8(stream->database));
+        watch_call(stream, command, &reply);
+        bson_destroy(command);
+        bson_destroy(&reply);
+    }
+    truce__buffer_release(&stream->text);
+    bson_free(stream->database);
+    bson_free(stream->collection);
+    bson_free(stream);
+}
+
+/* ---- the request -------------------------------------------------------------------------------- */
+
+/* Reads a parameter that is JSON; absent: the document stays empty. */
+static truce_status watch_read_json(struct MHD_Connection *c, const char *name, bool *is_array,
+                                    bson_t *document, bson_error_t *error)
+{
+    const char *text = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
+
+    if (!text && !is_array)
+        text = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Last-Event-ID");
+    if (!text || !*text) {
+        bson_init(document);
+        return TRUCE_OK;
+    }
+    return truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, document, is_array, error);
+}
+
+/* {aggregate: COLLECTION or 1, pipeline: [{$changeStream: {resumeAfter}}, ...], cursor: {}, $db} */
+static void watch_command(const char *database, const char *collection, const bson_t *after,
+                          const bson_t *stages, bson_t *command)
+{
+    bson_t pipeline, first, options;
+    char buffer[16];
+    const char *key;
+    uint32_t count = 1;
+    bson_iter_t at;
+
+    bson_init(command);
+    if (collection)
+        BSON_APPEND_UTF8(command, "aggregate", collection);
+    else
+        BSON_APPEND_INT32(command, "aggregate", 1);
+    BSON_APPEND_ARRAY_BEGIN(command, "pipeline", &pipeline);
+    BSON_APPEND_DOCUMENT_BEGIN(&pipeline, "0", &first);
+    BSON_APPEND_DOCUMENT_BEGIN(&first, "$changeStream", &options);
+    if (!bson_empty(after))
+        BSON_APPEND_DOCUMENT(&options, "resumeAfter", after);
+    bson_append_document_end(&first, &options);
+    bson_append_document_end(&pipeline, &first);
+    (void)bson_iter_init(&at, stages);
+    while (bson_iter_next(&at)) {
+        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+        bson_append_iter(&pipeline, key, -1, &at);
+    }
+    bson_append_array_end(command, &pipeline);
+    BCON_APPEND(command, "cursor", "{", "}", "$db", BCON_UTF8(database));
+}
+
+static enum MHD_Result watch_send(struct MHD_Connection *c, struct watch_stream *stream)
+{
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, BLOCK_BYTES, watch_read, stream, watch_free);
+    enum MHD_Result result;
+
+    if (!response) {
+        watch_free(stream);
+        return MHD_NO;
+    }
+    (void)MHD_add_response_header(response, "Content-Type", "text/event-stream");
+    (void)MHD_add_response_header(response, "Cache-Control", "no-store");
+    (void)MHD_add_response_header(response, "X-Accel-Buffering", "no");
+    result = MHD_queue_response(c, MHD_HTTP_OK, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+enum MHD_Result http_watch(struct MHD_Connection *c, struct connection *connection,
+                           const char *database)
+{
+    const char *collection = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "collection");
+    struct watch_stream *stream;
+    bson_t stages, after, command, reply;
+    bson_error_t error = {0};
+    bool is_array = true;
+    enum MHD_Result result;
+    truce_status status = watch_read_json(c, "pipeline", &is_array, &stages, &error);
+
+    if (!status && !is_array)
+        status = truce__fail(TRUCE_INVALID, &error, "'pipeline' must be an array of stages");
+    if (status) {
+        bson_destroy(&stages);
+        return http_bad(c, error.message);
+    }
+    status = watch_read_json(c, "resumeAfter", NULL, &after, &error);
+    if (status) {
+        bson_destroy(&after);
+        bson_destroy(&stages);
+        return http_bad(c, error.message);
+    }
+    stream = bson_malloc0(sizeof *stream);
+    *stream =
+        (struct watch_stream){.connection = connection,
+                              .database = bson_strdup(database),
+                              .collection = bson_strdup(collection ? collection : "$cmd.aggregate"),
+                              .sent_ns = truce__clock_monotonic_ns()};
+    watch_command(database, collection, &after, &stages, &command);
+    watch_call(stream, &command, &reply);
+    if (watch_take(stream, &reply, "cursor.firstBatch")) {
+        truce__buffer_append_text(&stream->text, ":\n\n"); /* the headers are sent at once */
+        result = watch_send(c, stream);
+    } else {
+        result = http_send_document(c, http_code(&reply), &reply);
+        watch_free(stream);
+    }
+    bson_destroy(&command);
+    bson_destroy(&reply);
+    bson_destroy(&after);
+    bson_destroy(&stages);
+    return result;
+}
