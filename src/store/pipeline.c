@@ -53,7 +53,7 @@ struct pipeline_cursor {
     struct query_context context;
     struct arena arena;
     struct random random;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     struct budget budget;
     struct out_state out;
     struct merge *merge;     /* For $merge, from its first document on. */
@@ -554,7 +554,7 @@ static truce_status open_alias(struct pipeline_cursor *cursor, const struct alia
                                bson_error_t *error)
 {
     const truce_aggregate_options options = {.deadline_ms = deadline_ms,
-                                             .allow_disk_use = cursor->world.spill != NULL};
+                                             .allow_disk_use = cursor->environment.spill != NULL};
     struct aliases *before = truce__aliases_use(cursor->aliases);
     truce_status status;
     bson_t stages;
@@ -899,12 +899,13 @@ static struct pipeline_cursor *cursor_new(truce_store *store, struct pipeline *p
                                              .random = &cursor->random,
                                              .budget = &cursor->budget,
                                              .arena = &cursor->arena};
-    cursor->world = (struct aggregate_world){.arg = cursor,
-                                             .open = world_open,
-                                             .indexed = world_indexed,
-                                             .out = world_out,
-                                             .merge = world_merge,
-                                             .spill = options->allow_disk_use ? world_spill : NULL};
+    cursor->environment =
+        (struct aggregate_environment){.arg = cursor,
+                                       .open = world_open,
+                                       .indexed = world_indexed,
+                                       .out = world_out,
+                                       .merge = world_merge,
+                                       .spill = options->allow_disk_use ? world_spill : NULL};
     truce__store_budget(store, options->deadline_ms, &cursor->budget);
     cursor->budget.memory_max = TRUCE_PIPELINE_MEMORY_MAX;
     return cursor;
@@ -920,7 +921,7 @@ truce_status truce__store_pipeline_cursor(truce_store *store, truce_store *reads
     truce_status status;
 
     made->reads = reads ? reads : store;
-    status = truce__pipeline_open(pipeline, first, input, &made->world, &made->context,
+    status = truce__pipeline_open(pipeline, first, input, &made->environment, &made->context,
                                   &made->output, error);
 
     truce_assert(!status == (made->output != NULL));

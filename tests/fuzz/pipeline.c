@@ -50,7 +50,7 @@ static struct source *list_new(struct value documents)
     return &source->base;
 }
 
-struct world {
+struct environment {
     struct value documents;
     struct memory_spills spills;
 };
@@ -58,20 +58,20 @@ struct world {
 static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
                                struct source **source, bson_error_t *error)
 {
-    *source = list_new(((struct world *)arg)->documents);
+    *source = list_new(((struct environment *)arg)->documents);
     return TRUCE_OK;
 }
 
 static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *error)
 {
-    return memory_spill_open(&((struct world *)arg)->spills, spill, error);
+    return memory_spill_open(&((struct environment *)arg)->spills, spill, error);
 }
 
 static void run(struct pipeline *pipeline, struct value documents)
 {
-    struct world world = {.documents = documents};
-    struct aggregate_world given = {
-        .arg = &world, .open = world_open, .spill = world_spill, .memory_max = 4096};
+    struct environment environment = {.documents = documents};
+    struct aggregate_environment given = {
+        .arg = &environment, .open = world_open, .spill = world_spill, .memory_max = 4096};
     struct arena arena = ARENA_INIT;
     struct query_context context = {.now_ms = 1, .arena = &arena};
     struct source *output = NULL;
@@ -89,7 +89,7 @@ static void run(struct pipeline *pipeline, struct value documents)
     }
     if (output)
         output->free(output);
-    truce_assert(world.spills.opened == world.spills.freed);
+    truce_assert(environment.spills.opened == environment.spills.freed);
     truce__arena_release(&arena);
 }
 

@@ -14,7 +14,7 @@ struct memory_spills {
     int calls;
 };
 
-/* For spill_options.open and aggregate_world.spill; `arg` is a struct memory_spills. */
+/* For spill_options.open and aggregate_environment.spill; `arg` is a struct memory_spills. */
 truce_status memory_spill_open(void *arg, struct spill **spill, bson_error_t *error);
 
 #endif

@@ -4,7 +4,7 @@
 
 struct list_source {
     struct source base;
-    struct pipeline_world *world;
+    struct pipeline_world *environment;
     struct match *match;
     struct fields fields;
     bool any, counts;
@@ -28,9 +28,9 @@ static truce_status list_next(struct source *base, const bson_t **document, bson
         if (status || !found.matched)
             continue;
         if (source->counts)
-            source->world->pulled++;
+            source->environment->pulled++;
         else
-            source->world->given++;
+            source->environment->given++;
         truce__value_bson(source->fields.value, &source->current);
         *document = &source->current;
         break;
@@ -45,12 +45,12 @@ static void list_free(struct source *base)
     bson_free(base);
 }
 
-static struct list_source *list_source(struct pipeline_world *world, const bson_t *documents)
+static struct list_source *list_source(struct pipeline_world *environment, const bson_t *documents)
 {
     struct list_source *source = BSON_ALIGNED_ALLOC0(struct list_source);
 
     source->base = (struct source){list_next, list_free};
-    source->world = world;
+    source->environment = environment;
     source->any = documents != NULL;
     if (documents)
         source->fields = truce__fields(truce__value_document(documents));
@@ -60,19 +60,19 @@ static struct list_source *list_source(struct pipeline_world *world, const bson_
 static truce_status world_open(void *arg, const char *collection, const bson_t *filter,
                                struct source **source, bson_error_t *error)
 {
-    struct pipeline_world *world = arg;
+    struct pipeline_world *environment = arg;
     struct list_source *made;
     const bson_t *documents = NULL;
     truce_status status = TRUCE_OK;
 
-    if (++world->opened == world->fail_open)
+    if (++environment->opened == environment->fail_open)
         return truce__fail(TRUCE_IO, error, "the collection fails, as it was told to");
     for (int i = 0; i < 4; i++) {
-        if (world->collections[i] && !strcmp(world->collections[i], collection))
-            documents = world->documents[i];
+        if (environment->collections[i] && !strcmp(environment->collections[i], collection))
+            documents = environment->documents[i];
     }
-    made = list_source(world, documents);
-    world->filtered += filter && !bson_empty(filter);
+    made = list_source(environment, documents);
+    environment->filtered += filter && !bson_empty(filter);
     if (filter)
         status = truce__match_new(filter, &made->match, error);
     if (status)
@@ -90,12 +90,12 @@ static bool world_indexed(void *arg, const char *collection, const char *path)
 static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
                               bson_error_t *error)
 {
-    struct pipeline_world *world = arg;
+    struct pipeline_world *environment = arg;
     struct arena arena = ARENA_INIT;
 
     CHECK(last == !document);
     truce__value_append_element(
-        &world->out, &world->out_count,
+        &environment->out, &environment->out_count,
         document ? truce__value_document(document)
                  : truce__value_from_text(&arena, collection, strlen(collection)));
     truce__arena_release(&arena);
@@ -105,15 +105,16 @@ static truce_status world_out(void *arg, const char *collection, const bson_t *d
 static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *document,
                                 struct query_context *context, bson_error_t *error)
 {
-    struct pipeline_world *world = arg;
+    struct pipeline_world *environment = arg;
     bson_t both = BSON_INITIALIZER;
 
-    CHECK_INT(world->merges++ == 0, ==, !document);
+    CHECK_INT(environment->merges++ == 0, ==, !document);
     if (!document)
         return TRUCE_OK;
     BSON_APPEND_DOCUMENT(&both, "stage", stage);
     BSON_APPEND_DOCUMENT(&both, "document", document);
-    truce__value_append_element(&world->merged, &world->merged_count, truce__value_document(&both));
+    truce__value_append_element(&environment->merged, &environment->merged_count,
+                                truce__value_document(&both));
     bson_destroy(&both);
     return TRUCE_OK;
 }
@@ -123,31 +124,31 @@ static truce_status world_spill(void *arg, struct spill **spill, bson_error_t *e
     return memory_spill_open(&((struct pipeline_world *)arg)->spill, spill, error);
 }
 
-void pipeline_world_init(struct pipeline_world *world)
+void pipeline_world_init(struct pipeline_world *environment)
 {
-    memset(world, 0, sizeof *world);
-    bson_init(&world->out);
-    bson_init(&world->merged);
-    truce__random_seed(&world->random, 1);
+    memset(environment, 0, sizeof *environment);
+    bson_init(&environment->out);
+    bson_init(&environment->merged);
+    truce__random_seed(&environment->random, 1);
 }
 
-void pipeline_world_release(struct pipeline_world *world)
+void pipeline_world_release(struct pipeline_world *environment)
 {
     for (int i = 0; i < 4; i++)
-        bson_destroy(world->documents[i]);
-    bson_destroy(&world->out);
-    bson_destroy(&world->merged);
-    CHECK_INT(world->spill.opened, ==, world->spill.freed);
+        bson_destroy(environment->documents[i]);
+    bson_destroy(&environment->out);
+    bson_destroy(&environment->merged);
+    CHECK_INT(environment->spill.opened, ==, environment->spill.freed);
 }
 
-void pipeline_world_add(struct pipeline_world *world, const char *name, bson_t *documents)
+void pipeline_world_add(struct pipeline_world *environment, const char *name, bson_t *documents)
 {
     int i = 0;
 
-    while (world->collections[i])
+    while (environment->collections[i])
         i++;
-    world->collections[i] = name;
-    world->documents[i] = documents;
+    environment->collections[i] = name;
+    environment->documents[i] = documents;
 }
 
 static truce_status read_output(struct source *output, bson_t *result, bson_error_t *error)
@@ -164,25 +165,26 @@ static truce_status read_output(struct source *output, bson_t *result, bson_erro
     }
 }
 
-truce_status pipeline_run(struct pipeline_world *world, const bson_t *stages,
+truce_status pipeline_run(struct pipeline_world *environment, const bson_t *stages,
                           const bson_t *documents, bson_t *result, bson_error_t *error)
 {
     struct arena arena = ARENA_INIT;
-    struct query_context context = {.now_ms = 1000, .random = &world->random, .arena = &arena};
-    struct aggregate_world given = {.arg = world,
-                                    .open = world_open,
-                                    .indexed = world_indexed,
-                                    .out = world->read_only ? NULL : world_out,
-                                    .merge = world->read_only ? NULL : world_merge,
-                                    .spill = world->spills ? world_spill : NULL,
-                                    .memory_max = world->memory_max};
+    struct query_context context = {
+        .now_ms = 1000, .random = &environment->random, .arena = &arena};
+    struct aggregate_environment given = {.arg = environment,
+                                          .open = world_open,
+                                          .indexed = world_indexed,
+                                          .out = environment->read_only ? NULL : world_out,
+                                          .merge = environment->read_only ? NULL : world_merge,
+                                          .spill = environment->spills ? world_spill : NULL,
+                                          .memory_max = environment->memory_max};
     struct pipeline *pipeline = NULL;
     struct source *output = NULL;
     truce_status status = truce__pipeline_new(stages, &pipeline, error);
 
     bson_init(result);
     if (!status) {
-        struct list_source *input = list_source(world, documents);
+        struct list_source *input = list_source(environment, documents);
 
         input->counts = true;
         status = truce__pipeline_open(pipeline, 0, &input->base, &given, &context, &output, error);
@@ -206,14 +208,14 @@ bson_t *test_array(const char *json)
     return copy;
 }
 
-void pipeline_check(struct pipeline_world *world, const char *stages, const char *documents,
+void pipeline_check(struct pipeline_world *environment, const char *stages, const char *documents,
                     const char *expected)
 {
     bson_t *list = test_array(stages), *input = test_array(documents);
     bson_t *wanted = test_array(expected), result;
     bson_error_t error;
 
-    CHECK_OK(pipeline_run(world, list, input, &result, &error), error);
+    CHECK_OK(pipeline_run(environment, list, input, &result, &error), error);
     if (!CHECK_BSON(wanted, &result))
         test_fail(__FILE__, __LINE__, "of %s", stages);
     bson_destroy(list);
@@ -222,12 +224,12 @@ void pipeline_check(struct pipeline_world *world, const char *stages, const char
     bson_destroy(&result);
 }
 
-void pipeline_check_refused(struct pipeline_world *world, const char *stages, uint32_t code)
+void pipeline_check_refused(struct pipeline_world *environment, const char *stages, uint32_t code)
 {
     bson_t *list = test_array(stages), *input = test_array("{'v': [{'_id': 1, 'a': [1, 2]}]}");
     bson_t result;
     bson_error_t error = {0};
-    truce_status status = pipeline_run(world, list, input, &result, &error);
+    truce_status status = pipeline_run(environment, list, input, &result, &error);
 
     if (status == TRUCE_OK || error.code != code)
         test_fail(__FILE__, __LINE__, "%s: %d, code %u instead of %u: %s", stages, status,

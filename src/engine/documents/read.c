@@ -11,8 +11,8 @@
 #include "base/assert.h"
 #include "engine/documents/query.h"
 #include "query/distinct.h"
+#include "query/project/find_result.h"
 #include "query/project/project.h"
-#include "query/project/shown.h"
 
 #define BATCH_FIRST     64 /* documents of the first batch: most readers want few */
 #define BATCH_DOCUMENTS 1024
@@ -276,8 +276,8 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 struct read_cursor {
     truce_cursor base;
     struct query query;
-    struct shown *shown; /* NULL: documents as they are */
-    int64_t skip, left;  /* still to be skipped, still to be given; left -1: all */
+    struct find_result *shown; /* NULL: documents as they are */
+    int64_t skip, left;        /* still to be skipped, still to be given; left -1: all */
 
     struct buffer batch; /* packed documents, each behind its size */
     size_t at;           /* the next of them */
@@ -371,9 +371,9 @@ static truce_status read_show(struct read_cursor *cursor, const bson_t **documen
         return TRUCE_OK;
     bson_destroy(&cursor->projected);
     truce__arena_reset(&cursor->query.arena);
-    status =
-        truce__shown_make(cursor->shown, cursor->found.document, &cursor->found.match,
-                          cursor->found.row, &cursor->query.context, &cursor->projected, error);
+    status = truce__find_result_make(cursor->shown, cursor->found.document, &cursor->found.match,
+                                     cursor->found.row, &cursor->query.context, &cursor->projected,
+                                     error);
     *document = status ? NULL : &cursor->projected;
     return status;
 }
@@ -400,7 +400,7 @@ static void read_close_cursor(truce_cursor *base)
 
     truce__sorter_free(cursor->sorter);
     truce__sort_release(&cursor->sort);
-    truce__shown_free(cursor->shown);
+    truce__find_result_free(cursor->shown);
     truce__query_release(&cursor->query);
     truce__buffer_release(&cursor->batch);
     truce__buffer_release(&cursor->packed);
@@ -513,18 +513,18 @@ static truce_status read_open_shown(struct read_cursor *cursor, const truce_find
 {
     const struct query *query = &cursor->query;
     const struct index *index = NULL;
-    struct shown_wanted wanted = {.projection = options->projection,
-                                  .match = query->match,
-                                  .key = options->return_key,
-                                  .min = options->min,
-                                  .max = options->max,
-                                  .record_id = options->show_record_id};
+    struct find_result_options wanted = {.projection = options->projection,
+                                         .match = query->match,
+                                         .key = options->return_key,
+                                         .min = options->min,
+                                         .max = options->max,
+                                         .record_id = options->show_record_id};
     truce_status status = TRUCE_OK;
 
     if (options->return_key)
         status = shown_index(query, options->hint, &index, error);
     wanted.index = index ? &index->spec : NULL;
-    return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
+    return status ? status : truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
 static truce_status read_open_cursor(struct read_cursor *cursor, struct engine *engine,

@@ -144,7 +144,7 @@ struct output_source {
     struct source base;
     struct stream *last;
     struct query_context context;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     bson_t document;
     bool ended;
 };
@@ -184,19 +184,19 @@ static void output_free(struct source *base)
 }
 
 truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,
-                                  const struct aggregate_world *world,
+                                  const struct aggregate_environment *environment,
                                   struct query_context *context, struct source **output,
                                   bson_error_t *error)
 {
     struct output_source *made = BSON_ALIGNED_ALLOC0(struct output_source);
-    struct stage_run run = {&made->world, &made->context, .ordered = input->ordered};
+    struct stage_run run = {&made->environment, &made->context, .ordered = input->ordered};
     truce_status status;
 
     truce_assert(!pipeline->is_update && first <= pipeline->count);
     made->base = (struct source){.next = output_next, .free = output_free};
     made->context = *context;
-    if (world)
-        made->world = *world;
+    if (environment)
+        made->environment = *environment;
     status = truce__pipeline_stack(pipeline, first, &run, truce__stream_of_source(&run, input),
                                    &made->last, error);
     if (status)

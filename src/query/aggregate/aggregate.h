@@ -5,8 +5,8 @@
  * Aggregation pipelines: a chain of stages that pull documents from each other, so that the memory
  * is constant if the stages allow it.
  *
- * query/ opens no collection and no file: a pipeline reaches them through `struct aggregate_world`,
- * which the store fills in.
+ * query/ opens no collection and no file: a pipeline reaches them through `struct
+ * aggregate_environment`, which the store fills in.
  */
 #include "query/match/match.h"
 #include "query/sort/spill.h"
@@ -29,7 +29,7 @@ struct source {
     bool ordered;
 };
 
-struct aggregate_world {
+struct aggregate_environment {
     void *arg;
     /* Opens the documents of a collection that match `filter` (NULL: all), for $lookup and
      * $unionWith. */
@@ -90,7 +90,7 @@ bool truce__pipeline_part(const struct pipeline *pipeline, uint32_t number,
 /* Runs the stages from number `first` on over `input`, and frees `input` at the end. The pipeline
  * may reset the context's arena. */
 truce_status truce__pipeline_open(struct pipeline *pipeline, uint32_t first, struct source *input,
-                                  const struct aggregate_world *world,
+                                  const struct aggregate_environment *environment,
                                   struct query_context *context, struct source **output,
                                   bson_error_t *error);
 

@@ -264,7 +264,7 @@ static truce_status auto_open(const void *data, const struct stage_run *run, str
                               struct stream **stream, bson_error_t *error)
 {
     const struct auto_stage *stage = data;
-    struct spill_options options = truce__stage_spill(run->world, run->context);
+    struct spill_options options = truce__stage_spill(run->environment, run->context);
     struct auto_stream *made = truce__stream_new(sizeof *made, run, input, auto_next, auto_release);
 
     made->stage = stage;

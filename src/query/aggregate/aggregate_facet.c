@@ -50,7 +50,7 @@ struct branch {
 struct facet_stream {
     struct stream base;
     const struct facet_stage *stage;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     struct branch *branches;
     /* documents, one after the other */
     struct buffer batch;
@@ -201,7 +201,7 @@ static void facet_release(struct stream *base)
 static truce_status open_branch(struct facet_stream *stream, uint32_t i, bson_error_t *error)
 {
     struct branch *branch = &stream->branches[i];
-    struct stage_run run = {&stream->world, &stream->base.context, 0};
+    struct stage_run run = {&stream->environment, &stream->base.context, 0};
     truce_status status;
 
     branch->tee = truce__stream_new(sizeof *branch->tee, &run, NULL, tee_next, NULL);
@@ -222,7 +222,7 @@ static truce_status facet_open(const void *data, const struct stage_run *run, st
     truce_status status = TRUCE_OK;
 
     made->stage = stage;
-    made->world = *run->world;
+    made->environment = *run->environment;
     made->branches = bson_malloc0(stage->count * sizeof *made->branches);
     for (uint32_t i = 0; i < stage->count && !status; i++)
         status = open_branch(made, i, error);

@@ -180,7 +180,7 @@ static struct sort_stream *sort_stream(const struct stage_run *run, struct strea
 {
     struct sort_stream *stream =
         truce__stream_new(sizeof *stream, run, input, sort_next, sort_release);
-    struct spill_options options = truce__stage_spill(run->world, run->context);
+    struct spill_options options = truce__stage_spill(run->environment, run->context);
 
     truce__sorter_new(sort, limit, &options, &stream->sorter);
     return stream;

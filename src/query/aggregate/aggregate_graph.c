@@ -47,7 +47,7 @@ struct graph_stage {
 struct graph_stream {
     struct stream base;
     const struct graph_stage *stage;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     struct join_finder finder;
     /* `search`: of the search for one document; `document`: of one document that it finds */
     struct arena search, document;
@@ -159,10 +159,10 @@ static truce_status graph_add_all(struct search *search, struct stream *found, b
 }
 
 /* Finds all documents of a depth; their values are looked up next. */
-static truce_status graph_go_on(struct search *search, bson_error_t *error)
+static truce_status graph_find_depth(struct search *search, bson_error_t *error)
 {
     struct graph_stream *stream = search->stream;
-    struct stage_run run = {&stream->world, &stream->base.context, 0};
+    struct stage_run run = {&stream->environment, &stream->base.context, 0};
     struct stream *found = NULL;
     truce_status status =
         truce__join_find(&stream->finder, &stream->stage->on, &run, &search->next, &found, error);
@@ -184,7 +184,7 @@ static truce_status graph_reach(struct graph_stream *stream, struct value docume
     truce_status status = graph_begin(&search, document, error);
 
     while (!status && search.next.count && (depth_max == DEPTH_ANY || search.depth <= depth_max)) {
-        status = graph_go_on(&search, error);
+        status = graph_find_depth(&search, error);
         search.depth++;
     }
     bson_destroy(&search.next.list);
@@ -224,7 +224,7 @@ static truce_status graph_open(const void *data, const struct stage_run *run, st
         truce__stream_new(sizeof *made, run, input, graph_next, graph_release);
 
     made->stage = data;
-    made->world = *run->world;
+    made->environment = *run->environment;
     *stream = &made->base;
     return TRUCE_OK;
 }

@@ -809,7 +809,7 @@ static truce_status group_open(const void *data, const struct stage_run *run, st
         truce__stream_new(sizeof *made, run, input, group_next, group_release);
 
     made->stage = stage;
-    made->options = truce__stage_spill(run->world, run->context);
+    made->options = truce__stage_spill(run->environment, run->context);
     made->inputs = bson_malloc0((stage->list.count + 1) * sizeof *made->inputs);
     made->id_parts = bson_malloc0((stage->count + 1) * sizeof *made->id_parts);
     *stream = &made->base;

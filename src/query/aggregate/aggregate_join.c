@@ -396,10 +396,10 @@ static void find_make_filter(const char *path, const struct join_values *values,
 /* ---- finding -------------------------------------------------------------------------------- */
 
 static bool wants_table(const struct join_finder *finder, const struct join_on *on,
-                        const struct aggregate_world *world)
+                        const struct aggregate_environment *environment)
 {
     return finder->finds == FINDS_FIRST && !on->is_numbered &&
-           !(world->indexed && world->indexed(world->arg, on->from, on->path));
+           !(environment->indexed && environment->indexed(environment->arg, on->from, on->path));
 }
 
 static truce_status make_table(struct join_finder *finder, const struct join_on *on,
@@ -409,9 +409,9 @@ static truce_status make_table(struct join_finder *finder, const struct join_on 
     truce_status status = truce__stream_of_collection(run, on->from, NULL, &all, error);
 
     if (!status)
-        status =
-            join_table_new(all, on->path, truce__stage_spill(run->world, run->context).memory_max,
-                           &finder->table, error);
+        status = join_table_new(all, on->path,
+                                truce__stage_spill(run->environment, run->context).memory_max,
+                                &finder->table, error);
     truce__stream_free(all);
     return status;
 }
@@ -424,7 +424,7 @@ truce_status truce__join_find(struct join_finder *finder, const struct join_on *
     truce_status status = TRUCE_OK;
 
     find_make_filter(on->path, values, &filter);
-    if (wants_table(finder, on, run->world))
+    if (wants_table(finder, on, run->environment))
         status = make_table(finder, on, run, error);
     finder->finds++;
     if (!status && finder->table)
@@ -500,7 +500,7 @@ struct lookup_stage {
 struct lookup_stream {
     struct stream base;
     const struct lookup_stage *stage;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     struct value values[VARIABLES_MAX];
     /* an array in `keeping`; VALUE_MISSING: not computed yet */
     struct value kept;
@@ -544,7 +544,7 @@ static truce_status open_foreign(struct lookup_stream *stream, struct value docu
 {
     const struct lookup_stage *stage = stream->stage;
     struct query_context context = stream->base.context;
-    struct stage_run run = {&stream->world, &context, 0};
+    struct stage_run run = {&stream->environment, &context, 0};
     const bson_t *first = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
     uint32_t skipped = 0;
     truce_status status;
@@ -672,7 +672,7 @@ static truce_status lookup_open(const void *data, const struct stage_run *run, s
         truce__stream_new(sizeof *made, run, input, lookup_next, lookup_release);
 
     made->stage = stage;
-    made->world = *run->world;
+    made->environment = *run->environment;
     if (stage->outer)
         memcpy(made->values, run->context->variables, stage->outer * sizeof *made->values);
     *stream = &made->base;

@@ -320,8 +320,8 @@ static truce_status filter_inner(const struct stage_parser *parser, const struct
 
 /* Moves the filter from before stage *at as far to the front as it can. *whole becomes false if the
  * filter was changed or a part of it stayed. */
-static truce_status match_go_on(struct stage_parser *parser, uint32_t *at, bson_t *filter,
-                                bool *whole, bson_error_t *error)
+static truce_status match_move(struct stage_parser *parser, uint32_t *at, bson_t *filter,
+                               bool *whole, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool goes = true;
@@ -363,7 +363,7 @@ static truce_status match_settle(struct stage_parser *parser, bson_error_t *erro
         return TRUCE_OK;
     bson_copy_to(truce__stage_filter(&pipeline->stages[at]), &filter);
     own = truce__stage_take(parser, at);
-    status = match_go_on(parser, &at, &filter, &whole, error);
+    status = match_move(parser, &at, &filter, &whole, error);
     while (at < pipeline->count && is_joined(parser, &pipeline->stages[at]))
         at++; /* behind those that it joins */
     if (whole)

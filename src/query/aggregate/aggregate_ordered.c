@@ -163,6 +163,6 @@ struct stream *truce__stream_sort_ordered(const struct stage_run *run, struct st
 
     stream->sort = sort;
     stream->limit = run->limit_ahead;
-    stream->spill = truce__stage_spill(run->world, run->context);
+    stream->spill = truce__stage_spill(run->environment, run->context);
     return &stream->base;
 }

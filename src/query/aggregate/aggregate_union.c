@@ -12,7 +12,7 @@ struct union_stage {
 struct union_stream {
     struct stream base;
     const struct union_stage *stage;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     /* NULL: the input has not ended */
     struct stream *other;
 };
@@ -21,7 +21,7 @@ static truce_status open_other(struct union_stream *stream, bson_error_t *error)
 {
     const struct union_stage *stage = stream->stage;
     struct query_context context = stream->base.context;
-    struct stage_run run = {&stream->world, &context, 0};
+    struct stage_run run = {&stream->environment, &context, 0};
     const bson_t *filter = stage->pipeline ? truce__pipeline_first_filter(stage->pipeline) : NULL;
     truce_status status;
 
@@ -65,7 +65,7 @@ static truce_status union_open(const void *data, const struct stage_run *run, st
         truce__stream_new(sizeof *made, run, input, union_next, union_release);
 
     made->stage = data;
-    made->world = *run->world;
+    made->environment = *run->environment;
     *stream = &made->base;
     return TRUCE_OK;
 }

@@ -1,6 +1,7 @@
 /*
- * $out and $merge: the stages that write. The store writes (aggregate.h, struct aggregate_world).
- * The stages check their options, pull all of the input, and return no document.
+ * $out and $merge: the stages that write. The store writes (aggregate.h, struct
+ * aggregate_environment). The stages check their options, pull all of the input, and return no
+ * document.
  */
 #include "base/assert.h"
 #include "query/aggregate/stage.h"
@@ -16,38 +17,39 @@ struct write_stage {
 struct write_stream {
     struct stream base;
     const struct write_stage *stage;
-    struct aggregate_world world;
+    struct aggregate_environment environment;
     bool begun, done;
 };
 
 static truce_status aggregate_write_write_one(struct write_stream *stream, struct value document,
                                               bson_error_t *error)
 {
-    const struct aggregate_world *world = &stream->world;
+    const struct aggregate_environment *environment = &stream->environment;
     bson_t borrowed;
 
     truce__arena_reset(&stream->base.arena);
     truce__value_bson(document, &borrowed);
     if (stream->stage->is_out)
-        return world->out(world->arg, stream->stage->collection, &borrowed, false, error);
-    return world->merge(world->arg, stream->stage->options, &borrowed, &stream->base.context,
-                        error);
+        return environment->out(environment->arg, stream->stage->collection, &borrowed, false,
+                                error);
+    return environment->merge(environment->arg, stream->stage->options, &borrowed,
+                              &stream->base.context, error);
 }
 
 static truce_status aggregate_write_begin(struct write_stream *stream, bson_error_t *error)
 {
-    const struct aggregate_world *world = &stream->world;
+    const struct aggregate_environment *environment = &stream->environment;
 
     stream->begun = true;
     return stream->stage->is_out ? TRUCE_OK
-                                 : world->merge(world->arg, stream->stage->options, NULL,
-                                                &stream->base.context, error);
+                                 : environment->merge(environment->arg, stream->stage->options,
+                                                      NULL, &stream->base.context, error);
 }
 
 static truce_status write_next(struct stream *base, struct value *document, bson_error_t *error)
 {
     struct write_stream *stream = (struct write_stream *)base;
-    const struct aggregate_world *world = &stream->world;
+    const struct aggregate_environment *environment = &stream->environment;
     truce_status status = TRUCE_OK;
 
     if (!stream->begun)
@@ -61,7 +63,8 @@ static truce_status write_next(struct stream *base, struct value *document, bson
         else
             stream->done = true;
         if (!status && stream->done && stream->stage->is_out)
-            status = world->out(world->arg, stream->stage->collection, NULL, true, error);
+            status =
+                environment->out(environment->arg, stream->stage->collection, NULL, true, error);
     }
     *document = truce__value_missing();
     return status;
@@ -72,7 +75,7 @@ static truce_status aggregate_write_write_open(const void *data, const struct st
                                                bson_error_t *error)
 {
     const struct write_stage *stage = data;
-    bool allowed = stage->is_out ? run->world->out != NULL : run->world->merge != NULL;
+    bool allowed = stage->is_out ? run->environment->out != NULL : run->environment->merge != NULL;
     struct write_stream *made;
 
     if (!allowed)
@@ -82,7 +85,7 @@ static truce_status aggregate_write_write_open(const void *data, const struct st
                              stage->is_out ? "$out" : "$merge");
     made = truce__stream_new(sizeof *made, run, input, write_next, NULL);
     made->stage = stage;
-    made->world = *run->world;
+    made->environment = *run->environment;
     *stream = &made->base;
     return TRUCE_OK;
 }

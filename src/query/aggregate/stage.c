@@ -52,13 +52,14 @@ truce_status truce__stream_hold(struct stream *stream, size_t bytes, bson_error_
                : truce__budget_full(stream->context.budget, error);
 }
 
-struct spill_options truce__stage_spill(const struct aggregate_world *world,
+struct spill_options truce__stage_spill(const struct aggregate_environment *environment,
                                         const struct query_context *context)
 {
     return (struct spill_options){
-        .memory_max = world && world->memory_max ? world->memory_max : TRUCE_STAGE_MEMORY_MAX,
-        .open = world ? world->spill : NULL,
-        .arg = world ? world->arg : NULL,
+        .memory_max = environment && environment->memory_max ? environment->memory_max
+                                                             : TRUCE_STAGE_MEMORY_MAX,
+        .open = environment ? environment->spill : NULL,
+        .arg = environment ? environment->arg : NULL,
         .budget = context->budget,
     };
 }
@@ -115,10 +116,10 @@ truce_status truce__stream_of_collection(const struct stage_run *run, const char
     struct source *source = NULL;
     truce_status status;
 
-    if (!run->world || !run->world->open)
+    if (!run->environment || !run->environment->open)
         return truce__fail(TRUCE_INVALID, error, "collection '%s' cannot be read from here",
                            collection);
-    status = run->world->open(run->world->arg, collection, filter, &source, error);
+    status = run->environment->open(run->environment->arg, collection, filter, &source, error);
     if (!status)
         *stream = truce__stream_of_source(run, source);
     return status;

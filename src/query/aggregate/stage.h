@@ -66,7 +66,7 @@ static inline bool truce__stream_is_document(struct value value)
 
 /* The input of a run of a pipeline, next to its stages. */
 struct stage_run {
-    const struct aggregate_world *world;
+    const struct aggregate_environment *environment;
     const struct query_context *context;
     /* the maximum number of documents that will be pulled; 0: all (for $sort) */
     uint64_t limit_ahead;
@@ -80,7 +80,7 @@ void *truce__stream_new(size_t size, const struct stage_run *run, struct stream 
                                              bson_error_t *error),
                         void (*release)(struct stream *stream));
 void truce__stream_free(struct stream *stream);
-struct spill_options truce__stage_spill(const struct aggregate_world *world,
+struct spill_options truce__stage_spill(const struct aggregate_environment *environment,
                                         const struct query_context *context);
 
 /* ---- stages --------------------------------------------------------------------------------- */

@@ -24,9 +24,9 @@
  *     entered.
  *  4. The positional operators use the position in the outermost array that was entered (rules 2
  *     and 3). An array in which a number of the path named the element does not count.
- *  5. If several conditions of an AND have positions, one of them counts: the last in MongoDB's
- *     order of conditions (place_rank). However, if the array has an element that meets all
- *     conditions on the array, the first such element counts. MongoDB leaves this case undefined.
+ *  5. Several conditions of an AND may have positions. Then the last one counts, in MongoDB's order
+ *     of conditions (place_rank). If an element of the array meets all conditions on the array, the
+ *     first such element counts instead. MongoDB leaves this case undefined.
  *
  * Nothing is allocated: the walk recurses over views of the document, and its depth is bounded by
  * the depth of documents. Its time is bounded by the budget of the call and by

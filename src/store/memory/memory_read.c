@@ -14,7 +14,7 @@
 #include "base/limits.h"
 #include "engine/documents/plan.h"
 #include "query/distinct.h"
-#include "query/project/shown.h"
+#include "query/project/find_result.h"
 #include "store/memory/memory.h"
 #include "store/pipeline.h"
 #include "store/view.h"
@@ -400,7 +400,7 @@ static truce_status memory_read_read_collection(struct memory_store *store, cons
 struct memory_cursor {
     truce_cursor base;
     struct reading reading;
-    struct shown *shown; /* NULL: unchanged */
+    struct find_result *shown; /* NULL: unchanged */
     size_t next;
     bson_t document;
 };
@@ -422,9 +422,9 @@ static truce_status memory_read_cursor_next(truce_cursor *base, const bson_t **d
         return TRUCE_OK;
     truce__arena_reset(&cursor->reading.arena);
     bson_destroy(&cursor->document);
-    status = truce__shown_make(cursor->shown, truce__value_document(match->document->bson),
-                               &match->found, match->document->record, &cursor->reading.context,
-                               &cursor->document, error);
+    status = truce__find_result_make(cursor->shown, truce__value_document(match->document->bson),
+                                     &match->found, match->document->record,
+                                     &cursor->reading.context, &cursor->document, error);
     *document = status ? NULL : &cursor->document;
     return status;
 }
@@ -433,7 +433,7 @@ static void memory_read_cursor_close(truce_cursor *base)
 {
     struct memory_cursor *cursor = (struct memory_cursor *)base;
 
-    truce__shown_free(cursor->shown);
+    truce__find_result_free(cursor->shown);
     reading_release(&cursor->reading);
     bson_destroy(&cursor->document);
     bson_free(cursor);
@@ -444,16 +444,16 @@ static const truce_cursor_ops cursor_ops = {memory_read_cursor_next, memory_read
 static truce_status memory_read_open_shown(struct memory_cursor *cursor,
                                            const truce_find_options *options, bson_error_t *error)
 {
-    struct shown_wanted wanted = {.projection = options->projection,
-                                  .match = cursor->reading.match,
-                                  .key = options->return_key,
-                                  .min = options->min,
-                                  .max = options->max,
-                                  .record_id = options->show_record_id};
+    struct find_result_options wanted = {.projection = options->projection,
+                                         .match = cursor->reading.match,
+                                         .key = options->return_key,
+                                         .min = options->min,
+                                         .max = options->max,
+                                         .record_id = options->show_record_id};
 
     if (cursor->reading.hinted.count)
         wanted.index = &cursor->reading.hinted;
-    return truce__shown_new(&wanted, &cursor->shown, error);
+    return truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
 truce_status truce__memory_find_documents(truce_store *base, const char *name, const bson_t *filter,

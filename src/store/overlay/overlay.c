@@ -14,7 +14,7 @@
 #include "query/distinct.h"
 #include "query/incoming.h"
 #include "query/index/index_set.h"
-#include "query/project/shown.h"
+#include "query/project/find_result.h"
 #include "query/sort/sort.h"
 #include "store/overlay/overlay_parts.h"
 #include "store/pipeline.h"
@@ -30,10 +30,10 @@ struct overlay_cursor {
     truce_cursor *under, *own;
     int64_t skip, left; /* left -1: all */
     struct sort sort;
-    struct keyer *keyer;   /* The keys that give the order; NULL: `sort` does. */
-    struct sorter *sorter; /* NULL: no order is required. */
-    struct match *match;   /* For the projection. */
-    struct shown *shown;   /* NULL: whole documents. */
+    struct keyer *keyer;       /* The keys that give the order; NULL: `sort` does. */
+    struct sorter *sorter;     /* NULL: no order is required. */
+    struct match *match;       /* For the projection. */
+    struct find_result *shown; /* NULL: whole documents. */
     struct arena arena;
     struct budget budget;
     struct query_context context;
@@ -184,8 +184,8 @@ static truce_status next_of_overlay(truce_cursor *base, const bson_t **document,
         return TRUCE_OK;
     bson_destroy(&cursor->projected);
     truce__arena_reset(&cursor->arena);
-    status = truce__shown_make(cursor->shown, truce__value_document(*document), NULL, 0,
-                               &cursor->context, &cursor->projected, error);
+    status = truce__find_result_make(cursor->shown, truce__value_document(*document), NULL, 0,
+                                     &cursor->context, &cursor->projected, error);
     *document = status ? NULL : &cursor->projected;
     return status;
 }
@@ -199,7 +199,7 @@ static void close_of_overlay(truce_cursor *base)
     truce__sorter_free(cursor->sorter);
     truce__sort_release(&cursor->sort);
     truce__keyer_free(cursor->keyer);
-    truce__shown_free(cursor->shown);
+    truce__find_result_free(cursor->shown);
     truce__match_free(cursor->match);
     truce__arena_release(&cursor->arena);
     bson_destroy(&cursor->projected);
@@ -279,17 +279,17 @@ static truce_status overlay_read_open_shown(struct overlay_cursor *cursor, const
                                             const truce_find_options *options,
                                             const struct index_spec *index, bson_error_t *error)
 {
-    struct shown_wanted wanted = {.projection = options->projection,
-                                  .key = options->return_key,
-                                  .index = index->count ? index : NULL,
-                                  .min = options->min,
-                                  .max = options->max};
+    struct find_result_options wanted = {.projection = options->projection,
+                                         .key = options->return_key,
+                                         .index = index->count ? index : NULL,
+                                         .min = options->min,
+                                         .max = options->max};
     truce_status status = TRUCE_OK;
 
     if (wanted.projection && !bson_empty(wanted.projection))
         status = truce__match_new(filter, &cursor->match, error);
     wanted.match = cursor->match;
-    return status ? status : truce__shown_new(&wanted, &cursor->shown, error);
+    return status ? status : truce__find_result_new(&wanted, &cursor->shown, error);
 }
 
 /* Finds the hint's index, for reads that return its keys; no fields: none. */

@@ -1,12 +1,12 @@
-#ifndef TRUCE_QUERY_PROJECT_SHOWN_H
-#define TRUCE_QUERY_PROJECT_SHOWN_H
+#ifndef TRUCE_QUERY_PROJECT_FIND_RESULT_H
+#define TRUCE_QUERY_PROJECT_FIND_RESULT_H
 
 /* The result of a find for one document, if not the document itself: a projection, the key in the
  * index that the find uses, or the number of the record. */
 #include "query/index/index_span.h"
 #include "query/project/project.h"
 
-struct shown_wanted {
+struct find_result_options {
     /* NULL or {}: none */
     const bson_t *projection;
     /* as in truce__project_new */
@@ -19,18 +19,19 @@ struct shown_wanted {
     bool record_id;
 };
 
-struct shown;
+struct find_result;
 
-/* Copies everything but the match. `*shown` NULL: documents are shown as they are. The errors are
+/* Copies everything but the match. `*find` NULL: documents are shown as they are. The errors are
  * those of projections and spans. */
-truce_status truce__shown_new(const struct shown_wanted *wanted, struct shown **shown,
-                              bson_error_t *error);
-void truce__shown_free(struct shown *shown);
+truce_status truce__find_result_new(const struct find_result_options *options,
+                                    struct find_result **find, bson_error_t *error);
+void truce__find_result_free(struct find_result *find);
 
 /* Makes the result for one document. `found` is as in truce__project_apply, `record` the number of
  * the record. `result` is always initialised; the caller destroys it. */
-truce_status truce__shown_make(struct shown *shown, struct value document,
-                               const struct match_result *found, int64_t record,
-                               struct query_context *context, bson_t *result, bson_error_t *error);
+truce_status truce__find_result_make(struct find_result *find, struct value document,
+                                     const struct match_result *found, int64_t record,
+                                     struct query_context *context, bson_t *result,
+                                     bson_error_t *error);
 
 #endif
