@@ -129,7 +129,8 @@ static truce_status table_read_all(struct join_table *table, struct stream *fore
     return status;
 }
 
-void truce__join_table_free(struct join_table *table)
+/* `table` may be NULL. */
+static void join_table_free(struct join_table *table)
 {
     if (!table)
         return;
@@ -154,7 +155,7 @@ static truce_status join_table_new(struct stream *foreign, const char *path, siz
         status = table_read_all(made, foreign, &field, memory_max, &possible, error);
     truce__path_release(&field.path);
     if (status || !possible) {
-        truce__join_table_free(made);
+        join_table_free(made);
         made = NULL;
     } else if (made->entries_count) {
         qsort(made->entries, made->entries_count, sizeof *made->entries, table_compare_entries);
@@ -442,7 +443,7 @@ size_t truce__join_finder_bytes(const struct join_finder *finder)
 
 void truce__join_finder_release(struct join_finder *finder)
 {
-    truce__join_table_free(finder->table);
+    join_table_free(finder->table);
 }
 
 /* ---- compiled ------------------------------------------------------------------------------- */

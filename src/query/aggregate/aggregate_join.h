@@ -12,9 +12,6 @@
 
 struct join_table;
 
-/* `table` may be NULL. */
-void truce__join_table_free(struct join_table *table);
-
 /* A set of values to look up. */
 
 struct join_values {

@@ -223,21 +223,6 @@ uint32_t truce__regex_captures(const struct regex *regex)
     return regex->captures;
 }
 
-const char *truce__regex_capture_name(const struct regex *regex, uint32_t number)
-{
-    uint32_t count = 0, entry_size = 0;
-    PCRE2_SPTR entry = NULL;
-
-    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMECOUNT, &count);
-    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMEENTRYSIZE, &entry_size);
-    pcre2_pattern_info(regex->code, PCRE2_INFO_NAMETABLE, &entry);
-    for (; count; count--, entry += entry_size) {
-        if ((uint32_t)(entry[0] << 8 | entry[1]) == number)
-            return (const char *)entry + 2;
-    }
-    return NULL;
-}
-
 static pcre2_match_data *take_match_data(const struct regex *regex)
 {
     /* the spare is a cache, not part of the value */

@@ -35,8 +35,6 @@ const char *truce__regex_options(const struct regex *regex);
 
 /* Returns the number of capture groups, without the whole match. */
 uint32_t truce__regex_captures(const struct regex *regex);
-/* Returns the name of group `number` (from 1), or NULL. */
-const char *truce__regex_capture_name(const struct regex *regex, uint32_t number);
 
 struct regex_span {
     /* in bytes; a group that did not take part has REGEX_UNSET in both */

@@ -49,14 +49,57 @@ struct expression {
 
 /* -- the operators ----------------------------------------------------------------------------- */
 
+/* Operators of MongoDB that truce does not have, each with the reason, so that they are not
+ * reported as unknown. */
+static truce_status refuse_javascript(struct expression_compiler *compiler,
+                                      const struct expression_operator *operator,
+                                      struct value argument, struct expression_node **node)
+{
+    return truce__refuse(31264, compiler->error,
+                         "%s needs JavaScript, which this server does not run", operator->name);
+}
+
+static truce_status compile_meta(struct expression_compiler *compiler,
+                                 const struct expression_operator *operator, struct value argument,
+                                 struct expression_node **node)
+{
+    static const char *const known[] = {"textScore",    "randVal",         "searchScore",
+                                        "geoNearPoint", "geoNearDistance", "searchHighlights",
+                                        "recordId",     "indexKey",        "sortKey"};
+    const char *name;
+    uint32_t length;
+
+    if (argument.type != BSON_TYPE_UTF8)
+        return truce__refuse(17307, compiler->error, "$meta takes a string");
+    name = truce__value_text(argument, &length);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (!strcmp(known[i], name))
+            return truce__refuse(40218, compiler->error, "$meta has no \"%s\" here", name);
+    }
+    return truce__refuse(17308, compiler->error, "$meta does not know \"%s\"", name);
+}
+
+static const struct expression_operator refused[] = {
+    {"$function", .compile = refuse_javascript},
+    {"$_internalJsEmit", .compile = refuse_javascript},
+    {"$accumulator", .compile = refuse_javascript},
+    {"$where", .compile = refuse_javascript},
+    {"$meta", .compile = compile_meta},
+    {NULL},
+};
+
 static const struct expression_operator *const operator_tables[] = {
-    truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
-    truce__expressions_math,      truce__expressions_accumulate, truce__expressions_array,
-    truce__expressions_order,     truce__expressions_loop,       truce__expressions_set,
-    truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
-    truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
-    truce__expressions_date_math, truce__expressions_convert,    truce__expressions_refused,
-    truce__expressions_trig,      truce__expressions_bits,       NULL,
+    truce__expressions_logic,
+    truce__expressions_math,
+    truce__expressions_array,
+    truce__expressions_loop,
+    truce__expressions_object,
+    truce__expressions_string,
+    truce__expressions_regex,
+    truce__expressions_date,
+    truce__expressions_convert,
+    refused,
+    NULL,
 };
 
 /* -- the interface ---------------------------------------------------------------------------- */

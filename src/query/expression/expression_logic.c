@@ -1,8 +1,7 @@
-#include "base/assert.h"
-#include "query/expression/expression_tree.h"
-
 /* Logic and choice: $and, $or, $not, $cond, $ifNull, $switch, and $literal. Except for $not, the
  * operators evaluate only the operands that they need. */
+#include "base/assert.h"
+#include "query/expression/expression_tree.h"
 
 static truce_status evaluate_and(const struct expression_node *node, struct evaluation *run,
                                  struct value *result)
@@ -191,6 +190,45 @@ static truce_status compile_literal(struct expression_compiler *compiler,
     return TRUCE_OK;
 }
 
+/* ---- comparisons ----------------------------------------------------------------------------- */
+
+/* Comparisons by the total order of all values, including missing (bson/value.h). */
+
+/* A missing value differs from null: missing and undefined sort before null. */
+static int compare_with_missing(struct value a, struct value b)
+{
+    if (truce__value_is_nullish(a) && truce__value_is_nullish(b))
+        return (a.type == BSON_TYPE_NULL) - (b.type == BSON_TYPE_NULL);
+    return truce__value_compare(a, b);
+}
+
+#define COMPARISON(name, condition)                                                                \
+    static truce_status name(const struct expression_node *node, struct evaluation *run,           \
+                             const struct value *operands, struct value *result)                   \
+    {                                                                                              \
+        int order = compare_with_missing(operands[0], operands[1]);                                \
+        *result = truce__value_from_bool(condition);                                               \
+        return TRUCE_OK;                                                                           \
+    }
+
+COMPARISON(equal, order == 0)
+COMPARISON(not_equal, order != 0)
+COMPARISON(greater, order > 0)
+COMPARISON(greater_equal, order >= 0)
+COMPARISON(less, order < 0)
+COMPARISON(less_equal, order <= 0)
+
+static truce_status three_way(const struct expression_node *node, struct evaluation *run,
+                              const struct value *operands, struct value *result)
+{
+    int order = compare_with_missing(operands[0], operands[1]);
+
+    *result = truce__value_from_int32(run->arena, (order > 0) - (order < 0));
+    return TRUCE_OK;
+}
+
+/* -- the table --------------------------------------------------------------------------------- */
+
 const struct expression_operator truce__expressions_logic[] = {
     {"$and", 0, EXPRESSION_ANY, .evaluate = evaluate_and},
     {"$or", 0, EXPRESSION_ANY, .evaluate = evaluate_or},
@@ -200,5 +238,12 @@ const struct expression_operator truce__expressions_logic[] = {
     {"$switch", .evaluate = evaluate_switch, .compile = compile_switch},
     {"$literal", .compile = compile_literal},
     {"$const", .compile = compile_literal},
+    {"$cmp", 2, 2, .apply = three_way},
+    {"$eq", 2, 2, .apply = equal},
+    {"$ne", 2, 2, .apply = not_equal},
+    {"$gt", 2, 2, .apply = greater},
+    {"$gte", 2, 2, .apply = greater_equal},
+    {"$lt", 2, 2, .apply = less},
+    {"$lte", 2, 2, .apply = less_equal},
     {NULL},
 };

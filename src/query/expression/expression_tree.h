@@ -170,25 +170,14 @@ struct expression_operator {
 
 /* the tables, one for each file */
 extern const struct expression_operator truce__expressions_logic[];
-extern const struct expression_operator truce__expressions_compare[];
-extern const struct expression_operator truce__expressions_arith[];
 extern const struct expression_operator truce__expressions_math[];
-extern const struct expression_operator truce__expressions_trig[];
-extern const struct expression_operator truce__expressions_bits[];
-extern const struct expression_operator truce__expressions_accumulate[];
 extern const struct expression_operator truce__expressions_array[];
-extern const struct expression_operator truce__expressions_order[];
 extern const struct expression_operator truce__expressions_loop[];
-extern const struct expression_operator truce__expressions_set[];
 extern const struct expression_operator truce__expressions_object[];
 extern const struct expression_operator truce__expressions_string[];
-extern const struct expression_operator truce__expressions_substring[];
 extern const struct expression_operator truce__expressions_regex[];
 extern const struct expression_operator truce__expressions_date[];
-extern const struct expression_operator truce__expressions_date_text[];
-extern const struct expression_operator truce__expressions_date_math[];
 extern const struct expression_operator truce__expressions_convert[];
-extern const struct expression_operator truce__expressions_refused[];
 
 /* -- compiling -------------------------------------------------------------------------------- */
 
@@ -271,26 +260,8 @@ uint32_t truce__array_count(struct value array);
 
 void truce__evaluation_build(struct evaluation *run, struct builder *builder, uint8_t type);
 
-/* Sorts by a stable merge sort; `scratch` has room for `count` values. `order` NULL: the order of
- * values. */
-typedef int values_order(struct value a, struct value b, const void *arg);
-void truce__values_sort(struct value *items, uint32_t count, struct value *scratch,
-                        values_order *order, const void *arg);
-/* Returns the position of an equal item in an ascending list, or `count`. */
-uint32_t truce__values_search(const struct value *items, uint32_t count, struct value item);
-
-/* Returns the string of a value as string operators see it: also of numbers and dates; "" for null.
- * Others are refused (16007). */
-truce_status truce__evaluation_text(const struct expression_node *node, struct evaluation *run,
-                                    struct value value, const char **text, uint32_t *length);
 /* Returns a date, a timestamp, or an ObjectId as milliseconds since 1970. */
 bool truce__value_to_date(struct value value, int64_t *date_ms);
-/* Reads an evaluated "timezone". *given is false for null and missing; a value that is not a string
- * is refused with `code`. */
-struct date_zone;
-truce_status truce__evaluation_zone(const struct expression_node *node, struct evaluation *run,
-                                    struct value value, uint32_t code, struct date_zone *zone,
-                                    bool *given);
 
 /* Suppresses the error of a step that may fail and has an alternative. Returns the pointer to
  * restore. */

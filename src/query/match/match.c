@@ -49,6 +49,260 @@
 #include "query/match/match_tree.h"
 #include "query/schema/schema.h"
 
+/* ---- tables of equalities -------------------------------------------------------------------- */
+
+/*
+ * Tables for many equalities.
+ *
+ *     {$or: [{k: 1}, {k: 2}, {k: 3, x: 7}, {y: {$gt: 5}}, ... {k: 100000}]}
+ *
+ *     group "k"    1 -> child 0    2 -> child 1    3 -> child 2 ...        sorted
+ *     direct       child 3
+ *
+ * The path of a group is walked once. Each element is looked up among the sorted operands, and sets
+ * the bits of the children whose operand it equals. Of an OR, these children and the direct ones
+ * are then tested. Of an AND, each child of a group must have its bit set; then the direct children
+ * are tested.
+ *
+ * Invariants:
+ *  1. A child whose bit is not set does not hold: no element fulfils its equality, which the child
+ *     is or (an AND) contains.
+ *  2. Children are tested in their order, so that errors and the last position are the same as
+ *     without a table. In an AND the last child of each group is direct, because it sets positions.
+ *  3. A finished table does not change; the data of a test is in its run.
+ */
+
+/* equalities of one path */
+#define TABLE_LEAST 16
+
+struct entry {
+    const struct match_node *equality;
+    uint32_t child;
+};
+
+struct group {
+    /* MATCH_GROUP; its path is borrowed, and `extra` is the group itself */
+    struct match_node node;
+    const struct entry *entries;
+    uint32_t count;
+};
+
+struct match_table {
+    /* ordered by path, operand, and child */
+    struct entry *entries;
+    struct group *groups;
+    uint32_t entries_count, groups_count;
+    uint32_t words;
+    /* a bit for each child */
+    uint64_t *direct;
+};
+
+static inline void set_bit(uint64_t *bits, uint32_t number)
+{
+    bits[number / 64] |= UINT64_C(1) << number % 64;
+}
+
+static inline bool has_bit(const uint64_t *bits, uint32_t number)
+{
+    return bits[number / 64] >> number % 64 & 1;
+}
+
+/* ---- making --------------------------------------------------------------------------------- */
+
+static const struct match_node *equality_of(const struct match_node *parent,
+                                            const struct match_node *child)
+{
+    if (child->kind == MATCH_EQ)
+        return child;
+    for (uint32_t i = 0;
+         child->kind == MATCH_AND && parent->kind != MATCH_AND && i < child->children_count; i++) {
+        if (child->children[i]->kind == MATCH_EQ)
+            return child->children[i];
+    }
+    return NULL;
+}
+
+static int by_path(const struct entry *a, const struct entry *b)
+{
+    return strcmp(a->equality->path.text, b->equality->path.text);
+}
+
+static int by_all(const void *one, const void *other)
+{
+    const struct entry *a = one, *b = other;
+    int order = by_path(a, b);
+
+    if (!order)
+        order = truce__value_compare(a->equality->operand, b->equality->operand);
+    return order ? order : (a->child > b->child) - (a->child < b->child);
+}
+
+static void table_make_group(struct match_table *table, const struct match_node *node,
+                             uint32_t first, uint32_t count)
+{
+    struct group *group = &table->groups[table->groups_count++];
+    uint32_t last = 0;
+
+    group->entries = table->entries + first;
+    group->count = count;
+    group->node.kind = MATCH_GROUP;
+    group->node.path = group->entries->equality->path;
+    group->node.extra = group;
+    for (uint32_t i = 0; i < count; i++) {
+        table->direct[group->entries[i].child / 64] &=
+            ~(UINT64_C(1) << group->entries[i].child % 64);
+        if (group->entries[i].child > last)
+            last = group->entries[i].child;
+    }
+    if (node->kind == MATCH_AND)
+        set_bit(table->direct, last);
+}
+
+static void make_groups(struct match_table *table, const struct match_node *node)
+{
+    for (uint32_t first = 0, end; first < table->entries_count; first = end) {
+        end = first + 1;
+        while (end < table->entries_count && !by_path(&table->entries[first], &table->entries[end]))
+            end++;
+        if (end - first >= TABLE_LEAST)
+            table_make_group(table, node, first, end - first);
+    }
+}
+
+struct match_table *truce__match_table_new(const struct match_node *node)
+{
+    struct match_table *table;
+
+    if (node->children_count < TABLE_LEAST)
+        return NULL;
+    table = bson_malloc0(sizeof *table);
+    table->entries = bson_malloc(node->children_count * sizeof *table->entries);
+    table->groups = bson_malloc0((node->children_count / TABLE_LEAST) * sizeof *table->groups);
+    table->words = (node->children_count + 63) / 64;
+    table->direct = bson_malloc0(table->words * sizeof *table->direct);
+    for (uint32_t i = 0; i < node->children_count; i++) {
+        const struct match_node *equality = equality_of(node, node->children[i]);
+
+        set_bit(table->direct, i);
+        if (equality)
+            table->entries[table->entries_count++] = (struct entry){equality, i};
+    }
+    qsort(table->entries, table->entries_count, sizeof *table->entries, by_all);
+    make_groups(table, node);
+    if (table->groups_count)
+        return table;
+    truce__match_table_free(table);
+    return NULL;
+}
+
+void truce__match_table_free(struct match_table *table)
+{
+    if (!table)
+        return;
+    bson_free(table->entries);
+    bson_free(table->groups);
+    bson_free(table->direct);
+    bson_free(table);
+}
+
+/* ---- testing -------------------------------------------------------------------------------- */
+
+/* Returns the first entry whose operand is not less than the value. */
+static uint32_t table_find_entry(const struct group *group, struct value value)
+{
+    uint32_t low = 0, high = group->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (truce__value_compare(group->entries[middle].equality->operand, value) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Always returns false, so that all elements are visited. */
+static bool match_group_test(const struct match_node *node, struct value value,
+                             struct match_run *run)
+{
+    const struct group *group = node->extra;
+
+    if (value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED)
+        value = truce__value_null();
+    for (uint32_t i = table_find_entry(group, value);
+         i < group->count && truce__match_spend(run, 1) &&
+         !truce__value_compare(group->entries[i].equality->operand, value);
+         i++)
+        set_bit(run->hits, group->entries[i].child);
+    return false;
+}
+
+/* Returns the bits of the children whose equality some element fulfils; the caller releases
+ * them. */
+static uint64_t *find_hits(const struct match_table *table, struct value value,
+                           match_node_test *test, struct match_run *run)
+{
+    uint64_t *hits = bson_malloc0(table->words * sizeof *hits), *outer = run->hits;
+
+    run->hits = hits;
+    for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
+        /* always returns false */
+        (void)test(&table->groups[i].node, value, run);
+    run->hits = outer;
+    return hits;
+}
+
+static bool match_table_any(const struct match_node *node, struct value value,
+                            match_node_test *test, struct match_run *run)
+{
+    const struct match_table *table = node->extra;
+    uint64_t *hits = find_hits(table, value, test, run);
+    bool any = false;
+
+    for (uint32_t i = 0; i < node->children_count && !any && run->status == TRUCE_OK; i++) {
+        uint64_t word = hits[i / 64] | table->direct[i / 64];
+
+        if (!word)
+            /* skips this word: it has no bits */
+            i |= 63;
+        else if (word >> i % 64 & 1)
+            any = truce__match_spend(run, 1) && test(node->children[i], value, run);
+    }
+    bson_free(hits);
+    return any;
+}
+
+static bool meets_all(const struct match_table *table, const uint64_t *hits)
+{
+    for (uint32_t i = 0; i < table->groups_count; i++) {
+        const struct group *group = &table->groups[i];
+
+        for (uint32_t j = 0; j < group->count; j++) {
+            if (!has_bit(hits, group->entries[j].child))
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool match_table_holds(const struct match_node *node, struct value value,
+                              match_node_test *test, struct match_run *run)
+{
+    const struct match_table *table = node->extra;
+    uint64_t *hits = find_hits(table, value, test, run);
+    bool all = meets_all(table, hits) && run->status == TRUCE_OK;
+
+    bson_free(hits);
+    return all;
+}
+
+static bool match_table_is_direct(const struct match_table *table, uint32_t child)
+{
+    return has_bit(table->direct, child);
+}
+
 /* ---- leaves ---------------------------------------------------------------------------------- */
 
 /* Tests one element against one leaf. `value` is missing if the path leads to no value. */
@@ -259,7 +513,7 @@ static leaf_test *const leaf_tests[] = {
     [MATCH_BITS] = test_bits,
     [MATCH_ELEM_OBJECT] = test_elements,
     [MATCH_ELEM_VALUE] = test_elements,
-    [MATCH_GROUP] = truce__match_group_test,
+    [MATCH_GROUP] = match_group_test,
 };
 
 /* Tests a leaf or $elemMatch on one element. */
@@ -268,131 +522,6 @@ static bool match_leaf_test(const struct match_node *node, struct value value,
 {
     truce_assert(node->kind < sizeof leaf_tests / sizeof *leaf_tests && leaf_tests[node->kind]);
     return leaf_tests[node->kind](node, value, run);
-}
-
-/* ---- regular expressions --------------------------------------------------------------------- */
-
-/* Regular expressions in filters: /abc/i as a value, $regex with $options, and the prefix of all
- * matches, which gives the bounds of an index. */
-
-static truce_status regex_node(struct match_parser *parser, const struct match_condition *condition,
-                               const char *pattern, size_t length, const char *options,
-                               struct match_node **node)
-{
-    struct regex *regex;
-    truce_status status = truce__regex_new(pattern, length, options, &regex, parser->error);
-
-    if (status != TRUCE_OK)
-        return status;
-    status = truce__regex_check_group(regex, parser->error);
-    if (status == TRUCE_OK)
-        status = truce__match_leaf_new(parser, MATCH_REGEX, condition, node);
-    if (status == TRUCE_OK)
-        (*node)->extra = regex;
-    else
-        truce__regex_free(regex);
-    return status;
-}
-
-truce_status truce__match_regex_new(struct match_parser *parser,
-                                    const struct match_condition *condition,
-                                    struct match_node **node)
-{
-    const char *pattern = (const char *)condition->value.data;
-    size_t length = strlen(pattern);
-
-    return regex_node(parser, condition, pattern, length, pattern + length + 1, node);
-}
-
-static truce_status refuse_options_twice(struct match_parser *parser,
-                                         const struct match_condition *condition)
-{
-    return truce__refuse(51075, parser->error,
-                         "'%s': options are given both in $regex and in $options", condition->path);
-}
-
-/* Returns the value of $options, or "". */
-static truce_status find_options(struct match_parser *parser,
-                                 const struct match_condition *condition, const char **options)
-{
-    struct value value = truce__value_field(condition->siblings, "$options", 8);
-    uint32_t length;
-
-    *options = "";
-    if (value.type == VALUE_MISSING)
-        return TRUCE_OK;
-    if (value.type != BSON_TYPE_UTF8)
-        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options takes a string, not %s",
-                             condition->path, truce__type_name(value.type));
-    *options = truce__value_text(value, &length);
-    if (strlen(*options) != length)
-        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options contains a NUL",
-                             condition->path);
-    return TRUCE_OK;
-}
-
-truce_status truce__match_parse_regex(struct match_parser *parser,
-                                      const struct match_condition *condition,
-                                      struct match_node **node)
-{
-    const char *options, *pattern, *own;
-    uint32_t length;
-    truce_status status = find_options(parser, condition, &options);
-
-    if (status != TRUCE_OK)
-        return status;
-    if (condition->value.type == BSON_TYPE_UTF8) {
-        pattern = truce__value_text(condition->value, &length);
-        return regex_node(parser, condition, pattern, length, options, node);
-    }
-    if (condition->value.type != BSON_TYPE_REGEX)
-        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $regex takes a string, not %s",
-                             condition->path, truce__type_name(condition->value.type));
-    pattern = (const char *)condition->value.data;
-    own = pattern + strlen(pattern) + 1;
-    if (*own && *options)
-        return refuse_options_twice(parser, condition);
-    return regex_node(parser, condition, pattern, strlen(pattern), *own ? own : options, node);
-}
-
-truce_status truce__match_parse_options(struct match_parser *parser,
-                                        const struct match_condition *condition,
-                                        struct match_node **node)
-{
-    if (truce__value_field(condition->siblings, "$regex", 6).type == VALUE_MISSING)
-        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options needs a $regex",
-                             condition->path);
-    return TRUCE_OK;
-}
-
-/* Returns whether a pattern without the option x uses the character literally. */
-static bool is_literal(char c)
-{
-    return !strchr("\\^$.[|()?*+{", c);
-}
-
-bool truce__match_regex_prefix(const struct match_node *node, const char **prefix, size_t *length,
-                               bool *whole)
-{
-    const char *pattern = truce__regex_pattern(node->extra), *at;
-    const char *options = truce__regex_options(node->extra);
-
-    truce_assert(node->kind == MATCH_REGEX);
-    /* with an alternative, the prefix is one of several */
-    if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
-        return false;
-    *prefix = at = pattern + 1;
-    while (*at && is_literal(*at))
-        at++;
-    /* a quantifier makes the last character optional */
-    if (*at && strchr("?*+{", *at) && at > *prefix) {
-        do
-            at--;
-        while (at > *prefix && ((unsigned char)*at & 0xc0) == 0x80);
-    }
-    *length = (size_t)(at - *prefix);
-    *whole = !*at || !strcmp(at, ".*");
-    return *length > 0;
 }
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -524,7 +653,7 @@ static bool any_child(const struct match_node *node, struct value value, match_n
                       struct match_run *run)
 {
     struct match_place place = run->place;
-    bool any = node->extra && truce__match_table_any(node, value, test, run);
+    bool any = node->extra && match_table_any(node, value, test, run);
 
     for (uint32_t i = 0; !node->extra && i < node->children_count && !any; i++)
         any = truce__match_spend(run, 1) && test(node->children[i], value, run);
@@ -608,12 +737,12 @@ static bool all_children(const struct match_node *node, struct value value, matc
     const struct match_node *winner = NULL;
     bool differ = false;
 
-    if (node->extra && !truce__match_table_holds(node, value, test, run))
+    if (node->extra && !match_table_holds(node, value, test, run))
         return false;
     for (uint32_t i = 0; i < node->children_count; i++) {
         const struct match_node *child = node->children[i];
 
-        if (node->extra && !truce__match_table_is_direct(node->extra, i))
+        if (node->extra && !match_table_is_direct(node->extra, i))
             continue;
         run->place.index = -1;
         if (!truce__match_spend(run, 1) || !test(child, value, run))

@@ -9,8 +9,7 @@
  *                 | $expr, $jsonSchema, $comment ...
  *
  * Two tables name all operators: one those in the place of a path, the other those on a path. This
- * file also checks the operands, except for regular expressions (match.c). The error codes are
- * MongoDB's.
+ * file also checks the operands. The error codes are MongoDB's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +25,6 @@
 
 /* The nodes of a filter's tree: making, joining, and freeing them. */
 
-static struct match_table *match_table_new(const struct match_node *node);
-static void match_table_free(struct match_table *table);
 static truce_status match_parse_elements(struct match_parser *parser,
                                          const struct match_condition *condition,
                                          struct match_node **node);
@@ -41,6 +38,10 @@ static truce_status match_parse_field(struct match_parser *parser, const char *p
 static bool match_is_clause(const char *name);
 static truce_status truce__match_parse(struct match_parser *parser, struct value filter,
                                        struct match_node **node);
+
+static truce_status match_leaf_new(const struct match_parser *parser, enum match_kind kind,
+                                   const struct match_condition *condition,
+                                   struct match_node **node);
 
 static struct match_node *match_node_new(enum match_kind kind)
 {
@@ -56,7 +57,7 @@ static void free_extra(struct match_node *node)
     case MATCH_AND:
     case MATCH_OR:
     case MATCH_NOR:
-        match_table_free(node->extra);
+        truce__match_table_free(node->extra);
         return;
     case MATCH_REGEX:
         truce__regex_free(node->extra);
@@ -152,7 +153,7 @@ static void make_tables(struct match_node *node)
     for (uint32_t i = 0; i < node->children_count; i++)
         make_tables(node->children[i]);
     if (node->kind == MATCH_AND || node->kind == MATCH_OR || node->kind == MATCH_NOR)
-        node->extra = match_table_new(node);
+        node->extra = truce__match_table_new(node);
 }
 
 static truce_status match_new_finish(truce_status status, struct match *made, struct match **match)
@@ -294,259 +295,129 @@ truce_status truce__match_elements_new(const bson_t *filter, struct match **matc
     return status;
 }
 
-/* ---- tables of equalities -------------------------------------------------------------------- */
+/* ---- regular expressions --------------------------------------------------------------------- */
 
-/*
- * Tables for many equalities.
- *
- *     {$or: [{k: 1}, {k: 2}, {k: 3, x: 7}, {y: {$gt: 5}}, ... {k: 100000}]}
- *
- *     group "k"    1 -> child 0    2 -> child 1    3 -> child 2 ...        sorted
- *     direct       child 3
- *
- * The path of a group is walked once. Each element is looked up among the sorted operands, and sets
- * the bits of the children whose operand it equals. Of an OR, these children and the direct ones
- * are then tested. Of an AND, each child of a group must have its bit set; then the direct children
- * are tested.
- *
- * Invariants:
- *  1. A child whose bit is not set does not hold: no element fulfils its equality, which the child
- *     is or (an AND) contains.
- *  2. Children are tested in their order, so that errors and the last position are the same as
- *     without a table. In an AND the last child of each group is direct, because it sets positions.
- *  3. A finished table does not change; the data of a test is in its run.
- */
+/* Regular expressions in filters: /abc/i as a value, $regex with $options, and the prefix of all
+ * matches, which gives the bounds of an index. */
 
-/* equalities of one path */
-#define TABLE_LEAST 16
-
-struct entry {
-    const struct match_node *equality;
-    uint32_t child;
-};
-
-struct group {
-    /* MATCH_GROUP; its path is borrowed, and `extra` is the group itself */
-    struct match_node node;
-    const struct entry *entries;
-    uint32_t count;
-};
-
-struct match_table {
-    /* ordered by path, operand, and child */
-    struct entry *entries;
-    struct group *groups;
-    uint32_t entries_count, groups_count;
-    uint32_t words;
-    /* a bit for each child */
-    uint64_t *direct;
-};
-
-static inline void set_bit(uint64_t *bits, uint32_t number)
+static truce_status regex_node(struct match_parser *parser, const struct match_condition *condition,
+                               const char *pattern, size_t length, const char *options,
+                               struct match_node **node)
 {
-    bits[number / 64] |= UINT64_C(1) << number % 64;
+    struct regex *regex;
+    truce_status status = truce__regex_new(pattern, length, options, &regex, parser->error);
+
+    if (status != TRUCE_OK)
+        return status;
+    status = truce__regex_check_group(regex, parser->error);
+    if (status == TRUCE_OK)
+        status = match_leaf_new(parser, MATCH_REGEX, condition, node);
+    if (status == TRUCE_OK)
+        (*node)->extra = regex;
+    else
+        truce__regex_free(regex);
+    return status;
 }
 
-static inline bool has_bit(const uint64_t *bits, uint32_t number)
+static truce_status match_regex_new(struct match_parser *parser,
+                                    const struct match_condition *condition,
+                                    struct match_node **node)
 {
-    return bits[number / 64] >> number % 64 & 1;
+    const char *pattern = (const char *)condition->value.data;
+    size_t length = strlen(pattern);
+
+    return regex_node(parser, condition, pattern, length, pattern + length + 1, node);
 }
 
-/* ---- making --------------------------------------------------------------------------------- */
-
-static const struct match_node *equality_of(const struct match_node *parent,
-                                            const struct match_node *child)
+static truce_status refuse_options_twice(struct match_parser *parser,
+                                         const struct match_condition *condition)
 {
-    if (child->kind == MATCH_EQ)
-        return child;
-    for (uint32_t i = 0;
-         child->kind == MATCH_AND && parent->kind != MATCH_AND && i < child->children_count; i++) {
-        if (child->children[i]->kind == MATCH_EQ)
-            return child->children[i];
+    return truce__refuse(51075, parser->error,
+                         "'%s': options are given both in $regex and in $options", condition->path);
+}
+
+/* Returns the value of $options, or "". */
+static truce_status find_options(struct match_parser *parser,
+                                 const struct match_condition *condition, const char **options)
+{
+    struct value value = truce__value_field(condition->siblings, "$options", 8);
+    uint32_t length;
+
+    *options = "";
+    if (value.type == VALUE_MISSING)
+        return TRUCE_OK;
+    if (value.type != BSON_TYPE_UTF8)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options takes a string, not %s",
+                             condition->path, truce__type_name(value.type));
+    *options = truce__value_text(value, &length);
+    if (strlen(*options) != length)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options contains a NUL",
+                             condition->path);
+    return TRUCE_OK;
+}
+
+static truce_status match_parse_regex(struct match_parser *parser,
+                                      const struct match_condition *condition,
+                                      struct match_node **node)
+{
+    const char *options, *pattern, *own;
+    uint32_t length;
+    truce_status status = find_options(parser, condition, &options);
+
+    if (status != TRUCE_OK)
+        return status;
+    if (condition->value.type == BSON_TYPE_UTF8) {
+        pattern = truce__value_text(condition->value, &length);
+        return regex_node(parser, condition, pattern, length, options, node);
     }
-    return NULL;
+    if (condition->value.type != BSON_TYPE_REGEX)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $regex takes a string, not %s",
+                             condition->path, truce__type_name(condition->value.type));
+    pattern = (const char *)condition->value.data;
+    own = pattern + strlen(pattern) + 1;
+    if (*own && *options)
+        return refuse_options_twice(parser, condition);
+    return regex_node(parser, condition, pattern, strlen(pattern), *own ? own : options, node);
 }
 
-static int by_path(const struct entry *a, const struct entry *b)
+static truce_status match_parse_options(struct match_parser *parser,
+                                        const struct match_condition *condition,
+                                        struct match_node **node)
 {
-    return strcmp(a->equality->path.text, b->equality->path.text);
+    if (truce__value_field(condition->siblings, "$regex", 6).type == VALUE_MISSING)
+        return truce__refuse(CODE_BAD_VALUE, parser->error, "'%s': $options needs a $regex",
+                             condition->path);
+    return TRUCE_OK;
 }
 
-static int by_all(const void *one, const void *other)
+/* Returns whether a pattern without the option x uses the character literally. */
+static bool is_literal(char c)
 {
-    const struct entry *a = one, *b = other;
-    int order = by_path(a, b);
-
-    if (!order)
-        order = truce__value_compare(a->equality->operand, b->equality->operand);
-    return order ? order : (a->child > b->child) - (a->child < b->child);
+    return !strchr("\\^$.[|()?*+{", c);
 }
 
-static void table_make_group(struct match_table *table, const struct match_node *node,
-                             uint32_t first, uint32_t count)
+bool truce__match_regex_prefix(const struct match_node *node, const char **prefix, size_t *length,
+                               bool *whole)
 {
-    struct group *group = &table->groups[table->groups_count++];
-    uint32_t last = 0;
+    const char *pattern = truce__regex_pattern(node->extra), *at;
+    const char *options = truce__regex_options(node->extra);
 
-    group->entries = table->entries + first;
-    group->count = count;
-    group->node.kind = MATCH_GROUP;
-    group->node.path = group->entries->equality->path;
-    group->node.extra = group;
-    for (uint32_t i = 0; i < count; i++) {
-        table->direct[group->entries[i].child / 64] &=
-            ~(UINT64_C(1) << group->entries[i].child % 64);
-        if (group->entries[i].child > last)
-            last = group->entries[i].child;
+    truce_assert(node->kind == MATCH_REGEX);
+    /* with an alternative, the prefix is one of several */
+    if (*pattern != '^' || strpbrk(options, "imx") || strchr(pattern, '|'))
+        return false;
+    *prefix = at = pattern + 1;
+    while (*at && is_literal(*at))
+        at++;
+    /* a quantifier makes the last character optional */
+    if (*at && strchr("?*+{", *at) && at > *prefix) {
+        do
+            at--;
+        while (at > *prefix && ((unsigned char)*at & 0xc0) == 0x80);
     }
-    if (node->kind == MATCH_AND)
-        set_bit(table->direct, last);
-}
-
-static void make_groups(struct match_table *table, const struct match_node *node)
-{
-    for (uint32_t first = 0, end; first < table->entries_count; first = end) {
-        end = first + 1;
-        while (end < table->entries_count && !by_path(&table->entries[first], &table->entries[end]))
-            end++;
-        if (end - first >= TABLE_LEAST)
-            table_make_group(table, node, first, end - first);
-    }
-}
-
-/* Returns NULL if there are too few equalities. `node` must have its final children. */
-static struct match_table *match_table_new(const struct match_node *node)
-{
-    struct match_table *table;
-
-    if (node->children_count < TABLE_LEAST)
-        return NULL;
-    table = bson_malloc0(sizeof *table);
-    table->entries = bson_malloc(node->children_count * sizeof *table->entries);
-    table->groups = bson_malloc0((node->children_count / TABLE_LEAST) * sizeof *table->groups);
-    table->words = (node->children_count + 63) / 64;
-    table->direct = bson_malloc0(table->words * sizeof *table->direct);
-    for (uint32_t i = 0; i < node->children_count; i++) {
-        const struct match_node *equality = equality_of(node, node->children[i]);
-
-        set_bit(table->direct, i);
-        if (equality)
-            table->entries[table->entries_count++] = (struct entry){equality, i};
-    }
-    qsort(table->entries, table->entries_count, sizeof *table->entries, by_all);
-    make_groups(table, node);
-    if (table->groups_count)
-        return table;
-    match_table_free(table);
-    return NULL;
-}
-
-static void match_table_free(struct match_table *table)
-{
-    if (!table)
-        return;
-    bson_free(table->entries);
-    bson_free(table->groups);
-    bson_free(table->direct);
-    bson_free(table);
-}
-
-/* ---- testing -------------------------------------------------------------------------------- */
-
-/* Returns the first entry whose operand is not less than the value. */
-static uint32_t table_find_entry(const struct group *group, struct value value)
-{
-    uint32_t low = 0, high = group->count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-
-        if (truce__value_compare(group->entries[middle].equality->operand, value) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Always returns false, so that all elements are visited. */
-bool truce__match_group_test(const struct match_node *node, struct value value,
-                             struct match_run *run)
-{
-    const struct group *group = node->extra;
-
-    if (value.type == VALUE_MISSING || value.type == BSON_TYPE_UNDEFINED)
-        value = truce__value_null();
-    for (uint32_t i = table_find_entry(group, value);
-         i < group->count && truce__match_spend(run, 1) &&
-         !truce__value_compare(group->entries[i].equality->operand, value);
-         i++)
-        set_bit(run->hits, group->entries[i].child);
-    return false;
-}
-
-/* Returns the bits of the children whose equality some element fulfils; the caller releases
- * them. */
-static uint64_t *find_hits(const struct match_table *table, struct value value,
-                           match_node_test *test, struct match_run *run)
-{
-    uint64_t *hits = bson_malloc0(table->words * sizeof *hits), *outer = run->hits;
-
-    run->hits = hits;
-    for (uint32_t i = 0; i < table->groups_count && truce__match_spend(run, 1); i++)
-        /* always returns false */
-        (void)test(&table->groups[i].node, value, run);
-    run->hits = outer;
-    return hits;
-}
-
-bool truce__match_table_any(const struct match_node *node, struct value value,
-                            match_node_test *test, struct match_run *run)
-{
-    const struct match_table *table = node->extra;
-    uint64_t *hits = find_hits(table, value, test, run);
-    bool any = false;
-
-    for (uint32_t i = 0; i < node->children_count && !any && run->status == TRUCE_OK; i++) {
-        uint64_t word = hits[i / 64] | table->direct[i / 64];
-
-        if (!word)
-            /* skips this word: it has no bits */
-            i |= 63;
-        else if (word >> i % 64 & 1)
-            any = truce__match_spend(run, 1) && test(node->children[i], value, run);
-    }
-    bson_free(hits);
-    return any;
-}
-
-static bool meets_all(const struct match_table *table, const uint64_t *hits)
-{
-    for (uint32_t i = 0; i < table->groups_count; i++) {
-        const struct group *group = &table->groups[i];
-
-        for (uint32_t j = 0; j < group->count; j++) {
-            if (!has_bit(hits, group->entries[j].child))
-                return false;
-        }
-    }
-    return true;
-}
-
-bool truce__match_table_holds(const struct match_node *node, struct value value,
-                              match_node_test *test, struct match_run *run)
-{
-    const struct match_table *table = node->extra;
-    uint64_t *hits = find_hits(table, value, test, run);
-    bool all = meets_all(table, hits) && run->status == TRUCE_OK;
-
-    bson_free(hits);
-    return all;
-}
-
-bool truce__match_table_is_direct(const struct match_table *table, uint32_t child)
-{
-    return has_bit(table->direct, child);
+    *length = (size_t)(at - *prefix);
+    *whole = !*at || !strcmp(at, ".*");
+    return *length > 0;
 }
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -609,7 +480,7 @@ static truce_status add_operand(struct match_parser *parser, struct match_node *
         node->operands[node->operands_count++] = value;
         return TRUCE_OK;
     }
-    status = truce__match_regex_new(parser, &one, &regex);
+    status = match_regex_new(parser, &one, &regex);
     if (status == TRUCE_OK)
         match_node_add(node, regex);
     return status;
@@ -635,7 +506,7 @@ static truce_status match_parse_in(struct match_parser *parser,
 
     if (condition->value.type != BSON_TYPE_ARRAY)
         return refuse_operand(parser, CODE_BAD_VALUE, condition, "a list of values");
-    status = truce__match_leaf_new(parser, MATCH_IN, condition, node);
+    status = match_leaf_new(parser, MATCH_IN, condition, node);
     if (status != TRUCE_OK)
         return status;
     (*node)->operands =
@@ -691,8 +562,8 @@ static truce_status parse_all_element(struct match_parser *parser,
     if (first_field(value, &fields) && truce__match_is_operator(fields.key))
         return refuse_operand(parser, CODE_BAD_VALUE, &one, "no operators but $elemMatch");
     if (value.type == BSON_TYPE_REGEX)
-        return truce__match_regex_new(parser, &one, node);
-    return truce__match_leaf_new(parser, MATCH_EQ, &one, node);
+        return match_regex_new(parser, &one, node);
+    return match_leaf_new(parser, MATCH_EQ, &one, node);
 }
 
 static truce_status match_parse_all(struct match_parser *parser,
@@ -752,8 +623,7 @@ static truce_status match_parse_elements(struct match_parser *parser,
     parser->inside_element = outer;
     if (status != TRUCE_OK)
         return status;
-    status = truce__match_leaf_new(parser, values ? MATCH_ELEM_VALUE : MATCH_ELEM_OBJECT, condition,
-                                   node);
+    status = match_leaf_new(parser, values ? MATCH_ELEM_VALUE : MATCH_ELEM_OBJECT, condition, node);
     if (status == TRUCE_OK)
         match_node_add(*node, inside);
     else
@@ -780,7 +650,7 @@ static truce_status match_parse_size(struct match_parser *parser,
     if (!is_size(condition->value, &number))
         return refuse_operand(parser, CODE_BAD_VALUE, condition,
                               "a whole number from 0 to 2147483647");
-    status = truce__match_leaf_new(parser, MATCH_SIZE, condition, node);
+    status = match_leaf_new(parser, MATCH_SIZE, condition, node);
     if (status != TRUCE_OK)
         return status;
     (*node)->extra = size = bson_malloc0(sizeof *size);
@@ -802,7 +672,7 @@ static truce_status match_parse_type(struct match_parser *parser,
     snprintf(what, sizeof what, "'%.120s': %s", condition->path, condition->name);
     status = truce__type_set_parse(condition->value, what, &mask, parser->error);
     if (status == TRUCE_OK)
-        status = truce__match_leaf_new(parser, MATCH_TYPE, condition, node);
+        status = match_leaf_new(parser, MATCH_TYPE, condition, node);
     if (status != TRUCE_OK)
         return status;
     (*node)->extra = types = bson_malloc0(sizeof *types);
@@ -842,7 +712,7 @@ static truce_status match_parse_mod(struct match_parser *parser,
     if (!parse_modulus(condition->value, &modulus))
         return refuse_operand(parser, CODE_BAD_VALUE, condition,
                               "[divisor, remainder], 64-bit integers, the divisor not 0");
-    status = truce__match_leaf_new(parser, MATCH_MOD, condition, node);
+    status = match_leaf_new(parser, MATCH_MOD, condition, node);
     if (status != TRUCE_OK)
         return status;
     (*node)->extra = bson_malloc(sizeof modulus);
@@ -936,7 +806,7 @@ static truce_status match_parse_bits(struct match_parser *parser,
         return status;
     bits->all = strstr(condition->name, "All") != NULL;
     bits->set = strstr(condition->name, "Set") != NULL;
-    status = truce__match_leaf_new(parser, MATCH_BITS, condition, node);
+    status = match_leaf_new(parser, MATCH_BITS, condition, node);
     if (status == TRUCE_OK)
         (*node)->extra = bits;
     else
@@ -946,7 +816,7 @@ static truce_status match_parse_bits(struct match_parser *parser,
 
 /* ---- the parser ------------------------------------------------------------------------------ */
 
-truce_status truce__match_leaf_new(const struct match_parser *parser, enum match_kind kind,
+static truce_status match_leaf_new(const struct match_parser *parser, enum match_kind kind,
                                    const struct match_condition *condition,
                                    struct match_node **node)
 {
@@ -998,7 +868,7 @@ static truce_status parse_comparison(struct match_parser *parser, enum match_kin
         return truce__refuse(CODE_BAD_VALUE, parser->error,
                              "'%s': %s takes no regular expression, $regex and $not do",
                              condition->path, condition->name);
-    return truce__match_leaf_new(parser, kind, condition, node);
+    return match_leaf_new(parser, kind, condition, node);
 }
 
 static truce_status parse_eq(struct match_parser *parser, const struct match_condition *condition,
@@ -1058,7 +928,7 @@ static truce_status parse_nin(struct match_parser *parser, const struct match_co
 static truce_status parse_exists(struct match_parser *parser,
                                  const struct match_condition *condition, struct match_node **node)
 {
-    truce_status status = truce__match_leaf_new(parser, MATCH_EXISTS, condition, node);
+    truce_status status = match_leaf_new(parser, MATCH_EXISTS, condition, node);
 
     if (status == TRUCE_OK && !truce__value_truth(condition->value))
         *node = match_node_negate(*node);
@@ -1073,7 +943,7 @@ static truce_status match_parse_parse_not(struct match_parser *parser,
     truce_status status;
 
     if (value.type == BSON_TYPE_REGEX)
-        status = truce__match_regex_new(parser, condition, node);
+        status = match_regex_new(parser, condition, node);
     else if (value.type != BSON_TYPE_DOCUMENT)
         return truce__refuse(CODE_BAD_VALUE, parser->error,
                              "'%s': $not takes a regular expression or operators, not %s",
@@ -1121,8 +991,8 @@ static const struct {
     {"$nin", parse_nin},
     {"$exists", parse_exists},
     {"$not", match_parse_parse_not},
-    {"$regex", truce__match_parse_regex},
-    {"$options", truce__match_parse_options},
+    {"$regex", match_parse_regex},
+    {"$options", match_parse_options},
     {"$elemMatch", match_parse_elements},
     {"$all", match_parse_all},
     {"$size", match_parse_size},
@@ -1196,7 +1066,7 @@ static truce_status match_parse_field(struct match_parser *parser, const char *p
     if (match_is_condition(value))
         return match_parse_conditions(parser, path, length, value, node);
     if (value.type == BSON_TYPE_REGEX)
-        return truce__match_regex_new(parser, &condition, node);
+        return match_regex_new(parser, &condition, node);
     return parse_eq(parser, &condition, node);
 }
 

@@ -86,21 +86,14 @@ struct match_bits {
     uint32_t positions[];
 };
 
-/* The table of an AND, OR, or NOR with many equalities (match_parse.c). */
+/* The table of an AND, OR, or NOR with many equalities (match.c). */
 struct match_table;
+/* Returns NULL if there are too few equalities. `node` must have its final children. */
+struct match_table *truce__match_table_new(const struct match_node *node);
+void truce__match_table_free(struct match_table *table);
 
 /* Tests a child of a node with a table. */
 typedef bool match_node_test(const struct match_node *node, struct value value,
-                             struct match_run *run);
-bool truce__match_table_any(const struct match_node *node, struct value value,
-                            match_node_test *test, struct match_run *run);
-/* Returns whether the children in groups of an AND hold. Its direct children must be tested,
- * too. */
-bool truce__match_table_holds(const struct match_node *node, struct value value,
-                              match_node_test *test, struct match_run *run);
-bool truce__match_table_is_direct(const struct match_table *table, uint32_t child);
-/* Tests one element against all equalities of one path. */
-bool truce__match_group_test(const struct match_node *group, struct value value,
                              struct match_run *run);
 
 /* Returns whether the name is an operator below a path ($gt) or in the place of a path ($and). */
@@ -125,20 +118,5 @@ struct match_condition {
     /* the whole operator document; or missing */
     struct value siblings;
 };
-
-truce_status truce__match_leaf_new(const struct match_parser *parser, enum match_kind kind,
-                                   const struct match_condition *condition,
-                                   struct match_node **node);
-
-truce_status truce__match_parse_regex(struct match_parser *parser,
-                                      const struct match_condition *condition,
-                                      struct match_node **node);
-truce_status truce__match_parse_options(struct match_parser *parser,
-                                        const struct match_condition *condition,
-                                        struct match_node **node);
-/* Makes a leaf for a regular expression as a value. */
-truce_status truce__match_regex_new(struct match_parser *parser,
-                                    const struct match_condition *condition,
-                                    struct match_node **node);
 
 #endif

@@ -13,8 +13,8 @@
 #include "bson/value_set.h"
 #include "query/update/update_parse.h"
 
-truce_status truce__update_parse_set(struct update_parser *parser, struct update_leaf *leaf,
-                                     bson_error_t *error)
+static truce_status operator_parse_set(struct update_parser *parser, struct update_leaf *leaf,
+                                       bson_error_t *error)
 {
     (void)parser, (void)error;
     leaf->depth = truce__update_depth(leaf->operand);
@@ -30,17 +30,17 @@ truce_status truce__update_set(struct update_run *run, const struct update_leaf 
     return TRUCE_OK;
 }
 
-truce_status truce__update_unset(struct update_run *run, const struct update_leaf *leaf,
-                                 const struct update_place *place, struct value old,
-                                 struct value *new, bson_error_t *error)
+static truce_status operator_unset(struct update_run *run, const struct update_leaf *leaf,
+                                   const struct update_place *place, struct value old,
+                                   struct value *new, bson_error_t *error)
 {
     (void)run, (void)leaf, (void)place, (void)old, (void)error;
     *new = truce__value_missing();
     return TRUCE_OK;
 }
 
-truce_status truce__update_parse_number(struct update_parser *parser, struct update_leaf *leaf,
-                                        bson_error_t *error)
+static truce_status operator_parse_number(struct update_parser *parser, struct update_leaf *leaf,
+                                          bson_error_t *error)
 {
     (void)parser;
     if (truce__value_is_number(leaf->operand))
@@ -76,9 +76,9 @@ static truce_status value_combine(struct update_run *run, const struct update_le
     return TRUCE_OK;
 }
 
-truce_status truce__update_inc(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_inc(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     if (old.type == VALUE_MISSING) {
         *new = leaf->operand;
@@ -87,16 +87,16 @@ truce_status truce__update_inc(struct update_run *run, const struct update_leaf 
     return value_combine(run, leaf, place, NUMBER_ADD, old, new, error);
 }
 
-truce_status truce__update_mul(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_mul(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     return value_combine(run, leaf, place, NUMBER_MULTIPLY, old, new, error);
 }
 
-truce_status truce__update_min(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_min(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     bool replace = old.type == VALUE_MISSING || truce__value_compare(leaf->operand, old) < 0;
 
@@ -105,9 +105,9 @@ truce_status truce__update_min(struct update_run *run, const struct update_leaf 
     return TRUCE_OK;
 }
 
-truce_status truce__update_max(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_max(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     bool replace = old.type == VALUE_MISSING || truce__value_compare(leaf->operand, old) > 0;
 
@@ -121,8 +121,8 @@ static bool is_bit_name(const char *name)
     return strcmp(name, "and") == 0 || strcmp(name, "or") == 0 || strcmp(name, "xor") == 0;
 }
 
-truce_status truce__update_parse_bit(struct update_parser *parser, struct update_leaf *leaf,
-                                     bson_error_t *error)
+static truce_status operator_parse_bit(struct update_parser *parser, struct update_leaf *leaf,
+                                       bson_error_t *error)
 {
     struct fields fields;
     uint32_t count = 0;
@@ -154,9 +154,9 @@ static int64_t bits(const char *name, int64_t a, int64_t b)
     return name[0] == 'o' ? a | b : a ^ b;
 }
 
-truce_status truce__update_bit(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_bit(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     struct fields fields = truce__fields(leaf->operand);
     bool wide = old.type == BSON_TYPE_INT64;
@@ -204,8 +204,8 @@ static truce_status parse_date_type(struct update_leaf *leaf, bson_error_t *erro
     return TRUCE_OK;
 }
 
-truce_status truce__update_parse_date(struct update_parser *parser, struct update_leaf *leaf,
-                                      bson_error_t *error)
+static truce_status operator_parse_date(struct update_parser *parser, struct update_leaf *leaf,
+                                        bson_error_t *error)
 {
     (void)parser;
     leaf->as.timestamp = false;
@@ -226,9 +226,9 @@ uint64_t truce__update_timestamp(const struct query_context *context)
     return seconds << 32 | ((within << 20 | (context->now_ordinal & 0xfffff)) + 1);
 }
 
-truce_status truce__update_date(struct update_run *run, const struct update_leaf *leaf,
-                                const struct update_place *place, struct value old,
-                                struct value *new, bson_error_t *error)
+static truce_status operator_date(struct update_run *run, const struct update_leaf *leaf,
+                                  const struct update_place *place, struct value old,
+                                  struct value *new, bson_error_t *error)
 {
     const struct query_context *context = run->context;
 
@@ -259,8 +259,8 @@ static bool is_dynamic(const struct path *path)
 
 /* Parses a $rename: leaf->path is the target, leaf->as.rename.from the source; both are well
  * formed. */
-truce_status truce__update_parse_rename(struct update_parser *parser, struct update_leaf *leaf,
-                                        bson_error_t *error)
+static truce_status operator_parse_rename(struct update_parser *parser, struct update_leaf *leaf,
+                                          bson_error_t *error)
 {
     const struct path *from = leaf->as.rename.from;
     struct path *to = truce__update_path(parser->update, leaf->path, strlen(leaf->path), error);
@@ -534,8 +534,8 @@ static bool clause_repeats(struct value clauses, const struct fields *clause)
     return false;
 }
 
-truce_status truce__update_parse_push(struct update_parser *parser, struct update_leaf *leaf,
-                                      bson_error_t *error)
+static truce_status operator_parse_push(struct update_parser *parser, struct update_leaf *leaf,
+                                        bson_error_t *error)
 {
     struct value operand = leaf->operand;
     struct fields fields;
@@ -647,9 +647,9 @@ static void slice_items(struct list *list, int64_t slice)
     list->count = (uint32_t)kept;
 }
 
-truce_status truce__update_push(struct update_run *run, const struct update_leaf *leaf,
-                                const struct update_place *place, struct value old,
-                                struct value *new, bson_error_t *error)
+static truce_status operator_push(struct update_run *run, const struct update_leaf *leaf,
+                                  const struct update_place *place, struct value old,
+                                  struct value *new, bson_error_t *error)
 {
     struct arena *arena = run->context->arena;
     struct list items, list;
@@ -669,8 +669,8 @@ truce_status truce__update_push(struct update_run *run, const struct update_leaf
     return array_write_list(arena, &list, leaf, new, error);
 }
 
-truce_status truce__update_parse_add(struct update_parser *parser, struct update_leaf *leaf,
-                                     bson_error_t *error)
+static truce_status operator_parse_add(struct update_parser *parser, struct update_leaf *leaf,
+                                       bson_error_t *error)
 {
     struct fields fields;
 
@@ -741,9 +741,9 @@ static truce_status add_missing(struct update_run *run, struct list *list, const
     return status;
 }
 
-truce_status truce__update_add(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_add(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     struct arena *arena = run->context->arena;
     struct list items, list;
@@ -764,8 +764,8 @@ truce_status truce__update_add(struct update_run *run, const struct update_leaf 
     return array_write_list(arena, &list, leaf, new, error);
 }
 
-truce_status truce__update_parse_pull(struct update_parser *parser, struct update_leaf *leaf,
-                                      bson_error_t *error)
+static truce_status operator_parse_pull(struct update_parser *parser, struct update_leaf *leaf,
+                                        bson_error_t *error)
 {
     memset(&leaf->as, 0, sizeof leaf->as);
     if (leaf->operand.type != BSON_TYPE_DOCUMENT && leaf->operand.type != BSON_TYPE_REGEX)
@@ -800,9 +800,9 @@ static truce_status write_rest(struct update_run *run, const struct update_leaf 
     return array_write_list(run->context->arena, kept, leaf, new, error);
 }
 
-truce_status truce__update_pull(struct update_run *run, const struct update_leaf *leaf,
-                                const struct update_place *place, struct value old,
-                                struct value *new, bson_error_t *error)
+static truce_status operator_pull(struct update_run *run, const struct update_leaf *leaf,
+                                  const struct update_place *place, struct value old,
+                                  struct value *new, bson_error_t *error)
 {
     struct list list;
     uint32_t before;
@@ -830,8 +830,8 @@ truce_status truce__update_pull(struct update_run *run, const struct update_leaf
     return write_rest(run, leaf, &list, before, old, new, error);
 }
 
-truce_status truce__update_parse_pull_all(struct update_parser *parser, struct update_leaf *leaf,
-                                          bson_error_t *error)
+static truce_status operator_parse_pull_all(struct update_parser *parser, struct update_leaf *leaf,
+                                            bson_error_t *error)
 {
     (void)parser;
     if (leaf->operand.type == BSON_TYPE_ARRAY)
@@ -865,9 +865,9 @@ static truce_status keep_others(struct update_run *run, struct list *list,
     return status;
 }
 
-truce_status truce__update_pull_all(struct update_run *run, const struct update_leaf *leaf,
-                                    const struct update_place *place, struct value old,
-                                    struct value *new, bson_error_t *error)
+static truce_status operator_pull_all(struct update_run *run, const struct update_leaf *leaf,
+                                      const struct update_place *place, struct value old,
+                                      struct value *new, bson_error_t *error)
 {
     struct list list, pulled;
     truce_status status;
@@ -882,8 +882,8 @@ truce_status truce__update_pull_all(struct update_run *run, const struct update_
     return status ? status : write_rest(run, leaf, &list, before, old, new, error);
 }
 
-truce_status truce__update_parse_pop(struct update_parser *parser, struct update_leaf *leaf,
-                                     bson_error_t *error)
+static truce_status operator_parse_pop(struct update_parser *parser, struct update_leaf *leaf,
+                                       bson_error_t *error)
 {
     int64_t side;
 
@@ -895,9 +895,9 @@ truce_status truce__update_parse_pop(struct update_parser *parser, struct update
     return TRUCE_OK;
 }
 
-truce_status truce__update_pop(struct update_run *run, const struct update_leaf *leaf,
-                               const struct update_place *place, struct value old,
-                               struct value *new, bson_error_t *error)
+static truce_status operator_pop(struct update_run *run, const struct update_leaf *leaf,
+                                 const struct update_place *place, struct value old,
+                                 struct value *new, bson_error_t *error)
 {
     struct list list;
 
@@ -911,4 +911,44 @@ truce_status truce__update_pop(struct update_run *run, const struct update_leaf 
         list.items++;
     list.count--;
     return array_write_list(run->context->arena, &list, leaf, new, error);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+const struct update_operator truce__update_rename_source = {
+    "$rename", UPDATE_LENIENT | UPDATE_DOLLAR_NAMES, NULL, operator_unset};
+
+static truce_status parse_nothing(struct update_parser *parser, struct update_leaf *leaf,
+                                  bson_error_t *error)
+{
+    (void)parser, (void)leaf, (void)error;
+    return TRUCE_OK;
+}
+
+static const struct update_operator operators[] = {
+    {"$set", UPDATE_CREATES, operator_parse_set, truce__update_set},
+    {"$inc", UPDATE_CREATES, operator_parse_number, operator_inc},
+    {"$unset", UPDATE_LENIENT | UPDATE_DOLLAR_NAMES, parse_nothing, operator_unset},
+    {"$push", UPDATE_CREATES, operator_parse_push, operator_push},
+    {"$pull", 0, operator_parse_pull, operator_pull},
+    {"$addToSet", UPDATE_CREATES, operator_parse_add, operator_add},
+    {"$min", UPDATE_CREATES, operator_parse_set, operator_min},
+    {"$max", UPDATE_CREATES, operator_parse_set, operator_max},
+    {"$mul", UPDATE_CREATES, operator_parse_number, operator_mul},
+    {"$rename", UPDATE_CREATES, operator_parse_rename, truce__update_rename},
+    {"$setOnInsert", UPDATE_CREATES | UPDATE_INSERT_ONLY, operator_parse_set, truce__update_set},
+    {"$currentDate", UPDATE_CREATES, operator_parse_date, operator_date},
+    {"$pullAll", 0, operator_parse_pull_all, operator_pull_all},
+    {"$pop", 0, operator_parse_pop, operator_pop},
+    {"$bit", UPDATE_CREATES, operator_parse_bit, operator_bit},
+    {"$update", UPDATE_ITEMS, truce__update_parse_items, NULL},
+};
+
+const struct update_operator *truce__update_operator_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
+        if (strcmp(operators[i].name, name) == 0)
+            return &operators[i];
+    }
+    return NULL;
 }

@@ -413,46 +413,6 @@ truce_status truce__update_choices(struct update_run *run, const struct update_p
 
 /* ---- the parser ------------------------------------------------------------------------------ */
 
-/* Removes the field at the source of a $rename; not in the table, because users cannot write it. */
-static const struct update_operator rename_source = {
-    "$rename", UPDATE_LENIENT | UPDATE_DOLLAR_NAMES, NULL, truce__update_unset};
-
-static truce_status parse_nothing(struct update_parser *parser, struct update_leaf *leaf,
-                                  bson_error_t *error)
-{
-    (void)parser, (void)leaf, (void)error;
-    return TRUCE_OK;
-}
-
-static const struct update_operator operators[] = {
-    {"$set", UPDATE_CREATES, truce__update_parse_set, truce__update_set},
-    {"$inc", UPDATE_CREATES, truce__update_parse_number, truce__update_inc},
-    {"$unset", UPDATE_LENIENT | UPDATE_DOLLAR_NAMES, parse_nothing, truce__update_unset},
-    {"$push", UPDATE_CREATES, truce__update_parse_push, truce__update_push},
-    {"$pull", 0, truce__update_parse_pull, truce__update_pull},
-    {"$addToSet", UPDATE_CREATES, truce__update_parse_add, truce__update_add},
-    {"$min", UPDATE_CREATES, truce__update_parse_set, truce__update_min},
-    {"$max", UPDATE_CREATES, truce__update_parse_set, truce__update_max},
-    {"$mul", UPDATE_CREATES, truce__update_parse_number, truce__update_mul},
-    {"$rename", UPDATE_CREATES, truce__update_parse_rename, truce__update_rename},
-    {"$setOnInsert", UPDATE_CREATES | UPDATE_INSERT_ONLY, truce__update_parse_set,
-     truce__update_set},
-    {"$currentDate", UPDATE_CREATES, truce__update_parse_date, truce__update_date},
-    {"$pullAll", 0, truce__update_parse_pull_all, truce__update_pull_all},
-    {"$pop", 0, truce__update_parse_pop, truce__update_pop},
-    {"$bit", UPDATE_CREATES, truce__update_parse_bit, truce__update_bit},
-    {"$update", UPDATE_ITEMS, truce__update_parse_items, NULL},
-};
-
-static const struct update_operator *parse_find_operator(const char *name)
-{
-    for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
-        if (strcmp(operators[i].name, name) == 0)
-            return &operators[i];
-    }
-    return NULL;
-}
-
 uint32_t truce__update_depth(struct value value)
 {
     uint32_t deepest = 0;
@@ -537,7 +497,8 @@ static truce_status add_rename_source(struct update_parser *parser, struct updat
     truce_status status = truce__update_tree_add(parser, root, from, &placed, error);
 
     if (!status)
-        *placed = (struct update_leaf){.operator= & rename_source, .path = from->text};
+        *placed =
+            (struct update_leaf){.operator= & truce__update_rename_source, .path = from->text};
     return status;
 }
 
@@ -601,7 +562,7 @@ truce_status truce__update_parse(struct update_parser *parser, struct update_nod
     struct fields each = truce__fields(update);
 
     while (truce__fields_next(&each)) {
-        const struct update_operator *operator= parse_find_operator(each.key);
+        const struct update_operator *operator= truce__update_operator_find(each.key);
         struct fields fields;
 
         if (parser->depth && strcmp(each.key, "$query") == 0)

@@ -283,7 +283,10 @@ truce_status truce__update_item_matches(struct update_run *run, const struct mat
 uint32_t truce__update_digits(uint32_t number);
 uint8_t *truce__update_put_number(uint8_t *to, uint32_t number);
 
-/* update.c */
+/* Returns the operator of that name, or NULL (update_operators.c). */
+const struct update_operator *truce__update_operator_find(const char *name);
+/* Removes the field at the source of a $rename; not in the table, because users cannot write it. */
+extern const struct update_operator truce__update_rename_source;
 
 /* operators: update_operators.c, update_apply.c */
 typedef truce_status update_parse_function(struct update_parser *parser, struct update_leaf *leaf,
@@ -291,15 +294,7 @@ typedef truce_status update_parse_function(struct update_parser *parser, struct 
 typedef truce_status update_apply_function(struct update_run *run, const struct update_leaf *leaf,
                                            const struct update_place *place, struct value old,
                                            struct value *new, bson_error_t *error);
-update_parse_function truce__update_parse_set, truce__update_parse_number, truce__update_parse_bit,
-    truce__update_parse_date, truce__update_parse_push, truce__update_parse_add,
-    truce__update_parse_pull, truce__update_parse_pull_all, truce__update_parse_pop,
-    truce__update_parse_rename, truce__update_parse_items;
-update_apply_function truce__update_set, truce__update_unset, truce__update_inc, truce__update_mul,
-    truce__update_min, truce__update_max, truce__update_bit, truce__update_date, truce__update_push,
-    truce__update_add, truce__update_pull, truce__update_pull_all, truce__update_pop,
-    truce__update_rename;
-
-/* ---- what does not exist yet (update_apply.c) ---- */
+update_parse_function truce__update_parse_items; /* update_apply.c */
+update_apply_function truce__update_set, truce__update_rename;
 
 #endif
