@@ -209,13 +209,9 @@ static void try_operator(const struct expression_operator *operator, size_t one,
 TEST(expressions_take_operands_of_any_size)
 {
     static const struct expression_operator *const tables[] = {
-        truce__expressions_logic,     truce__expressions_compare,    truce__expressions_arith,
-        truce__expressions_math,      truce__expressions_accumulate, truce__expressions_array,
-        truce__expressions_order,     truce__expressions_loop,       truce__expressions_set,
-        truce__expressions_object,    truce__expressions_string,     truce__expressions_substring,
-        truce__expressions_regex,     truce__expressions_date,       truce__expressions_date_text,
-        truce__expressions_date_math, truce__expressions_convert,    truce__expressions_trig,
-        truce__expressions_bits,
+        truce__expressions_logic, truce__expressions_math,   truce__expressions_array,
+        truce__expressions_loop,  truce__expressions_object, truce__expressions_string,
+        truce__expressions_regex, truce__expressions_date,   truce__expressions_convert,
     };
     int operators = 0;
 

@@ -1,15 +1,43 @@
 /*
- * Basic arithmetic and rounding. Types widen int32 -> int64 -> double -> decimal: an int32 that
+ * Numbers: arithmetic, rounding, logarithms, trigonometry, bits, and accumulators over operands.
+ *
+ * Arithmetic. Types widen int32 -> int64 -> double -> decimal: an int32 that
  * overflows becomes an int64, an int64 a double. $add and $subtract also accept dates. If an
  * operand is missing or null, the result is null.
  */
 #include <math.h>
 
 #include "base/random.h"
+#include "bson/decimal.h"
 #include "bson/number.h"
 #include "bson/sum.h"
-#include "query/expression/expression_number.h"
 #include "query/expression/expression_tree.h"
+
+/* Returns an int32 if the number fits, unless the operand was wider. */
+static struct value math_integer(struct evaluation *run, int64_t number, uint8_t type)
+{
+    if (type == BSON_TYPE_INT32 && number >= INT32_MIN && number <= INT32_MAX)
+        return truce__value_from_int32(run->arena, (int32_t)number);
+    return truce__value_from_int64(run->arena, number);
+}
+
+/* Converts any number; a double with its 15 certain digits. */
+static decimal math_decimal(struct value number)
+{
+    return truce__decimal_of_bson(truce__number_to_decimal(number));
+}
+
+static struct value math_decimal_value(struct evaluation *run, decimal number)
+{
+    return truce__value_from_decimal(run->arena, truce__decimal_to_bson(number));
+}
+
+static bool math_is_zero(struct value number)
+{
+    if (number.type == BSON_TYPE_DECIMAL128)
+        return bid128_isZero(math_decimal(number));
+    return truce__number_to_double(number) == 0;
+}
 
 static bool is_decimal(const struct value *operands, int count)
 {
@@ -33,7 +61,7 @@ static bool to_milliseconds(struct value number, int64_t *milliseconds)
         return true;
     }
     if (number.type == BSON_TYPE_DECIMAL128) {
-        *milliseconds = bid128_to_int64_rnint(truce__number_as_decimal(number), &flags);
+        *milliseconds = bid128_to_int64_rnint(math_decimal(number), &flags);
         return !(flags & BID_INVALID_EXCEPTION);
     }
     real = truce__value_double(number);
@@ -148,13 +176,12 @@ static void multiply_decimal(struct product *product, struct value factor, struc
     _IDEC_flags flags = 0;
 
     if (product->type == BSON_TYPE_DOUBLE)
-        product->decimal =
-            truce__number_as_decimal(truce__value_from_double(run->arena, product->real));
+        product->decimal = math_decimal(truce__value_from_double(run->arena, product->real));
     else if (product->type != BSON_TYPE_DECIMAL128)
         product->decimal = bid128_from_int64(product->integer);
     product->type = BSON_TYPE_DECIMAL128;
-    product->decimal = bid128_mul(product->decimal, truce__number_as_decimal(factor),
-                                  BID_ROUNDING_TO_NEAREST, &flags);
+    product->decimal =
+        bid128_mul(product->decimal, math_decimal(factor), BID_ROUNDING_TO_NEAREST, &flags);
 }
 
 static void arith_multiply(struct product *product, struct value factor, struct evaluation *run)
@@ -177,13 +204,13 @@ static struct value product_value(const struct product *product, struct evaluati
 {
     switch (product->type) {
     case BSON_TYPE_INT32:
-        return truce__evaluation_integer(run, product->integer, BSON_TYPE_INT32);
+        return math_integer(run, product->integer, BSON_TYPE_INT32);
     case BSON_TYPE_INT64:
         return truce__value_from_int64(run->arena, product->integer);
     case BSON_TYPE_DOUBLE:
         return truce__value_from_double(run->arena, product->real);
     default:
-        return truce__evaluation_decimal(run, product->decimal);
+        return math_decimal_value(run, product->decimal);
     }
 }
 
@@ -222,12 +249,12 @@ static truce_status apply_divide(const struct expression_node *node, struct eval
                              truce__type_name(operands[0].type),
                              truce__type_name(operands[1].type));
     }
-    if (truce__number_is_zero(operands[1]))
+    if (math_is_zero(operands[1]))
         return truce__refuse(CODE_BAD_VALUE, run->error, "$divide by zero");
     if (is_decimal(operands, 2))
-        *result = truce__evaluation_decimal(run, bid128_div(truce__number_as_decimal(operands[0]),
-                                                            truce__number_as_decimal(operands[1]),
-                                                            BID_ROUNDING_TO_NEAREST, &flags));
+        *result =
+            math_decimal_value(run, bid128_div(math_decimal(operands[0]), math_decimal(operands[1]),
+                                               BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(run->arena, truce__number_to_double(operands[0]) /
                                                            truce__number_to_double(operands[1]));
@@ -267,13 +294,12 @@ static truce_status apply_mod(const struct expression_node *node, struct evaluat
                              truce__type_name(operands[0].type),
                              truce__type_name(operands[1].type));
     }
-    if (truce__number_is_zero(operands[1]))
+    if (math_is_zero(operands[1]))
         return truce__refuse(is_decimal(operands, 2) ? 5733415 : 16610, run->error, "$mod by zero");
     if (!is_decimal(operands, 2))
         return remainder_of(run, operands, result);
-    *result =
-        truce__evaluation_decimal(run, bid128_fmod(truce__number_as_decimal(operands[0]),
-                                                   truce__number_as_decimal(operands[1]), &flags));
+    *result = math_decimal_value(
+        run, bid128_fmod(math_decimal(operands[0]), math_decimal(operands[1]), &flags));
     return TRUCE_OK;
 }
 
@@ -321,9 +347,8 @@ static truce_status math_apply_function(const struct expression_node *node, stru
         return truce__refuse(function->code, run->error, "the operand of %s must be %s",
                              truce__expression_name(node), function->must);
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = truce__evaluation_decimal(
-            run, function->of_decimal(truce__number_as_decimal(operands[0]),
-                                      BID_ROUNDING_TO_NEAREST, &flags));
+        *result = math_decimal_value(
+            run, function->of_decimal(math_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
     else if (function->keeps_integers && truce__value_is_integer(operands[0]))
         *result = operands[0];
     else
@@ -335,16 +360,14 @@ static truce_status math_apply_function(const struct expression_node *node, stru
 static bool is_positive(struct value number)
 {
     if (number.type == BSON_TYPE_DECIMAL128)
-        return !bid128_isSigned(truce__number_as_decimal(number)) &&
-               !bid128_isZero(truce__number_as_decimal(number));
+        return !bid128_isSigned(math_decimal(number)) && !bid128_isZero(math_decimal(number));
     return truce__number_to_double(number) > 0;
 }
 
 static bool is_not_negative(struct value number)
 {
     if (number.type == BSON_TYPE_DECIMAL128)
-        return !bid128_isSigned(truce__number_as_decimal(number)) ||
-               bid128_isZero(truce__number_as_decimal(number));
+        return !bid128_isSigned(math_decimal(number)) || bid128_isZero(math_decimal(number));
     return truce__number_to_double(number) >= 0;
 }
 
@@ -393,7 +416,7 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
     if (!truce__value_is_number(operands[0]))
         return math_refuse_type(node, run, 28765, operands[0]);
     if (operands[0].type == BSON_TYPE_DECIMAL128) {
-        *result = truce__evaluation_decimal(run, bid128_abs(truce__number_as_decimal(operands[0])));
+        *result = math_decimal_value(run, bid128_abs(math_decimal(operands[0])));
         return TRUCE_OK;
     }
     if (operands[0].type == BSON_TYPE_DOUBLE) {
@@ -404,7 +427,7 @@ static truce_status apply_abs(const struct expression_node *node, struct evaluat
     if (number == INT64_MIN)
         return truce__refuse(28680, run->error,
                              "$abs of the smallest long is not a 64-bit integer");
-    *result = truce__evaluation_integer(run, number < 0 ? -number : number, operands[0].type);
+    *result = math_integer(run, number < 0 ? -number : number, operands[0].type);
     return TRUCE_OK;
 }
 
@@ -469,7 +492,7 @@ static truce_status round_integer(const struct expression_node *node, struct eva
     if (flags & BID_INVALID_EXCEPTION)
         return truce__refuse(51080, run->error, "the result of %s is not a 64-bit integer",
                              truce__expression_name(node));
-    *result = truce__evaluation_integer(run, whole, number.type);
+    *result = math_integer(run, whole, number.type);
     return TRUCE_OK;
 }
 
@@ -503,8 +526,8 @@ static truce_status math_apply_round(const struct expression_node *node, struct 
     if (status)
         return status;
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = truce__evaluation_decimal(
-            run, math_quantize(truce__number_as_decimal(operands[0]), places, node->extra));
+        *result =
+            math_decimal_value(run, math_quantize(math_decimal(operands[0]), places, node->extra));
     else if (operands[0].type == BSON_TYPE_DOUBLE)
         *result = truce__value_from_double(
             run->arena, round_double(truce__value_double(operands[0]), places, node->extra));
@@ -551,9 +574,8 @@ static truce_status apply_log(const struct expression_node *node, struct evaluat
     if ((!is_positive(operands[1]) && !truce__number_is_nan(operands[1])) || is_one(operands[1]))
         return truce__refuse(28759, run->error, "the base of $log must be positive and not 1");
     if (operands[0].type == BSON_TYPE_DECIMAL128 || operands[1].type == BSON_TYPE_DECIMAL128) {
-        *result =
-            truce__evaluation_decimal(run, decimal_log(truce__number_as_decimal(operands[0]),
-                                                       truce__number_as_decimal(operands[1])));
+        *result = math_decimal_value(
+            run, decimal_log(math_decimal(operands[0]), math_decimal(operands[1])));
         return TRUCE_OK;
     }
     *result = truce__value_from_double(run->arena, log(truce__number_to_double(operands[0])) /
@@ -600,12 +622,11 @@ static struct value math_power(struct evaluation *run, struct value base, struct
     uint8_t type;
 
     if (base.type == BSON_TYPE_DECIMAL128 || exponent.type == BSON_TYPE_DECIMAL128)
-        return truce__evaluation_decimal(
-            run, decimal_power(truce__number_as_decimal(base), truce__number_as_decimal(exponent)));
+        return math_decimal_value(run, decimal_power(math_decimal(base), math_decimal(exponent)));
     if (truce__value_is_integer(base) && truce__value_is_integer(exponent) &&
         integer_power(truce__value_integer(base), truce__value_integer(exponent), &whole)) {
         type = base.type == BSON_TYPE_INT64 ? base.type : exponent.type;
-        return truce__evaluation_integer(run, whole, type);
+        return math_integer(run, whole, type);
     }
     return truce__value_from_double(
         run->arena, pow(truce__number_to_double(base), truce__number_to_double(exponent)));
@@ -620,7 +641,7 @@ static truce_status apply_pow(const struct expression_node *node, struct evaluat
         return math_refuse_type(node, run, 28762, operands[0]);
     if (!truce__value_is_number(operands[1]))
         return math_refuse_type(node, run, 28763, operands[1]);
-    if (truce__number_is_zero(operands[0]) && !is_not_negative(operands[1]) &&
+    if (math_is_zero(operands[0]) && !is_not_negative(operands[1]) &&
         !truce__number_is_nan(operands[1]))
         return truce__refuse(28764, run->error, "$pow of 0 with a negative exponent");
     *result = math_power(run, operands[0], operands[1]);
@@ -680,9 +701,8 @@ static truce_status trig_apply_function(const struct expression_node *node, stru
                              truce__expression_name(node), function->open ? '(' : '[',
                              function->least, function->greatest, function->open ? ')' : ']');
     if (operands[0].type == BSON_TYPE_DECIMAL128)
-        *result = truce__evaluation_decimal(
-            run, function->of_decimal(truce__number_as_decimal(operands[0]),
-                                      BID_ROUNDING_TO_NEAREST, &flags));
+        *result = math_decimal_value(
+            run, function->of_decimal(math_decimal(operands[0]), BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(
             run->arena, function->of_double(truce__number_to_double(operands[0])));
@@ -715,9 +735,9 @@ static truce_status apply_atan2(const struct expression_node *node, struct evalu
                                  truce__type_name(operands[i].type));
     }
     if (operands[0].type == BSON_TYPE_DECIMAL128 || operands[1].type == BSON_TYPE_DECIMAL128)
-        *result = truce__evaluation_decimal(run, bid128_atan2(truce__number_as_decimal(operands[0]),
-                                                              truce__number_as_decimal(operands[1]),
-                                                              BID_ROUNDING_TO_NEAREST, &flags));
+        *result = math_decimal_value(run, bid128_atan2(math_decimal(operands[0]),
+                                                       math_decimal(operands[1]),
+                                                       BID_ROUNDING_TO_NEAREST, &flags));
     else
         *result = truce__value_from_double(run->arena, atan2(truce__number_to_double(operands[0]),
                                                              truce__number_to_double(operands[1])));
