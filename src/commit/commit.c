@@ -11,7 +11,6 @@
  */
 #include "commit/commit.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
@@ -20,6 +19,7 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
+#include "bson/array.h"
 #include "commit/changes.h"
 #include "commit/counters.h"
 #include "commit/metadata_cache.h"
@@ -358,7 +358,7 @@ static truce_status commit_insert_new(truce_commit *commit, const char *collecti
 {
     bson_value_t id = {.value_type = BSON_TYPE_OID};
     bson_t whole = BSON_INITIALIZER;
-    char number[12];
+    struct array inserted;
     truce_status status;
 
     truce__id_new(&id.value.v_oid);
@@ -368,8 +368,8 @@ static truce_status commit_insert_new(truce_commit *commit, const char *collecti
     bson_destroy(&whole);
     if (status)
         return status;
-    snprintf(number, sizeof number, "%u", bson_count_keys(&commit->inserted));
-    BSON_APPEND_VALUE(&commit->inserted, number, &id);
+    truce__array_resume(&inserted, &commit->inserted);
+    truce__array_add_value(&inserted, &id);
     return TRUCE_OK;
 }
 

@@ -63,7 +63,6 @@
  */
 #include "commit/journal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +70,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "commit/counters.h"
 #include "commit/journal_owner.h"
 #include "commit/journal_release.h"
@@ -93,11 +93,9 @@ static void append_lease(const truce_commit *commit, bson_t *document)
     bson_append_document_end(document, &lease);
 }
 
-static void owner_target(bson_t *array, uint32_t index, const struct entry *entry, bson_t *element)
+static void owner_target(struct array *list, const struct entry *entry, bson_t *element)
 {
-    char key[16];
-
-    bson_append_document_begin(array, key, snprintf(key, sizeof key, "%u", index), element);
+    truce__array_open_document(list, element);
     BSON_APPEND_UTF8(element, "ns", entry->collection);
     BSON_APPEND_VALUE(element, "id", &entry->id);
 }
@@ -105,19 +103,19 @@ static void owner_target(bson_t *array, uint32_t index, const struct entry *entr
 static void journal_append_targets(const truce_commit *commit, const char *name, bool taken,
                                    bson_t *document)
 {
-    bson_t list, element;
-    uint32_t index = 0;
+    struct array list;
+    bson_t element;
 
-    bson_append_array_begin(document, name, -1, &list);
+    truce__array_begin(&list, document, name);
     for (uint32_t i = 0; i < commit->count; i++) {
         if (truce__commit_takes(commit->entries[i]) != taken)
             continue;
-        owner_target(&list, index++, commit->entries[i], &element);
+        owner_target(&list, commit->entries[i], &element);
         if (taken && commit->entries[i]->keyed)
             BSON_APPEND_BOOL(&element, "keyed", true);
-        bson_append_document_end(&list, &element);
+        truce__array_close_document(&list, &element);
     }
-    bson_append_array_end(document, &list);
+    truce__array_end(&list, document);
 }
 
 truce_status truce__owner_find(struct owner *owner, bson_t *document, bson_error_t *error)
@@ -878,12 +876,12 @@ static void append_update(bson_t *element, const struct entry *entry)
     truce__diff_release(&diff);
 }
 
-static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
+static void append_post(struct array *post, const struct entry *entry)
 {
     enum net net = truce__entry_net(entry);
     bson_t element;
 
-    owner_target(post, index, entry, &element);
+    owner_target(post, entry, &element);
     if (net == NET_INSERT) {
         BSON_APPEND_UTF8(&element, "op", "insert");
         decide_append_document(&element, entry);
@@ -898,19 +896,19 @@ static void append_post(bson_t *post, uint32_t index, const struct entry *entry)
         BSON_APPEND_OID(&element, "pre", &entry->token.rev);
     if (!entry->stub)
         BSON_APPEND_INT64(&element, "was", truce__journal_hash(&entry->base, entry->reserved));
-    bson_append_document_end(post, &element);
+    truce__array_close_document(post, &element);
 }
 
 /* Resolves the changes to values. */
 static truce_status owner_post(struct owner *owner, bson_error_t *error)
 {
     truce_commit *commit = owner->commit;
-    uint32_t index = 0;
+    struct array post = {.to = &owner->post};
 
     bson_reinit(&owner->post);
     for (uint32_t i = 0; i < commit->count; i++) {
         if (truce__commit_takes(commit->entries[i]))
-            append_post(&owner->post, index++, commit->entries[i]);
+            append_post(&post, commit->entries[i]);
     }
     if (owner->post.len > TRUCE_DOCUMENT_BYTES_MAX / 2)
         return truce__fail(TRUCE_LIMIT, error, "the changes of a journal commit exceed %d bytes",

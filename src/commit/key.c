@@ -1,7 +1,5 @@
 #include "commit/commit.h"
 
-#include <stdio.h>
-
 #include "base/clock.h"
 #include "base/limits.h"
 #include "bson/field_names.h"

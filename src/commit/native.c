@@ -1,7 +1,5 @@
 #include "commit/journal_owner.h"
 
-#include <stdio.h>
-
 #include "base/assert.h"
 #include "commit/counters.h"
 #include "commit/metadata_cache.h"

@@ -1,4 +1,3 @@
-#include <stdio.h>
 
 #include "base/null.h"
 #include "base/reserved_fields.h"

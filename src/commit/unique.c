@@ -46,6 +46,7 @@
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
+#include "bson/array.h"
 #include "commit/commit.h"
 #include "commit/metadata_cache.h"
 #include "query/index/index_set.h"
@@ -162,10 +163,10 @@ struct making {
 static void shadow_append_values(const struct index_spec *spec, const bson_t *values,
                                  bson_t *element)
 {
-    bson_t list, nothing = BSON_INITIALIZER;
-    uint32_t index = 0;
+    bson_t nothing = BSON_INITIALIZER;
+    struct array list;
 
-    bson_append_array_begin(element, "v", 1, &list);
+    truce__array_begin(&list, element, "v");
     for (uint32_t i = 0; i < spec->count; i++) {
         struct value value = truce__value_field(
             truce__value_document(values), spec->fields[i].path.text, spec->fields[i].path.length);
@@ -174,9 +175,9 @@ static void shadow_append_values(const struct index_spec *spec, const bson_t *va
             value = truce__value_document(&nothing);
             value.type = BSON_TYPE_ARRAY;
         }
-        truce__value_append_element(&list, &index, value);
+        truce__array_add(&list, value);
     }
-    bson_append_array_end(element, &list);
+    truce__array_end(&list, element);
     bson_destroy(&nothing);
 }
 
@@ -225,14 +226,15 @@ static void sort_elements(const struct making *making, bson_t *keys)
 {
     struct value *list = bson_malloc((making->count + 1) * sizeof *list);
     struct fields fields = truce__fields(truce__value_document(&making->elements));
-    uint32_t count = 0, index = 0;
+    struct array sorted = {.to = keys};
+    uint32_t count = 0;
 
     while (truce__fields_next(&fields))
         list[count++] = fields.value;
     truce_assert(count == making->count);
     qsort(list, count, sizeof *list, shadow_compare_elements);
     for (uint32_t i = 0; i < count; i++)
-        truce__value_append_element(keys, &index, list[i]);
+        truce__array_add(&sorted, list[i]);
     bson_free(list);
 }
 
@@ -336,56 +338,53 @@ static bool shadow_contains(struct value array, struct value element)
     return false;
 }
 
-static uint32_t append_old(struct value keys, bson_t *list)
+static void append_old(struct value keys, struct array *list)
 {
-    uint32_t index = 0;
-
     if (keys.type == BSON_TYPE_ARRAY) {
         struct fields fields = truce__fields(keys);
 
         while (truce__fields_next(&fields))
-            truce__value_append_element(list, &index, fields.value);
+            truce__array_add(list, fields.value);
     }
-    return index;
 }
 
-static uint32_t shadow_append_new(const struct entry *entry, uint32_t index, bson_t *list)
+static void shadow_append_new(const struct entry *entry, struct array *list)
 {
     struct value before = shadow_keys_of(&entry->base), after = shadow_keys_of(&entry->after);
     struct fields fields;
 
     if (after.type != BSON_TYPE_ARRAY)
-        return index;
+        return;
     fields = truce__fields(after);
     while (truce__fields_next(&fields)) {
         if (before.type != BSON_TYPE_ARRAY || !shadow_contains(before, fields.value))
-            truce__value_append_element(list, &index, fields.value);
+            truce__array_add(list, fields.value);
     }
-    return index;
 }
 
 int32_t truce__shadow_reserves(const struct entry *entry)
 {
-    bson_t list = BSON_INITIALIZER;
-    uint32_t before, after;
+    bson_t keys = BSON_INITIALIZER;
+    struct array list = {.to = &keys};
+    uint32_t before;
 
     if (!entry->keyed || !entry->token.found || !entry->after_found)
         return -1;
-    before = append_old(shadow_keys_of(&entry->base), &list);
-    after = shadow_append_new(entry, before, &list);
-    bson_destroy(&list);
-    return after > before ? (int32_t)before : -1;
+    append_old(shadow_keys_of(&entry->base), &list);
+    before = list.count;
+    shadow_append_new(entry, &list);
+    bson_destroy(&keys);
+    return list.count > before ? (int32_t)before : -1;
 }
 
 void truce__shadow_reserve(const struct entry *entry, bson_t *set)
 {
-    bson_t list;
-    uint32_t before;
+    struct array list;
 
-    bson_append_array_begin(set, "_keys", 5, &list);
-    before = append_old(shadow_keys_of(&entry->base), &list);
-    shadow_append_new(entry, before, &list);
-    bson_append_array_end(set, &list);
+    truce__array_begin(&list, set, "_keys");
+    append_old(shadow_keys_of(&entry->base), &list);
+    shadow_append_new(entry, &list);
+    truce__array_end(&list, set);
 }
 
 int32_t truce__shadow_reserved(const bson_t *document)
@@ -402,13 +401,12 @@ int32_t truce__shadow_reserved(const bson_t *document)
 static void append_first(bson_t *plain, struct value keys, int32_t count)
 {
     struct fields fields = truce__fields(keys);
-    uint32_t index = 0;
-    bson_t list;
+    struct array list;
 
-    bson_append_array_begin(plain, "_keys", 5, &list);
-    while (index < (uint32_t)count && truce__fields_next(&fields))
-        truce__value_append_element(&list, &index, fields.value);
-    bson_append_array_end(plain, &list);
+    truce__array_begin(&list, plain, "_keys");
+    while (list.count < (uint32_t)count && truce__fields_next(&fields))
+        truce__array_add(&list, fields.value);
+    truce__array_end(&list, plain);
 }
 
 void truce__shadow_restore(const bson_t *document, bson_t *plain)

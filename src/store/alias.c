@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "bson/array.h"
 #include "bson/value.h"
 #include "query/aggregate/aggregate.h"
 
@@ -81,16 +82,16 @@ struct aliases *truce__aliases_used(void)
 void truce__alias_pipeline(const struct alias *alias, const bson_t *filter, bson_t *stages)
 {
     struct fields fields = truce__fields(truce__value_document(alias->stages));
-    uint32_t count = 0;
+    struct array list = {.to = stages};
     bson_t *last;
 
     bson_init(stages);
     while (truce__fields_next(&fields))
-        truce__value_append_element(stages, &count, fields.value);
+        truce__array_add(&list, fields.value);
     if (!filter)
         return;
     last = BCON_NEW("$match", BCON_DOCUMENT(filter));
-    truce__value_append_element(stages, &count, truce__value_document(last));
+    truce__array_add_document(&list, last);
     bson_destroy(last);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "truce/sys/store.h"
@@ -114,10 +115,10 @@ struct walk {
 
 static void care_pass_over(struct walk *walk, const bson_value_t *id)
 {
-    char key[16];
+    struct array passed;
 
-    bson_append_value(&walk->passed, key,
-                      snprintf(key, sizeof key, "%u", bson_count_keys(&walk->passed)), id);
+    truce__array_resume(&passed, &walk->passed);
+    truce__array_add_value(&passed, id);
 }
 
 /* Repairs one document. A status other than OK ends the walk. */

@@ -25,6 +25,7 @@
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
+#include "bson/array.h"
 #include "query/expression/expression.h"
 #include "query/incoming.h"
 #include "store/alias.h"
@@ -355,16 +356,12 @@ static void append_wrapped(bson_t *parent, struct value container, const bson_t 
     }
 }
 
-static void stage_append_stage(bson_t *stages, uint32_t number, struct value stage,
-                               const bson_t *variables)
+static void stage_append_stage(struct array *stages, struct value stage, const bson_t *variables)
 {
     struct fields fields = truce__fields(stage);
-    char buffer[16];
-    const char *key;
     bson_t copy, inner;
 
-    bson_uint32_to_string(number, &key, buffer, sizeof(buffer));
-    BSON_APPEND_DOCUMENT_BEGIN(stages, key, &copy);
+    truce__array_open_document(stages, &copy);
     while (truce__fields_next(&fields)) {
         if (!strcmp(fields.key, "$replaceWith")) {
             append_let(&copy, fields.key, fields.value, variables);
@@ -381,7 +378,7 @@ static void stage_append_stage(bson_t *stages, uint32_t number, struct value sta
             truce__value_append(&copy, fields.key, fields.key_length, fields.value);
         }
     }
-    bson_append_document_end(stages, &copy);
+    truce__array_close_document(stages, &copy);
 }
 
 static truce_status make_stages(const struct merge *merge, const bson_t *document,
@@ -390,14 +387,14 @@ static truce_status make_stages(const struct merge *merge, const bson_t *documen
     bson_t variables = BSON_INITIALIZER;
     truce_status status = make_variables(merge, document, context, &variables, error);
     struct fields fields = truce__fields(merge->pipeline);
-    uint32_t number = 0;
+    struct array list = {.to = stages};
 
     while (!status && truce__fields_next(&fields)) {
         if (fields.value.type != BSON_TYPE_DOCUMENT)
             status = truce__refuse(CODE_TYPE_MISMATCH, error,
                                    "$merge: a stage of whenMatched is not a document");
         else
-            stage_append_stage(stages, number++, fields.value, &variables);
+            stage_append_stage(&list, fields.value, &variables);
     }
     bson_destroy(&variables);
     return status;

@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "base/status.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "store/reserved.h"
 #include "store/view.h"
@@ -450,14 +451,13 @@ static truce_status database_validator(truce_store *store, const char *collectio
 }
 
 /* Appends the facts of a collection with its plain name, which is their first field. */
-static void append_facts(const bson_t *facts, const char *name, bson_t *collections,
-                         uint32_t *count)
+static void append_facts(const bson_t *facts, const char *name, struct array *collections)
 {
     bson_t named = BSON_INITIALIZER;
 
     BSON_APPEND_UTF8(&named, "name", name);
     bson_copy_to_excluding_noinit(facts, &named, "name", NULL);
-    truce__value_append_element(collections, count, truce__value_document(&named));
+    truce__array_add_document(collections, &named);
     bson_destroy(&named);
 }
 
@@ -469,7 +469,7 @@ static truce_status database_list(truce_store *store, const truce_list_options *
     char place[PLACE_MAX];
     bson_t all, facts;
     struct fields fields;
-    uint32_t count = 0;
+    struct array list = {.to = collections};
     truce_status status =
         how.collection ? map_name(database, how.collection, place, error) : TRUCE_OK;
 
@@ -485,7 +485,7 @@ static truce_status database_list(truce_store *store, const truce_list_options *
         truce__value_bson(fields.value, &facts);
         name = truce__place_name(database->own, database->name, truce__field_text(&facts, "name"));
         if (name && !truce__place_is_system(name))
-            append_facts(&facts, name, collections, &count);
+            append_facts(&facts, name, &list);
     }
     bson_destroy(&all);
     return name_places(database, status, error);

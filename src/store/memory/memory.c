@@ -35,6 +35,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "query/match/validator.h"
 
 /* ---- documents by _id ------------------------------------------------------------------------ */
@@ -771,9 +772,7 @@ static truce_status memory_collection_list(truce_store *base, const truce_list_o
                                            bson_t *collections, bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;
-    char buffer[16];
-    uint32_t count = 0;
-    const char *key;
+    struct array list = {.to = collections};
     bson_t description;
 
     bson_init(collections);
@@ -783,10 +782,9 @@ static truce_status memory_collection_list(truce_store *base, const truce_list_o
 
         if (options->collection && strcmp(options->collection, collection->name))
             continue;
-        bson_uint32_to_string(count++, &key, buffer, sizeof(buffer));
-        bson_append_document_begin(collections, key, -1, &description);
+        truce__array_open_document(&list, &description);
         memory_describe_collection(collection, !options->unmeasured, &description);
-        bson_append_document_end(collections, &description);
+        truce__array_close_document(&list, &description);
     }
     pthread_mutex_unlock(&store->mutex);
     return TRUCE_OK;
@@ -895,8 +893,7 @@ static truce_status memory_index_list(truce_store *base, const char *name, bson_
     struct memory_store *store = (struct memory_store *)base;
     const struct memory_collection *collection;
     truce_status status = TRUCE_OK;
-    char buffer[16];
-    const char *key;
+    struct array list = {.to = indexes};
     bson_t definition;
 
     bson_init(indexes);
@@ -906,8 +903,7 @@ static truce_status memory_index_list(truce_store *base, const char *name, bson_
         status = no_collection(name, error);
     for (uint32_t i = 0; collection && i < collection->indexes_count; i++) {
         truce__index_describe(collection->indexes[i], &definition);
-        bson_uint32_to_string(i, &key, buffer, sizeof(buffer));
-        bson_append_document(indexes, key, -1, &definition);
+        truce__array_add_document(&list, &definition);
         bson_destroy(&definition);
     }
     pthread_mutex_unlock(&store->mutex);

@@ -51,6 +51,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "query/index/index_set.h"
 #include "store/mongodb/mongo_shards.h"
@@ -736,23 +737,20 @@ static truce_status mongo_index_modify(truce_store *base, const char *collection
 }
 
 /* Appends the server's definition in the form of every store, if possible. */
-static void schema_append_definition(bson_t *indexes, uint32_t number, const bson_t *told)
+static void schema_append_definition(struct array *indexes, const bson_t *told)
 {
     struct index_spec spec = {0};
     bson_t known, definition;
-    char buffer[16];
-    const char *key;
 
-    bson_uint32_to_string(number, &key, buffer, sizeof buffer);
     bson_init(&known);
     bson_copy_to_excluding_noinit(told, &known, "ns", "background", NULL);
     if (!truce__index_spec_parse(&known, &spec, NULL)) {
         truce__index_describe(&spec, &definition);
-        BSON_APPEND_DOCUMENT(indexes, key, &definition);
+        truce__array_add_document(indexes, &definition);
         bson_destroy(&definition);
         truce__index_spec_release(&spec);
     } else {
-        BSON_APPEND_DOCUMENT(indexes, key, &known);
+        truce__array_add_document(indexes, &known);
     }
     bson_destroy(&known);
 }
@@ -768,7 +766,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
     };
     truce_cursor *cursor = NULL;
     const bson_t *told = NULL;
-    uint32_t count = 0;
+    struct array list = {.to = indexes};
     truce_status status;
 
     bson_init(indexes);
@@ -780,7 +778,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
         if (status || !told)
             break;
         if (*truce__field_text(told, "name"))
-            schema_append_definition(indexes, count++, told);
+            schema_append_definition(&list, told);
         else
             status =
                 truce__fail(TRUCE_IO, error, "%s: the server's answer has an index without a name",
@@ -788,7 +786,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);
-    if (!status && !count)
+    if (!status && !list.count)
         status =
             truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", collection);
     if (status)
@@ -1046,7 +1044,7 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
                                           bson_t *collections, bson_error_t *error)
 {
     struct names names = {0};
-    uint32_t count = 0;
+    struct array list = {.to = collections};
     truce_status status;
 
     bson_init(collections);
@@ -1055,8 +1053,6 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
         qsort(names.items, names.count, sizeof *names.items, schema_compare_names);
     for (size_t i = 0; i < names.count && !status; i++) {
         bson_t description = BSON_INITIALIZER;
-        char buffer[16];
-        const char *key;
 
         if (options->unmeasured)
             BSON_APPEND_UTF8(&description, "name", names.items[i].text);
@@ -1064,10 +1060,8 @@ truce_status truce__mongo_collection_list(truce_store *base, const truce_list_op
             status = schema_describe(schema_of(base), names.items[i].text, &description, error);
         if (names.items[i].validator)
             BSON_APPEND_DOCUMENT(&description, "validator", names.items[i].validator);
-        if (!status) {
-            bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
-            BSON_APPEND_DOCUMENT(collections, key, &description);
-        }
+        if (!status)
+            truce__array_add_document(&list, &description);
         if (status == TRUCE_NOT_FOUND) /* Dropped in the meantime. */
             status = TRUCE_OK;
         bson_destroy(&description);

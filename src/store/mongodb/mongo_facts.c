@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "bson/array.h"
 
 static const struct question {
     const char *name, *database; /* NULL: the store's own. */
@@ -207,20 +208,14 @@ static void put_capabilities(const struct mongo_store *store, bson_t *facts)
                  {TRUCE_CAN_PARTIAL_INDEX, "partial indexes"},
                  {TRUCE_CAN_WAIT, "waiting for changes"},
                  {TRUCE_CAN_DURABLE, "durable writes"}};
-    uint32_t count = 0;
-    bson_t list;
+    struct array list;
 
-    BSON_APPEND_ARRAY_BEGIN(facts, "capabilities", &list);
+    truce__array_begin(&list, facts, "capabilities");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char buffer[16];
-        const char *key;
-
-        if (!(store->base.capabilities & names[i].bit))
-            continue;
-        bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
-        BSON_APPEND_UTF8(&list, key, names[i].name);
+        if (store->base.capabilities & names[i].bit)
+            truce__array_add_text(&list, names[i].name);
     }
-    bson_append_array_end(facts, &list);
+    truce__array_end(&list, facts);
 }
 
 truce_status truce__mongo_facts(truce_store *base, bson_t *facts, bson_error_t *error)

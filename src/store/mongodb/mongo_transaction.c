@@ -23,8 +23,8 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/random.h"
 #include "bson/value.h"
 #include "store/mongodb/mongo.h"
 
@@ -391,7 +391,7 @@ static truce_status transaction_commit(struct transaction *transaction, bson_err
 
     while ((status = commit_once(transaction, &lost, &again, error)) == TRUCE_UNKNOWN && again &&
            truce__clock_monotonic_ns() < transaction->until_ns)
-        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 50));
+        truce__backoff_sleep(0, 50, 50);
     return status;
 }
 
@@ -651,7 +651,7 @@ truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t
         }
         if (truce__clock_monotonic_ns() > until_ns)
             break;
-        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
+        truce__backoff_sleep(0, 20, 20);
     }
     for (size_t i = 0; status && i < count; i++) {
         bson_reinit(&looks[i].document);

@@ -13,9 +13,10 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/limits.h"
-#include "base/random.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "store/mongodb/mongo.h"
 #include "store/mongodb/mongo_shards.h"
@@ -254,7 +255,7 @@ truce_status truce__mongo_find_and_modify(truce_store *base, const char *collect
             *error = caught;
         if (!again || truce__clock_monotonic_ns() > until_ns)
             break;
-        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 20));
+        truce__backoff_sleep(0, 20, 20);
     }
     return status;
 }
@@ -460,15 +461,15 @@ static void append_replacing_stage(bson_t *stages, const bson_t *document)
 static truce_status copy_stages(const bson_t *pipeline, bson_t *stages, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(pipeline));
-    uint32_t count = 0;
+    struct array list = {.to = stages};
 
     while (truce__fields_next(&fields)) {
         if (fields.value.type != BSON_TYPE_DOCUMENT)
             return truce__refuse(CODE_TYPE_MISMATCH, error,
                                  "each stage of an update's pipeline must be a document");
-        truce__value_append_element(stages, &count, fields.value);
+        truce__array_add(&list, fields.value);
     }
-    if (!count)
+    if (!list.count)
         append_replacing_stage(stages, NULL);
     return TRUCE_OK;
 }
@@ -885,10 +886,8 @@ static truce_status send_batch(struct mongo_store *store, mongoc_client_t *clien
 {
     truce_status status = truce__mongo_send(store, client, batch, error);
 
-    for (int round = 0; may_repeat(batch) && truce__clock_monotonic_ns() < until_ns; round++) {
-        uint64_t limit_ms = round < 5 ? 2u << round : 64;
-
-        truce__clock_sleep_ms((int64_t)(truce__random_entropy() % limit_ms));
+    for (uint32_t retry = 0; may_repeat(batch) && truce__clock_monotonic_ns() < until_ns; retry++) {
+        truce__backoff_sleep(retry, 2, 64);
         batch->outcomes[0] = (truce_write_outcome){.status = TRUCE_NOT_FOUND};
         status = truce__mongo_send(store, client, batch, error);
     }

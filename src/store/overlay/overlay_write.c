@@ -2,6 +2,7 @@
  * them, copies them into the scratch, and lets the scratch change them. */
 #include "base/assert.h"
 #include "base/field.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "query/incoming.h"
 #include "query/index/index_set.h"
@@ -196,10 +197,11 @@ static truce_status overlay_make_append_new(struct overlay *overlay, const bson_
                                             bson_t *collections, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(scratch));
-    uint32_t count = bson_count_keys(collections);
+    struct array list;
     bson_t facts, *view = bson_copy(collections);
     truce_status status = TRUCE_OK;
 
+    truce__array_resume(&list, collections);
     while (!status && truce__fields_next(&fields)) {
         struct fields known = truce__fields(truce__value_document(view));
         const char *name;
@@ -216,7 +218,7 @@ static truce_status overlay_make_append_new(struct overlay *overlay, const bson_
             continue;
         status = has_documents(overlay, name, &written, error);
         if (!status && (truce__overlay_part(overlay, name)->made || written))
-            truce__value_append_element(collections, &count, fields.value);
+            truce__array_add(&list, fields.value);
     }
     bson_destroy(view);
     return status;
@@ -645,21 +647,19 @@ static truce_status aim(struct overlay *overlay, struct collection_part *part, c
 /* Makes {_id: {$in: the targets'}}. */
 static void overlay_write_ids_of(const struct targets *targets, bson_t *filter)
 {
-    bson_t in, list;
+    struct array list;
+    bson_t in;
 
     bson_init(filter);
     BSON_APPEND_DOCUMENT_BEGIN(filter, "_id", &in);
-    BSON_APPEND_ARRAY_BEGIN(&in, "$in", &list);
+    truce__array_begin(&list, &in, "$in");
     for (size_t i = 0; i < targets->count; i++) {
-        char buffer[16];
-        const char *key;
         bson_iter_t id;
 
-        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
         if (bson_iter_init_find(&id, targets->documents[i], "_id"))
-            BSON_APPEND_VALUE(&list, key, bson_iter_value(&id));
+            truce__array_add_value(&list, bson_iter_value(&id));
     }
-    bson_append_array_end(&in, &list);
+    truce__array_end(&list, &in);
     bson_append_document_end(filter, &in);
 }
 
