@@ -1,4 +1,3 @@
-
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
