@@ -243,13 +243,13 @@ static truce_status sums_ready(truce_store *store, bson_error_t *error)
     bson_t *index;
     truce_status status;
 
-    if (truce__memo_known(store, "sums", LEDGER_SUMS, &structure))
+    if (truce__metadata_known(store, "sums", LEDGER_SUMS, &structure))
         return TRUCE_OK;
     index = BCON_NEW("key", "{", "ledger", BCON_INT32(1), "}", "name", BCON_UTF8("ledger"));
     status = truce__index_ensure(store, LEDGER_SUMS, index, error);
     bson_destroy(index);
     if (!status)
-        truce__memo_learn(store, "sums", LEDGER_SUMS, structure);
+        truce__metadata_learn(store, "sums", LEDGER_SUMS, structure);
     return status;
 }
 
