@@ -214,7 +214,7 @@ static bool tell_spoilt(struct inspector *by, const bson_t *post, const bson_oid
 {
     bson_error_t why;
     bson_value_t target = {.value_type = BSON_TYPE_OID, .value.v_oid = *id};
-    struct finding finding = {.rule = "spoilt-entry",
+    struct finding finding = {.rule = "corrupted-entry",
                               .collection = COMMITS,
                               .commit = id,
                               .id = &target,

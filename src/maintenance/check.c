@@ -1,10 +1,11 @@
 /*
- * The check: the rules of each part in turn.
+ * The check runs the rules of each part in turn.
  *
- *   K1  Without repair nothing is written.
- *   K2  What cannot be looked at is told and stops nothing else: one document is a finding, a part that
- *       cannot be looked at is the status that is answered when all were tried.
- *   K3  Each database of the store is checked by itself; what is about the store (struct care, `whole`) once.
+ * K1  Without repair, nothing is written.
+ * K2  A failure to read is reported and stops nothing else. An unreadable document is a finding. If
+ *   a part cannot be read, the check still tries the others and then returns the first failure.
+ * K3  Each database of the store is checked separately; a part that concerns the whole store
+ *   (struct care, `whole`) is checked once.
  */
 #include <string.h>
 
@@ -15,7 +16,7 @@
 
 struct checking {
     struct check check;
-    truce_status first; /* failure */
+    truce_status first; /* the first failure */
     bson_error_t why;
 };
 

@@ -1,4 +1,4 @@
-/* truce_compact: what is the same for every store; the work is the backend's. */
+/* truce_compact: the part that all stores share. The backend does the work. */
 #include "truce/compact.h"
 
 #include "base/null.h"
@@ -20,10 +20,10 @@ truce_status truce_compact(truce_store *store, const truce_compact_options *opti
         return status;
     if (truce__is_view(store))
         return truce__fail(TRUCE_INVALID, error,
-                           "cannot give space back: the store is a snapshot, which is only read");
+                           "cannot release space: the store is a read-only snapshot");
     if (!store->ops->compact)
         return truce__fail(TRUCE_INVALID, error,
-                           "a store of the kind \"%s\" has no file of its own that could become "
+                           "a store of type \"%s\" has no file of its own that could become "
                            "smaller",
                            store->ops->scheme);
     status = store->ops->compact(store, options ? options : &defaults, report, &caught);

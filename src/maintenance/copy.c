@@ -2,37 +2,37 @@
  * Copies a store into another store.
  *
  *     plan        which collections, and what may be done to each in `to`
- *     copy        from the place where the record says, in the order of _id
+ *     copy        from the place in the record, in the order of _id
  *     indexes     those that expire nothing
- *     compare     both sides, all of it; what differs?
- *        |  something, and something may be done about it: copy these collections again, at most
- *        |  `rounds` times, indexes, compare
+ *     compare     both sides completely
+ *        |  if they differ, and the difference may be removed: copy these collections
+ *        |  again, at most `rounds` times, then indexes, then compare
  *     expiring indexes, record "done"
  *
- * What a collection in `to` allows:
+ * The record of a collection in `to`, and its documents, decide what may be done there:
  *
- *     its record, and what it holds            NEW           MERGE     REPLACE      COMPARE
+ *     its record and documents                 NEW           MERGE     REPLACE      COMPARE
  *     nothing                                  everything    inserts   everything   nothing
  *     copying, from here                       everything    inserts   everything   nothing
  *     done, from here                          nothing       inserts   everything   nothing
  *     documents, and no record from here       refused       inserts   everything   nothing
  *
- * A finished copy is not written to without being asked: by then it may be the one that is in use.
+ * A complete copy is changed only on request, because it may already be in use.
  *
- * C1  What is called verified was compared, every document, after the last write of this copy.
- * C2  If nobody else writes to `to`, it is then what `from` was in one moment. Where `from` can take a snapshot
- *     (truce/snapshot.h), all is read of one that is taken first, and has no maximum: writers to `from` cost
- *     nothing but the log that it pins. Elsewhere it is the moment when that comparison began: each document of
- *     `to` is from before that moment, and was found in `from` after it; so it stood there in between (but for
- *     one that was changed and changed back). Writers to `from` cost rounds, and never make a mixture that is
- *     called good.
- * C3  Commits move with their documents. Of an open one, both sides have the documents that it holds
- *     and the commit document of one moment (C2): whoever meets it in `to` finishes or undoes it.
- *     Where the commit documents stay behind, none may be open.
- * C4  A crash leaves documents up to some _id, and a record that names this or an earlier one.
+ * C1  If a copy is reported as verified, every document was compared after its last write.
+ * C2  If no other process writes to `to`, it equals one snapshot of `from`. If `from` has snapshots
+ *   (truce/snapshot.h), everything is read from one that is taken first and has no maximum.
+ *   Writers to `from` then cost only the log that it pins. Otherwise, the snapshot is the start of
+ *   the last comparison: each document of `to` was read before, and was found in `from` after it.
+ *   It was therefore stored at that time, unless it was changed and changed back. Writers to
+ *   `from` then cost rounds, but never lead to a verified mixture.
+ * C3  Commits move with their documents. Of an open commit, both sides have its documents and its
+ *   commit document from one snapshot (C2). A process that encounters it in `to` completes or
+ *   undoes it. If the commit documents are not copied, no commit may be open.
+ * C4  A crash leaves documents up to some _id, and a record with this _id or an earlier one.
  *
- * Deliberately not done: following the writers (a change that comes after the comparison began is for
- * the next call), parallel reading, and anything of a server that is not documents or indexes.
+ * Deliberately not done: following the writers (the next call copies a change after the start of
+ * the comparison), parallel reading, and data of a server other than documents and indexes.
  */
 #include "maintenance/copy.h"
 
@@ -55,9 +55,9 @@
 
 /* ---- the report ------------------------------------------------------------------------------ */
 
-/* What a copy has to tell: collections, and the first of the differences that were left. */
+/* The report of a copy: collections, and the first of the remaining differences. */
 
-#define VALUE_BYTES 1000 /* longer values are not told */
+#define VALUE_BYTES 1000 /* longer values are not reported */
 
 static bool take_note(struct copy *copy, struct copy_notes *notes, bson_t *note)
 {
@@ -96,7 +96,7 @@ static bson_t *begin_note(const struct copy_part *part, const bson_t *document)
     return note;
 }
 
-/* The first field that `a` has and `b` has not, or has with another value. */
+/* Finds the first field that `a` has and `b` does not have with the same value. */
 static bool tell_find_field(const bson_t *a, const bson_t *b, struct fields *field,
                             struct value *other)
 {
@@ -122,7 +122,7 @@ static void tell_append_field(bson_t *note, const bson_t *from, const bson_t *to
         BSON_APPEND_UTF8(note, "field", field.key);
         tell_append_value(note, "to", field.value);
     } else {
-        BSON_APPEND_UTF8(note, "text", "the fields stand in another order");
+        BSON_APPEND_UTF8(note, "text", "the fields have another order");
     }
 }
 
@@ -176,7 +176,7 @@ static bool tell_same_field(const bson_t *a, const bson_t *b, const char *name)
     return x.type && y.type && truce__value_identical(x, y);
 }
 
-/* Why the store did not take the document of a difference, if it said so. */
+/* Appends the reason why the store refused the document of a difference, if it gave one. */
 static void tell_append_reason(const struct copy *copy, bson_t *note)
 {
     for (int64_t i = 0; i < kept_notes(copy, &copy->refusals); i++) {
@@ -217,7 +217,7 @@ static void tell_collection(const struct copy *copy, const struct copy_part *par
     bson_destroy(told);
 }
 
-/* Tells the options' functions of all collections and of the differences that are left. */
+/* Calls the options' functions for all collections and for the remaining differences. */
 static void copy_tell(struct copy *copy)
 {
     const truce_copy_options *options = &copy->options;
@@ -237,15 +237,16 @@ static void copy_tell(struct copy *copy)
 /* ---- the record of progress ------------------------------------------------------------------ */
 
 /*
- * How far a copy came, in the store that is copied to:
+ * The progress of a copy, in the store that is copied to:
  *
- *     truce_copies  {_id: "people", from: "school.truce", run, state: "copying", last, documents, at}
+ *     truce_copies  {_id: "people", from: "school.truce", run, state: "copying", last, documents,
+ *                    at}
  *
  *     no record --begin--> copying --finish--> done --begin (replace)--> copying
  *
- * `last` is saved after the documents up to it are written, so a crash between the two leaves
- * documents that are found there, the same, by the next run. `run` is the run that writes: each
- * begins with a number of its own, and one that was overtaken notices at its next save.
+ * `last` is stored after the documents up to it are written. After a crash in between, the next run
+ * finds those documents unchanged. `run` identifies the run that writes. A run that was overtaken
+ * notices it when it stores its progress.
  */
 
 static bson_t *record_key_of(const char *collection)
@@ -253,7 +254,7 @@ static bson_t *record_key_of(const char *collection)
     return BCON_NEW("_id", BCON_UTF8(collection));
 }
 
-/* NOT_FOUND: there is none; `record` is always initialised. */
+/* Reads the record. NOT_FOUND: there is no record. `record` is always initialised. */
 static truce_status copy_record_read(struct copy *copy, const char *collection, bson_t *record,
                                      bson_error_t *error)
 {
@@ -264,7 +265,7 @@ static truce_status copy_record_read(struct copy *copy, const char *collection, 
     return status;
 }
 
-/* This run takes the collection over. */
+/* Makes this run the owner of the collection. */
 static truce_status copy_record_begin(struct copy *copy, const struct copy_part *part,
                                       bson_error_t *error)
 {
@@ -314,7 +315,7 @@ truce_status truce__copy_record_save(struct copy *copy, struct copy_part *part, 
     return status;
 }
 
-/* All that this run began is copied and was compared. */
+/* Marks all collections of this run as copied and compared. */
 static truce_status copy_record_finish(struct copy *copy, bson_error_t *error)
 {
     const truce_write_options options = {.multi = true};
@@ -333,8 +334,8 @@ static truce_status copy_record_finish(struct copy *copy, bson_error_t *error)
 
 /* ---- behind an _id -------------------------------------------------------------------------- */
 
-/* A comparison in a filter stays within the class of its operand. Of these classes all stores order
- * the values alike; of the others the whole class is looked at again. */
+/* Returns true if all stores order the values of this class alike. A comparison in a filter matches
+ * only the class of its operand. Other classes are read completely again. */
 static bool has_order(struct value id)
 {
     switch (id.type) {
@@ -350,8 +351,8 @@ static bool has_order(struct value id)
     }
 }
 
-/* Without the types that nobody uses for _ids any more (code, symbols), and that some servers do not
- * know: the comparison would find such documents. */
+/* Appends the types from a class on, without obsolete types (code, symbols) that some servers do
+ * not know. The comparison would find such documents. */
 static void append_classes_from(bson_t *types, int class)
 {
     static const int known[] = {BSON_TYPE_NULL,       BSON_TYPE_DOUBLE, BSON_TYPE_INT32,
@@ -402,11 +403,13 @@ void truce__copy_behind(const struct copy_part *part, bson_t *filter)
 /* ---- collections and indexes ----------------------------------------------------------------- */
 
 /*
- * Collections and their indexes. Indexes are made when the documents are there: that is faster, and
- * a unique one does not refuse a document for the sake of another that has moved on. Those that expire
- * documents come last of all, behind the comparison: a server would begin to remove at once.
+ * Collections and their indexes. Indexes are created after the documents are copied. This is
+ * faster, and a unique index then does not refuse a document because of another one that has moved.
+ * Indexes that expire documents come last, after the comparison, because a server would begin to
+ * remove documents at once.
  *
- * An index that the other store cannot make is a difference, and ends nothing; so is a validator.
+ * An index or a validator that the other store cannot create is a difference and does not end the
+ * copy.
  */
 
 static const char *index_name_of(const bson_t *index)
@@ -423,8 +426,8 @@ static bool expires(const bson_t *index)
     return bson_has_field(index, "expireAfterSeconds");
 }
 
-/* An index of a sharded collection's key, or another hashed one: it belongs to the cluster, and no other store
- * makes one. */
+/* Returns true for a hashed index, such as that of a shard key. It belongs to the cluster, and no
+ * other store creates one. */
 static bool is_hashed(const bson_t *index)
 {
     bson_iter_t iter, field;
@@ -438,13 +441,13 @@ static bool is_hashed(const bson_t *index)
     return false;
 }
 
-/* It stays where it is. */
+/* Returns true if the index is not copied. */
 static bool is_left_out(const bson_t *index)
 {
     return !strcmp(index_name_of(index), "_id_") || is_hashed(index);
 }
 
-/* The index of that name in a list. */
+/* Finds the index of that name in a list. */
 static bool index_find_in(const bson_t *indexes, const char *name, bson_t *found)
 {
     struct fields fields = truce__fields(truce__value_document(indexes));
@@ -457,7 +460,7 @@ static bool index_find_in(const bson_t *indexes, const char *name, bson_t *found
     return false;
 }
 
-/* Both lists; empty where the collection is not there. */
+/* Lists the indexes of both sides. A list is empty if the collection does not exist. */
 static truce_status list_both(struct copy *copy, const struct copy_part *part, bson_t *from,
                               bson_t *to, bson_error_t *error)
 {
@@ -497,7 +500,7 @@ static truce_status index_make_index(struct copy *copy, struct copy_part *part, 
     return status;
 }
 
-/* Makes the collection and its indexes, those that expire documents or the others. */
+/* Creates the collection and its indexes, those that expire documents or the others. */
 static truce_status truce__copy_indexes(struct copy *copy, struct copy_part *part, bool expiring,
                                         bson_error_t *error)
 {
@@ -541,7 +544,7 @@ static truce_status copy_validator(struct copy *copy, const struct copy_part *pa
     return status;
 }
 
-/* And its validator and other options, last of all. */
+/* Sets its validator and other options, last of all. */
 static truce_status truce__copy_options(struct copy *copy, const struct copy_part *part,
                                         bson_error_t *error)
 {
@@ -575,7 +578,7 @@ static truce_status copy_indexes_compare(struct copy *copy, struct copy_part *pa
         if (!index_find_in(&to, index_name_of(&index), &there))
             copy_index_differs(copy, part, index_name_of(&index), "it is missing");
         else if (!bson_equal(&index, &there))
-            copy_index_differs(copy, part, index_name_of(&index), "it is defined otherwise");
+            copy_index_differs(copy, part, index_name_of(&index), "it has another definition");
     }
     bson_destroy(&from);
     bson_destroy(&to);
@@ -649,7 +652,7 @@ static truce_status list_from(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* Collections that an unfinished copy brought, and that `from` has no more, are to be emptied. */
+/* Adds collections of an unfinished copy that `from` no longer has. They will be emptied. */
 static truce_status list_unfinished(struct copy *copy, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8("copying"), "from", BCON_UTF8(copy->options.name));
@@ -690,7 +693,7 @@ static truce_status copy_refuse_part(const struct copy_part *part, const bson_t 
         return truce__fail(TRUCE_CONFLICT, error,
                            "the collection %s there is an unfinished copy of another store (%s)",
                            part->collection, truce__field_text(record, "from"));
-    return truce__fail(TRUCE_CONFLICT, error, "the collection %s there holds documents already",
+    return truce__fail(TRUCE_CONFLICT, error, "the collection %s there already has documents",
                        part->collection);
 }
 
@@ -760,7 +763,7 @@ static truce_status plan(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* ---- open commits (C3) ------------------------------------------------------------------------ */
+/* ---- open commits (C3) ----------------------------------------------------------------------- */
 
 static truce_status check_held(struct copy *copy, const struct copy_part *part, bson_error_t *error)
 {
@@ -771,7 +774,7 @@ static truce_status check_held(struct copy *copy, const struct copy_part *part, 
     bson_destroy(filter);
     if (!status)
         return truce__fail(TRUCE_INVALID, error,
-                           "a commit holds documents of the collection %s: it cannot be copied "
+                           "a commit holds documents of the collection %s, which cannot be copied "
                            "without the collection %s",
                            part->collection, COMMITS);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -794,7 +797,7 @@ static truce_status check_commits(struct copy *copy, bson_error_t *error)
     return status;
 }
 
-/* ---- rounds ----------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static truce_status copy_round(struct copy *copy, bool first, bson_error_t *error)
 {
@@ -918,7 +921,7 @@ static truce_status copy_run(struct copy *copy, bson_error_t *error)
     return status ? status : copy_end(copy, error);
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static uint32_t or_default(uint32_t given, uint32_t otherwise, uint32_t most)
 {
@@ -961,7 +964,8 @@ static void copy_release(struct copy *copy)
     bson_free(copy->parts);
 }
 
-/* `from` as it is now, if it can be had so; else `from` itself, and writers cost rounds. */
+/* Takes a snapshot of `from` if possible. Otherwise, uses `from` itself, and writers cost
+ * rounds. */
 static truce_status begin_moment(truce_store *from, truce_store **moment, bson_error_t *error)
 {
     static const truce_snapshot_options unlimited = {.unlimited = true};

@@ -1,24 +1,25 @@
 /*
- * One way through a collection, to copy it or to compare it.
+ * One pass through a collection, to copy it or to compare it.
  *
- *     from   | behind | batch |  not read yet      in the order of _id
- *                        |  ids
- *     to              { _id: {$in: [...]} }        -> missing, same, or other
+ *     from   | done | batch |  not read yet        in the order of _id
+ *                       |  ids
+ *     to             { _id: {$in: [...]} }         -> missing, same, or other
  *
- * The documents of a batch are looked up in the other store by their _ids, so nothing depends on
- * whether two stores order values alike; the order of _id serves only to go on at a place. What is
- * looked up is compared as bytes: order of fields and types of numbers count.
+ * The documents of a batch are looked up in the other store by their _ids. The two stores therefore
+ * need not order values alike; the order of _id only serves to resume. Documents are compared as
+ * bytes: the order of fields and the types of numbers count.
  *
- * P1  A pass that writes never writes what is the same already: it may be repeated at any time.
- * P2  What `to` has and `from` has not is looked for if the counts say that there is something.
- * P3  A document that `to` refuses to replace (a unique key stands in the way) is removed there, and
- *     is missing then: the next round inserts it, when what stood in the way has moved on. So two
- *     documents that exchanged their keys find their places.
+ * P1  A writing pass never writes an equal document, so it may be repeated at any time.
+ * P2  If the counts show that `to` has documents that `from` does not have, the pass looks for
+ *   them.
+ * P3  If `to` refuses to replace a document because of a unique key, the document is removed there
+ *   and is then missing. The next round inserts it after the other document has moved. Two
+ *   documents that exchanged their keys are therefore copied.
  *
- * A timestamp of zero at the top of a document is filled in by every store that inserts or replaces
- * it; it is put back by an update of its own, behind.
+ * Every store fills in a zero timestamp at the top level of a document that it inserts or replaces.
+ * A separate update restores it afterwards.
  *
- * Memory is a batch: so many documents, or so many bytes, or one document if that is more.
+ * Memory holds one batch: a maximum of documents or bytes, or one larger document.
  */
 #include "maintenance/copy.h"
 
@@ -34,11 +35,12 @@ enum item_state {
     ITEM_MISSING,
     ITEM_SAME,
     ITEM_OTHER,
-    ITEM_UNLIKE, /* other, and its _id has other bytes (1 and 1.0), which no replacement changes */
+    /* other, and its _id has other bytes (1 and 1.0), which a replacement does not change. */
+    ITEM_UNLIKE,
 };
 
 struct item {
-    bson_t *document; /* of `from`; in a walk through `to` only its _id */
+    bson_t *document; /* of `from`; in a pass through `to` only its _id. */
     struct value id;
     enum item_state state;
 };
@@ -53,11 +55,11 @@ struct pass {
     struct copy_part *part;
     bool write;
     struct batch batch;
-    struct item **sorted; /* the items by _id */
+    struct item **sorted; /* the items, ordered by _id. */
     truce_write *writes;
     truce_write_outcome *outcomes;
-    bson_t **filters;      /* of the writes; NULL for inserts */
-    struct item **written; /* the items of the writes */
+    bson_t **filters;      /* of the writes; NULL for inserts. */
+    struct item **written; /* the items of the writes. */
 };
 
 /* ---- batches -------------------------------------------------------------------------------- */
@@ -69,7 +71,7 @@ static void batch_clear(struct batch *batch)
     batch->count = 0;
 }
 
-/* The next documents of the cursor; none are left if the batch stays empty. */
+/* Reads the next documents of the cursor. An empty batch means the end. */
 static truce_status batch_fill(struct pass *pass, truce_cursor *cursor, bson_error_t *error)
 {
     struct batch *batch = &pass->batch;
@@ -120,7 +122,7 @@ static struct item *batch_find(struct pass *pass, struct value id)
     return found ? *found : NULL;
 }
 
-/* {_id: {$in: [...]}} of the items in this state */
+/* Returns {_id: {$in: [...]}} of the items in this state. */
 static bson_t *pass_ids_of(const struct batch *batch, enum item_state state)
 {
     bson_t *filter = bson_new(), in, list;
@@ -163,7 +165,7 @@ static void pass_meet(struct pass *pass, struct item *item, const bson_t *there)
         truce__copy_differs(pass->copy, pass->part, item->document, there);
 }
 
-/* What `to` has of the batch. */
+/* Looks up the batch in `to`. */
 static truce_status pass_look_up(struct pass *pass, bson_error_t *error)
 {
     bson_t *filter = pass_ids_of(&pass->batch, ITEM_MISSING);
@@ -234,7 +236,7 @@ static void pass_add_write(struct pass *pass, size_t at, struct item *item)
                                      .document = item->document};
 }
 
-/* The inserts stand side by side, so that they are one message to a server. */
+/* Builds the writes. Inserts are adjacent, so that they are one message to a server. */
 static size_t pass_make_writes(struct pass *pass)
 {
     struct batch *batch = &pass->batch;
@@ -251,7 +253,7 @@ static size_t pass_make_writes(struct pass *pass)
     return count;
 }
 
-/* Puts timestamps of zero back into a document that was just written. */
+/* Restores zero timestamps in a document that was just written. */
 static truce_status restore_timestamps(struct pass *pass, const struct item *item,
                                        bson_error_t *error)
 {
@@ -277,7 +279,8 @@ static truce_status restore_timestamps(struct pass *pass, const struct item *ite
     return status;
 }
 
-/* One write's outcome. What is refused for the document's sake is noted, and does not end the pass. */
+/* Handles the outcome of one write. A refusal because of the document is noted and does not end the
+ * pass. */
 static truce_status pass_settle(struct pass *pass, size_t at, bson_error_t *error)
 {
     const truce_write_outcome *outcome = &pass->outcomes[at];
@@ -307,8 +310,8 @@ static truce_status pass_bulk(struct pass *pass, size_t at, size_t count, bson_e
     return is_about_document(status) ? TRUCE_OK : status;
 }
 
-/* A server may refuse a message as a whole for the sake of one document: the writes that were not
- * reached are sent one by one. */
+/* Handles all outcomes. A server may refuse a whole message because of one document; the writes
+ * that were not reached are then sent one by one. */
 static truce_status pass_settle_all(struct pass *pass, size_t count, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -324,7 +327,7 @@ static truce_status pass_settle_all(struct pass *pass, size_t count, bson_error_
     return status;
 }
 
-/* Documents whose _ids have other bytes. */
+/* Removes documents whose _ids have other bytes. */
 static truce_status clear_the_way(struct pass *pass, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -361,7 +364,7 @@ static truce_status pass_write_batch(struct pass *pass, bson_error_t *error)
 
 /* ---- what only `to` has ---------------------------------------------------------------------- */
 
-/* Takes the ids that `from` has out of the batch, which was read from `to`. */
+/* Removes the ids that `from` has from the batch, which was read from `to`. */
 static truce_status look_back(struct pass *pass, bson_error_t *error)
 {
     bson_t *filter = pass_ids_of(&pass->batch, ITEM_MISSING),

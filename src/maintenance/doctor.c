@@ -1,5 +1,6 @@
 /*
- * The doctor judges the environment of a store: its server or file, its indexes, and the state of the patterns.
+ * The doctor judges the environment of a store: its server or file, its indexes, and the state of
+ * the patterns.
  *
  *     the store's facts   a server's answers (doctor_server.c), or a file and its disk
  *       of a mongos       sharded collections and their shard keys
@@ -8,14 +9,15 @@
  *     truce_queue ...     jobs and cron lines that no process works on
  *     truce_sync, truce_transfers, truce_trees      the indexes and states that these patterns need
  *
- * The facts are documents and the judgements are functions of them. The tests therefore judge recorded
- * answers of deployments that the test machine does not have.
+ * The facts are documents and the judgements are functions of them. The tests therefore judge
+ * recorded answers of deployments that the test machine does not have.
  *
- * Levels: an error is a guarantee of truce that does not hold here (a write can be lost, a key can be
- * used twice); a warning is a problem to expect; a note is information. If the user lacks the right to
- * read a fact, the doctor reports a note and does not judge the fact.
+ * Levels: an error is a guarantee of truce that does not hold here (a write can be lost, a key can
+ * be used twice); a warning is a problem to expect; a note is information. If the user lacks the
+ * right to read a fact, the doctor reports a note and does not judge the fact.
  *
- * Deliberately not done: repair. The findings say what to do; `truce sweep` cleans up after truce itself.
+ * Deliberately not done: repair. The findings say what to do; `truce sweep` cleans up after truce
+ * itself.
  */
 #include "maintenance/doctor.h"
 
@@ -39,22 +41,22 @@
 /* ---- indexes --------------------------------------------------------------------------------- */
 
 /*
- * Indexes: those that truce's protocols rest on, and those of the user's that stand in their way.
+ * Indexes: those that truce's protocols need, and indexes of the user that conflict with them.
  *
- *     _intent                      sparse: else every document has an entry, and each write costs one
+ *     _intent                      sparse; otherwise every document has an entry
  *     key of truce_commits         unique and sparse: a caller's key counts once
  *     _keys                        unique and sparse (truce_unique_declare)
- *     expireAfterSeconds           not on what truce must remember: a purge is raised behind a horizon
- *     unique, not sparse           has room for one document without its fields: a guard that a document
- *                                  is missing, as a transaction, puts one there for a moment
+ *     expireAfterSeconds           not on data that truce must remember and removes itself
+ *     unique, not sparse           has room for one document without its fields; the guard of a
+ *                                  missing document inserts one for a short time.
  */
 
 struct seen {
-    const char *name;  /* of the index */
-    const char *first; /* field of its key */
-    bool single;       /* it has no other */
+    const char *name;  /* of the index. */
+    const char *first; /* the first field of its key. */
+    bool single;       /* the key has no other field. */
     bool unique, sparse, partial, expires;
-    bool items; /* it is that of the items of trees, which have its fields */
+    bool items; /* it is the index of tree items, which have its fields. */
 };
 
 static bool doctor_has_index(const bson_t *indexes, const char *field);
@@ -95,30 +97,31 @@ static void judge_own(struct doctor *doctor, const char *collection, const struc
 
     if (!strcmp(seen->first, "_intent") && seen->single && !seen->sparse)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "intent-index", collection,
-                           "drop the index and make it again with sparse: true",
+                           "drop the index and create it again with sparse: true",
                            "the index %s on _intent is not sparse: it has an entry for each "
-                           "document, not only for those that a commit holds",
+                           "document, not only for documents that a commit holds",
                            seen->name);
     if (!strcmp(seen->first, "_keys") && seen->single && !(seen->unique && seen->sparse))
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "keys-index", collection,
-                           "drop the index and run truce commit unique for the collection",
-                           "the index %s on _keys is not unique and sparse: what commits reserve "
-                           "can be taken by others",
-                           seen->name);
+        truce__doctor_tell(
+            doctor, DOCTOR_ERROR, "keys-index", collection,
+            "drop the index and run truce commit unique for the collection",
+            "the index %s on _keys is not unique and sparse: values that commits reserve "
+            "can be used by other documents",
+            seen->name);
     if (seen->expires && reserved && reserved->remembers)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "expiry", collection,
-                           "drop the index; truce sweep removes what may go",
+                           "drop the index; truce sweep removes old documents",
                            "the index %s lets documents expire by age, which truce must remember",
                            seen->name);
 }
 
-/* A ledger's collection has no documents without what its index is over. */
+/* Returns true for a ledger's collection: all its documents have the fields of its index. */
 static bool is_of_ledger(const struct seen *seen)
 {
     return !strcmp(seen->name, "changes.account_1_changes.seqId_1");
 }
 
-/* the definitions of one collection's indexes */
+/* Examines the indexes of one collection. */
 static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
                                   const bson_t *indexes)
 {
@@ -135,7 +138,7 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
             if (seen.unique && !seen.sparse && !seen.partial && strcmp(seen.first, "_id") != 0 &&
                 !is_of_ledger(&seen) && !seen.items)
                 truce__doctor_tell(doctor, DOCTOR_NOTE, "unique-index", collection,
-                                   "make it sparse or partial if commits guard that documents of "
+                                   "make it sparse or partial if commits require that documents of "
                                    "this collection are missing",
                                    "the unique index %s has room for one document without its "
                                    "fields",
@@ -143,29 +146,29 @@ static void truce__doctor_indexes(struct doctor *doctor, const char *collection,
         }
     if (commits && !keyed)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "key-index", collection,
-                           "make the index {key: 1} with unique: true and sparse: true",
-                           "no unique, sparse index on \"key\" makes sure that an idempotency key "
+                           "create the index {key: 1} with unique: true and sparse: true",
+                           "no unique, sparse index on \"key\" ensures that an idempotency key "
                            "counts once");
 }
 
 /* ---- shard keys ------------------------------------------------------------------------------ */
 
 /*
- * Which shard key each layout needs.
+ * The shard key that each layout needs.
  *
- *     truce_commits, truce_sets            none: idempotency keys, and what a set's documents are, need a
- *                                          unique index over everything
- *     truce_sequences,                     {_id: 1} or {_id: "hashed"}: their documents are found, and
- *     truce_sources, truce_progress,       kept from being made twice, by _id
+ *     truce_commits, truce_sets            none: idempotency keys and definitions of sets need
+ *                                          a unique index over all documents
+ *     truce_sequences,                     {_id: 1} or {_id: "hashed"}: their documents are found
+ *     truce_sources, truce_progress,       by _id, and must exist once
  *     truce_quarantine, truce_requests,
  *     truce_conflicts, X.revisions
- *     documents changed by commits,        the same: an _id is unique over all shards only if it is the
- *     items, revisions                     shard key, and a find-and-modify has to have the shard key
- *     ordered sets, one document a key     fields that the set's key begins with, in its order
+ *     documents changed by commits,        the same: an _id is unique over all shards only if it is
+ *     items, revisions                     the shard key, and a find-and-modify needs that key
+ *     ordered sets, one document a key     the first fields of the set's key, in their order
  *     ordered sets, one per element        the same
  *
- * A sharded cluster finds the document of an update by its _id without the shard key, but not that of a
- * find-and-modify, which the journal and the items use. Transactions are without it.
+ * A sharded cluster finds the document of an update by its _id without the shard key, but not that
+ * of a find-and-modify, which the journal and the items use. Transactions do not use it.
  */
 
 static bool shards_is_id_alone(const bson_t *key)
@@ -173,7 +176,7 @@ static bool shards_is_id_alone(const bson_t *key)
     return bson_has_field(key, "_id") && bson_count_keys(key) == 1;
 }
 
-/* Is it an array of one? */
+/* Returns true if the array has one element. */
 static bool is_key_alone(const bson_iter_t *fields)
 {
     bson_iter_t iter;
@@ -181,9 +184,9 @@ static bool is_key_alone(const bson_iter_t *fields)
     return bson_iter_recurse(fields, &iter) && bson_iter_next(&iter) && !bson_iter_next(&iter);
 }
 
-/* Do the set's documents stay whole and single? Its key begins with the fields of the shard key, in their order, and
- * none of them is hashed: then the unique index on the key is one over all shards. Or its one field is the hashed
- * shard key: equal ones are on one shard. */
+/* Returns true if the set's documents stay complete and unique. Its key must begin with the fields
+ * of the shard key, in their order and not hashed: the unique index on the key then holds over all
+ * shards. Or its only field is the hashed shard key: equal values are then on one shard. */
 static bool fits_set(const bson_t *definition, const bson_t *key, bool by_element)
 {
     bson_iter_t shard, field, keys;
@@ -203,13 +206,13 @@ static bool fits_set(const bson_t *definition, const bson_t *key, bool by_elemen
         } else if (!by_element || strcmp(truce__doctor_text(definition, "name", ""), wanted) != 0) {
             return false;
         } else {
-            by_element = false; /* the name is the last one */
+            by_element = false; /* the name is the last field */
         }
     }
     return true;
 }
 
-/* Is the collection one of an ordered set, sharded as its layout needs? */
+/* Returns true for the collection of an ordered set that is sharded as its layout needs. */
 static bool is_of_set(const struct doctor *doctor, const char *collection, const bson_t *key)
 {
     bson_iter_t list, iter;
@@ -246,28 +249,30 @@ static void judge_key(struct doctor *doctor, const char *collection, const bson_
 
     switch (truce__reserved_shards(collection)) {
     case SHARD_NEVER:
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
-                           "leave this collection unsharded: copy it to a database of its own "
-                           "primary shard, or unshardCollection (MongoDB 8.0)",
-                           "it is sharded by %s: no unique index over all shards can make a key "
-                           "or a name of truce's count once",
-                           text);
+        truce__doctor_tell(
+            doctor, DOCTOR_ERROR, "shard-key", collection,
+            "leave this collection unsharded: copy it to a database of its own "
+            "primary shard, or unshardCollection (MongoDB 8.0)",
+            "it is sharded by %s: no unique index over all shards can ensure that a key "
+            "or a name of truce is used once",
+            text);
         break;
     case SHARD_BY_ID:
         if (!shards_is_id_alone(key))
-            truce__doctor_tell(doctor, DOCTOR_ERROR, "shard-key", collection,
-                               "reshard it by {_id: \"hashed\"}, or leave it unsharded",
-                               "it is sharded by %s, but its documents are made once and found by "
-                               "their _id",
-                               text);
+            truce__doctor_tell(
+                doctor, DOCTOR_ERROR, "shard-key", collection,
+                "reshard it by {_id: \"hashed\"}, or leave it unsharded",
+                "it is sharded by %s, but its documents are created once and found by "
+                "their _id",
+                text);
         break;
     case SHARD_FREE:
         if (!shards_is_id_alone(key) && !is_of_set(doctor, collection, key))
             truce__doctor_tell(
                 doctor, DOCTOR_WARNING, "shard-key", collection,
                 "right for an ordered set whose key begins with these fields; reshard "
-                "by {_id: \"hashed\"} what commits, items or revisions change",
-                "it is sharded by %s: an _id is unique within one shard only, and a "
+                "collections that commits, items, or revisions change by {_id: \"hashed\"}",
+                "it is sharded by %s. An _id is then unique within one shard only, and a "
                 "find-and-modify by _id, which the journal and items need, may be "
                 "refused",
                 text);
@@ -314,23 +319,23 @@ void truce__doctor_shards(struct doctor *doctor)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "shard-key",
                            truce__doctor_text(doctor->facts, "database", "the database"),
                            "shard the collections that outgrow one shard (docs/mongodb.md)",
-                           "none of its collections is sharded: all of it lives on one shard");
+                           "none of its collections is sharded: all data is on one shard");
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /*
- * An embedded store: the file, its disk and its file system.
+ * An embedded store: the file, its disk, and its file system.
  *
- * Locks between processes and fsync are what its promises rest on. On what is reached by a network they
- * are another machine's, and may be missing or come late.
+ * truce's guarantees need locks between processes and fsync. On a network file system, another
+ * machine provides them, and they may be missing or late.
  */
 
 #define MEGABYTE     INT64_C(1048576)
 #define SPACE_LEAST  (64 * MEGABYTE)
 #define HOUR_MS      INT64_C(3600000)
-#define FEED_LATE_MS (10 * 60000)     /* servers and writers are so late at most */
-#define WAL_MOST     (256 * MEGABYTE) /* sixteen times what checkpoints keep it at */
+#define FEED_LATE_MS (10 * 60000)     /* the maximum delay of servers and writers */
+#define WAL_MOST     (256 * MEGABYTE) /* sixteen times the size that checkpoints aim for */
 
 static void judge_filesystem(struct doctor *doctor, const char *path)
 {
@@ -342,22 +347,22 @@ static void judge_filesystem(struct doctor *doctor, const char *path)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path,
                            "make sure that its locks hold between processes, and that fsync "
                            "reaches the disk",
-                           "the file system is of a kind that truce does not know (0x%llx)",
+                           "the type of the file system is unknown (0x%llx)",
                            (long long)truce__doctor_number(doctor->facts, "filesystem.type", 0));
     else if (!truce__doctor_flag(doctor->facts, "filesystem.local", true))
         truce__doctor_tell(doctor, DOCTOR_ERROR, "file-system", path,
                            "put the file on a disk of this machine, or use a server (mongodb://) "
                            "if several machines share the store",
-                           "the file lies on %s: locks and fsync there are not this machine's, and "
+                           "the file is on %s: its locks and fsync depend on another machine, and "
                            "shared memory does not reach other machines",
                            name);
     else if (!strcmp(name, "tmpfs") || !strcmp(name, "ramfs"))
         truce__doctor_tell(doctor, DOCTOR_WARNING, "file-system", path,
-                           "put the file on a disk, unless it may go with the machine's memory",
-                           "the file lies on %s: in memory; nothing survives a restart", name);
+                           "put the file on a disk, unless the data may be lost at a restart",
+                           "the file is on %s, in memory; nothing survives a restart", name);
     else if (!strcmp(name, "overlay"))
         truce__doctor_tell(doctor, DOCTOR_NOTE, "file-system", path, "put the file on a volume",
-                           "the file lies on a container's own layer, which goes with it");
+                           "the file is on a container's own layer, which is removed with it");
 }
 
 static void judge_space(struct doctor *doctor, const char *path)
@@ -369,10 +374,10 @@ static void judge_space(struct doctor *doctor, const char *path)
     if (free < 0 || total <= 0)
         return;
     if (free < SPACE_LEAST)
-        truce__doctor_tell(doctor, DOCTOR_ERROR, "disk-space", path, "make room on the disk",
+        truce__doctor_tell(doctor, DOCTOR_ERROR, "disk-space", path, "free space on the disk",
                            "%lld MB are free: writes will fail soon", (long long)(free / MEGABYTE));
     else if (free < total / 20 && free < bytes)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", path, "make room on the disk",
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", path, "free space on the disk",
                            "%lld MB are free, less than a twentieth of the disk and less than the "
                            "file has",
                            (long long)(free / MEGABYTE));
@@ -385,17 +390,18 @@ static void judge_files(struct doctor *doctor, const char *path)
     bson_iter_t found;
 
     if (wal > WAL_MOST)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "wal", path,
-                           "look for a process that reads for long, or that was stopped; the log "
-                           "is written over once nobody reads its beginning",
-                           "the write-ahead log has %lld MB", (long long)(wal / MEGABYTE));
+        truce__doctor_tell(
+            doctor, DOCTOR_WARNING, "wal", path,
+            "find a process that reads for a long time, or that was stopped; the log "
+            "is overwritten when no process reads its beginning",
+            "the write-ahead log has %lld MB", (long long)(wal / MEGABYTE));
     if (mode & 002)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
-                           "chmod o-w the file and what stands beside it (-wal, -shm, -lock)",
-                           "everybody on this machine may write to the file");
+                           "chmod o-w the file and its side files (-wal, -shm, -lock)",
+                           "every user of this machine may write to the file");
     if (!truce__doctor_flag(doctor->facts, "file.writable", true))
         truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
-                           "give this user the right to write, if it should",
+                           "give this user the right to write, if needed",
                            "this user may not write to the file");
     else if (!truce__doctor_flag(doctor->facts, "directory.writable", true))
         truce__doctor_tell(doctor, DOCTOR_WARNING, "permissions", path,
@@ -408,11 +414,11 @@ static void judge_files(struct doctor *doctor, const char *path)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "lock-file", path,
                            "close the store in every program, and open it again; never delete "
                            "the -lock file of a store in use",
-                           "the lock file beside it is gone while the store is open: writes, and "
-                           "whoever opens the store anew, are refused");
+                           "the lock file was removed while the store is open: writes, and "
+                           "processes that open the store, are refused");
 }
 
-/* Reads that are open and keep the log from being written over. */
+/* Examines open reads that pin the log. */
 static void judge_pins(struct doctor *doctor)
 {
     bson_iter_t iter, pin;
@@ -432,20 +438,21 @@ static void judge_pins(struct doctor *doctor)
         bytes = truce__doctor_number(&document, "bytes", 0);
         snprintf(subject, sizeof subject, "process %lld",
                  (long long)truce__doctor_number(&document, "process", 0));
-        truce__doctor_tell(doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned",
-                           subject,
-                           "let it end, or end it: the log is written over once nobody reads its "
-                           "beginning",
-                           "%lld cursors and snapshots are open (%lld of them without a maximum), "
-                           "the oldest for %lld s: %lld MB were written since and are kept",
-                           (long long)truce__doctor_number(&document, "reads", 0),
-                           (long long)truce__doctor_number(&document, "unlimited", 0),
-                           (long long)(truce__doctor_number(&document, "age_ms", 0) / 1000),
-                           (long long)(bytes / MEGABYTE));
+        truce__doctor_tell(
+            doctor, bytes > WAL_MOST ? DOCTOR_WARNING : DOCTOR_NOTE, "pinned", subject,
+            "wait for its end, or end it: the log is overwritten when no process reads its "
+            "beginning",
+            "%lld cursors and snapshots are open (%lld of them without a maximum), "
+            "the oldest for %lld s; %lld MB were written since then and are kept",
+            (long long)truce__doctor_number(&document, "reads", 0),
+            (long long)truce__doctor_number(&document, "unlimited", 0),
+            (long long)(truce__doctor_number(&document, "age_ms", 0) / 1000),
+            (long long)(bytes / MEGABYTE));
     }
 }
 
-/* What is kept for who watches. One that nobody writes to, serves or sweeps is kept beyond its time. */
+/* Examines the change feed. If no process writes to, serves, or sweeps a file, its changes stay too
+ * long. */
 static void judge_feed(struct doctor *doctor, const char *path)
 {
     int64_t entries = truce__doctor_number(doctor->facts, "feed.entries", -1);
@@ -457,8 +464,8 @@ static void judge_feed(struct doctor *doctor, const char *path)
     if (entries < 0)
         return;
     truce__doctor_tell(doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "changes", path,
-                       late ? "truce sweep, again and again, as long as nobody serves the file"
-                            : "nothing; truce serve --feed-hours 0 ends it, if nobody watches any "
+                       late ? "run truce sweep regularly while no server serves the file"
+                            : "none; truce serve --feed-hours 0 ends it, if no client watches any "
                               "more",
                        "%lld changes are kept for change streams, %lld kB, the oldest for %.1f of "
                        "%.1f hours",
@@ -482,17 +489,18 @@ void truce__doctor_file(struct doctor *doctor)
 /* ---- patterns -------------------------------------------------------------------------------- */
 
 /*
- * What copies, transfers and trees rest on.
+ * The requirements of copies, transfers, and trees.
  *
- *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags: by indexes, which
- *                       declaring made; the collection that it copies from is there
- *     truce_transfers   a book finds by its index what stands still; nothing does for longer than it may
- *     truce_trees       a unique index refuses what is put twice; versions are settled; a branch has its origin; drops end
+ *     truce_sync        a rule finds its dependents by their reference, and sweeps find flags, by the
+ *                       indexes that declaring created; the source collection exists
+ *     truce_transfers   a book finds stalled transfers by its index; none is stalled for too long
+ *     truce_trees       a unique index refuses an item that is put twice; versions are completed;
+ *                       a branch has its origin; drops end
  */
 
 #define LATE_MS INT64_C(60000)
 
-/* *there false: the collection is not. */
+/* Checks the index. *there is false if the collection does not exist. */
 static truce_status need_index(struct doctor *doctor, truce_store *store, const char *collection,
                                const char *field, const char *why, bool *there, bson_error_t *error)
 {
@@ -502,7 +510,7 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
 
     *there = status != TRUCE_NOT_FOUND;
     if (!status && !doctor_has_index(&indexes, field)) {
-        snprintf(change, sizeof change, "make the index {%.200s: 1}", field);
+        snprintf(change, sizeof change, "create the index {%.200s: 1}", field);
         truce__doctor_tell(doctor, DOCTOR_WARNING, "pattern-index", collection, change,
                            "no index begins with \"%s\", by which %s", field, why);
     }
@@ -510,7 +518,8 @@ static truce_status need_index(struct doctor *doctor, truce_store *store, const 
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
 }
 
-/* What a process at work removes again: a note, since one may be at work now. */
+/* Looks for a flag that a running process removes again. It is a note, because a process may be
+ * running now. */
 static truce_status look_for_flag(struct doctor *doctor, truce_store *store, const char *collection,
                                   const char *flag, const char *text, bson_error_t *error)
 {
@@ -525,7 +534,7 @@ static truce_status look_for_flag(struct doctor *doctor, truce_store *store, con
     return status;
 }
 
-/* Requests that are due, and that no process runs. */
+/* Looks for requests that are due and that no process runs. */
 static truce_status look_at_requests(struct doctor *doctor, truce_store *store, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("state", BCON_UTF8("waiting"), "due", "{", "$lt",
@@ -537,7 +546,7 @@ static truce_status look_at_requests(struct doctor *doctor, truce_store *store, 
         truce__doctor_tell(doctor, DOCTOR_WARNING, "late-requests", REQUESTS,
                            "run the program that handles them (truce_request_run, truce request "
                            "run)",
-                           "%lld requests are due for more than a minute: no process runs them",
+                           "%lld requests are overdue by more than a minute: no process runs them",
                            (long long)count);
     bson_destroy(filter);
     return status;
@@ -551,22 +560,22 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
                *reference = truce__field_text(rule, "reference");
     bool there;
     truce_status status = need_index(doctor, store, master, "syncing",
-                                     "a sweep finds changes that stopped half way", &there, error);
+                                     "a sweep finds interrupted changes", &there, error);
 
     if (!status && !there)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-master", master,
-                           "give the rule up (truce sync drop), or put the collection back",
-                           "the rule %s copies from this collection, which is not there",
+                           "drop the rule (truce sync drop), or restore the collection",
+                           "the rule %s copies from this collection, which does not exist",
                            truce__field_text(rule, "_id"));
     if (!status)
         status = need_index(doctor, store, dependent, "unchecked",
-                            "a sweep finds copies that nobody compared", &there, error);
+                            "a sweep finds copies that were not compared", &there, error);
     if (!status && there && strcmp(reference, "_id") != 0)
         status = need_index(doctor, store, dependent, reference,
-                            "each change of a master finds its copies", &there, error);
+                            "each change of a source finds its copies", &there, error);
     if (!status)
         status = look_for_flag(doctor, store, master, "syncing",
-                               "documents have changed, and their copies are not all made", error);
+                               "documents have changed, and not all copies are updated", error);
     if (!status)
         status = look_for_flag(doctor, store, dependent, "unchecked",
                                "documents have copies that were not compared", error);
@@ -583,15 +592,14 @@ static truce_status look_at_book(struct doctor *doctor, truce_store *store, cons
                               BCON_UTF8("committed"), BCON_UTF8("applied"), BCON_UTF8("canceling"),
                               "]", "}", "lastModified", "{", "$lt", BCON_DATE_TIME(before_ms), "}");
     bool there;
-    truce_status status =
-        need_index(doctor, store, name, "state", "a sweep finds transfers that stopped half way",
-                   &there, error);
+    truce_status status = need_index(doctor, store, name, "state",
+                                     "a sweep finds interrupted transfers", &there, error);
 
     if (!status)
         status = truce_count(store, name, filter, NULL, &still, error);
     if (!status && still)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-transfers", name, "run truce sweep",
-                           "%lld transfers stand half way for longer than their book allows",
+                           "%lld transfers are interrupted for longer than their book allows",
                            (long long)still);
     bson_destroy(filter);
     return status;
@@ -630,7 +638,7 @@ static truce_status need_item_index(struct doctor *doctor, truce_store *store,
     }
     if (!status && !kept)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "tree-index", collection,
-                           "make the index {tree: 1, itemId: 1, version: 1, token: 1}, unique",
+                           "create the unique index {tree: 1, itemId: 1, version: 1, token: 1}",
                            "no unique index keeps an item from being put twice in one version");
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ? TRUCE_OK : status;
@@ -648,8 +656,8 @@ static truce_status need_origin(struct doctor *doctor, truce_store *store, const
     status = truce_find_one(store, TREES, filter, NULL, &found, error);
     if (status == TRUCE_NOT_FOUND)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-origin", TREES,
-                           "put the origin back, or go on without merging",
-                           "the tree %s is a branch of %s, which is not there",
+                           "restore the origin, or continue without merging",
+                           "the tree %s is a branch of %s, which does not exist",
                            truce__field_text(tree, "_id"), truce__field_text(&from, "tree"));
     bson_destroy(&found);
     bson_destroy(filter);
@@ -664,15 +672,16 @@ static truce_status look_at_tree(struct doctor *doctor, truce_store *store, cons
 
     if (bson_has_field(tree, "dropped")) {
         truce__doctor_tell(doctor, DOCTOR_WARNING, "tree-dropped", TREES, "run truce sweep",
-                           "the tree %s is dropped, and not all of it is gone",
+                           "the tree %s was dropped, but parts of it remain",
                            truce__field_text(tree, "_id"));
         return TRUCE_OK;
     }
     if (unsettled > 2 * TREE_UNSETTLED)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "unsettled-versions", TREES, "run truce sweep",
-                           "%lld versions of the tree %s are not settled: each read of its master "
-                           "carries their tokens",
-                           (long long)unsettled, truce__field_text(tree, "_id"));
+        truce__doctor_tell(
+            doctor, DOCTOR_WARNING, "unsettled-versions", TREES, "run truce sweep",
+            "%lld versions of the tree %s are not completed: each read of its master "
+            "carries their tokens",
+            (long long)unsettled, truce__field_text(tree, "_id"));
     status = need_item_index(doctor, store, truce__field_text(tree, "collection"), error);
     return status ? status : need_origin(doctor, store, tree, error);
 }
@@ -699,7 +708,7 @@ static truce_status look_at_each(struct doctor *doctor, truce_store *store, cons
     return status;
 }
 
-/* what copies and transfers rest on */
+/* Examines copies and transfers. */
 static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *store,
                                            bson_error_t *error)
 {
@@ -715,18 +724,19 @@ static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *s
 /* ---- queues ---------------------------------------------------------------------------------- */
 
 /*
- * Job queues: jobs, leases, and cron lines that no process works on. Claims and sweeps do all of this on their way, so a job that
- * is late by a minute shows that no process claims from its queue, and none sweeps.
+ * Job queues: jobs, leases, and cron lines that no process works on. Claims and sweeps normally
+ * handle them, so a job that is late by a minute means that no process claims from its queue and
+ * none sweeps.
  *
  *     ready jobs without a worker, pauses, dead letters     the figures of all queues
  *     leases that ended, jobs that are due or blocked       counted by the index of live jobs
- *     lanes and workflows that stopped half way             their flag
+ *     lanes and workflows that stopped halfway              their flag
  *     cron lines that are late or paused                    the lines themselves
- *     a rate whose time is far ahead                        the gates
+ *     a rate whose time is far ahead                        the rate limiters
  *     the index of live jobs                                that of the collection
  *
- * A queue is at work if a running job of it has a lease that has not ended long ago, or if one of its jobs ended
- * within the last minutes.
+ * A queue is active if a running job of it has a lease that has not ended long ago, or if one of
+ * its jobs ended within the last minutes.
  */
 
 #define RECENT_MS  INT64_C(300000)
@@ -734,7 +744,7 @@ static truce_status truce__doctor_patterns(struct doctor *doctor, truce_store *s
 #define SCAN_MS    5000
 #define CRONS_TOLD 100
 
-/* ---- figures ------------------------------------------------------------------------------------ */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static bool queues_is_there(truce_store *store, bson_t *filter)
 {
@@ -769,10 +779,11 @@ static void queues_judge_queue(struct doctor *doctor, truce_store *store, const 
             waited_ms = truce__doctor_number(figures, "oldest_ms", 0);
 
     if (dead)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "dead-letters", queue,
-                           "look why (truce queue list QUEUE --state dead), then truce queue "
-                           "redrive or discard",
-                           "%lld jobs have failed for good", (long long)dead);
+        truce__doctor_tell(
+            doctor, DOCTOR_WARNING, "dead-letters", queue,
+            "find the reason (truce queue list QUEUE --state dead), then truce queue "
+            "redrive or discard",
+            "%lld jobs are dead letters", (long long)dead);
     if (truce__doctor_flag(figures, "paused", false) && ready + others)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "paused-queue", queue, "truce queue resume QUEUE",
                            "the queue is paused, and %lld jobs are ready, %lld delayed, waiting or "
@@ -781,7 +792,7 @@ static void queues_judge_queue(struct doctor *doctor, truce_store *store, const 
     else if (ready && waited_ms > LATE_MS && !is_at_work(store, queue))
         truce__doctor_tell(doctor, DOCTOR_WARNING, "idle-queue", queue,
                            "start a worker (truce work --queue QUEUE)",
-                           "%lld jobs are ready, the oldest for %lld minutes; none is running, and "
+                           "%lld jobs are ready, the oldest for %lld minutes. None is running, and "
                            "none has ended in the last %lld minutes",
                            (long long)ready, (long long)(waited_ms / 60000),
                            (long long)(RECENT_MS / 60000));
@@ -808,9 +819,9 @@ static truce_status look_at_queues(struct doctor *doctor, truce_store *store, bs
     return status;
 }
 
-/* ---- what is late ------------------------------------------------------------------------------- */
+/* ---- what is late ---------------------------------------------------------------------------- */
 
-/* Live jobs of a state whose time is so compared with that one. */
+/* Returns a filter for live jobs of a state whose time compares so with `at_ms`. */
 static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_ms)
 {
     return BCON_NEW("undone.state", BCON_UTF8(state), "undone.at", "{", compared,
@@ -820,11 +831,11 @@ static bson_t *jobs_by_time(const char *state, const char *compared, int64_t at_
 struct late {
     const char *rule, *collection;
     enum doctor_level level;
-    bson_t *filter; /* what is counted */
+    bson_t *filter; /* counts these documents */
     const char *change, *text;
 };
 
-/* One finding if there are any; the filter is destroyed. */
+/* Reports one finding if there are any. Destroys the filter. */
 static truce_status look_for_late(struct doctor *doctor, truce_store *store,
                                   const struct late *late, bson_error_t *error)
 {
@@ -846,29 +857,29 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
     const struct late all[] = {
         {"ended-leases", QUEUE, DOCTOR_WARNING, jobs_by_time("running", "$lt", now_ms - LATE_MS),
          SWEEPS,
-         "jobs are running whose lease ended more than a minute ago: their workers are gone, and no "
-         "process gives the jobs back"},
+         "jobs are running with a lease that ended over a minute ago: their workers died, and no "
+         "process releases the jobs"},
         {"far-leases", QUEUE, DOCTOR_NOTE, jobs_by_time("running", "$gt", now_ms + 2 * DAY_MS),
          "set the clocks of the workers",
-         "jobs are running whose lease ends in more than two days: a worker's clock is ahead"},
+         "jobs are running with a lease of more than two days: a worker's clock is ahead"},
         {"late-jobs", QUEUE, DOCTOR_WARNING, jobs_by_time("delayed", "$lt", now_ms - LATE_MS),
          SWEEPS,
-         "delayed jobs are due for more than a minute: no process works on their queue, and none "
+         "delayed jobs are overdue by a minute: no process works on their queue, and none "
          "sweeps"},
         {"blocked-jobs", QUEUE, DOCTOR_NOTE, jobs_by_time("blocked", "$lt", now_ms - HOUR_MS),
-         "see what they wait for (truce queue list --state blocked, truce queue graph ID), and close "
-         "batches (truce queue close)",
-         "jobs have been blocked for more than an hour by jobs that have not ended, or by a batch "
+         "find the jobs they wait for (truce queue list --state blocked, truce queue graph ID); "
+         "close batches (truce queue close)",
+         "jobs are blocked for more than an hour by unfinished jobs, or by a batch "
          "that is open"},
         {"stalled-flows", QUEUE, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
-         "jobs have ended, and not all jobs that wait for them know it"},
+         "jobs have ended, but not all jobs that wait for them were released"},
         {"stalled-lanes", QUEUE_LANES, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
-         "lanes have room and jobs that wait for it"},
+         "lanes have capacity, but their jobs still wait"},
         {"rate-ahead", QUEUE_GATES, DOCTOR_WARNING,
          BCON_NEW("at", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
          "set the clocks of the workers, then set the limits again (truce queue limit)",
-         "limits have a time that is more than a day ahead: a worker's clock was wrong, and workers "
-         "that look once and end claim nothing"},
+         "limits have a time that is a day ahead: a worker's clock was wrong, and workers "
+         "that claim once and end get no job"},
         {"paused-cron", QUEUE_CRONS, DOCTOR_NOTE, BCON_NEW("paused", BCON_BOOL(true)),
          "truce cron resume NAME", "cron lines are paused"},
     };
@@ -887,13 +898,12 @@ static void judge_cron(struct doctor *doctor, const bson_t *cron)
 {
     int64_t late_ms = truce__clock_wall_ms() - truce__doctor_number(cron, "next", 0);
 
-    truce__doctor_tell(
-        doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
-        "start a worker of the queue, or run truce sweep regularly (truce sweep "
-        "--loop)",
-        "the cron line's time went by %lld s ago: no process works on its queue %s, and "
-        "none sweeps",
-        (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
+    truce__doctor_tell(doctor, DOCTOR_WARNING, "late-cron", truce__doctor_text(cron, "_id", "?"),
+                       "start a worker of the queue, or run truce sweep regularly (truce sweep "
+                       "--loop)",
+                       "the cron line is late by %lld s: no process works on its queue %s, and "
+                       "none sweeps",
+                       (long long)(late_ms / 1000), truce__doctor_text(cron, "job.queue", "?"));
 }
 
 static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bson_error_t *error)
@@ -914,7 +924,7 @@ static truce_status look_at_crons(struct doctor *doctor, truce_store *store, bso
     return status;
 }
 
-/* ---- the index ---------------------------------------------------------------------------------- */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 static bool is_of_live_jobs(bson_iter_t *index)
 {
@@ -941,15 +951,16 @@ static truce_status look_at_index(struct doctor *doctor, truce_store *store, bso
     for (bool some = !status && bson_iter_init(&iter, &indexes); some && bson_iter_next(&iter);)
         found |= is_of_live_jobs(&iter);
     if (!status && !found)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "job-index", QUEUE,
-                           "start any worker, or run truce sweep: both make it",
-                           "the index of live jobs is missing: each claim reads all jobs, those "
-                           "that have ended, too");
+        truce__doctor_tell(
+            doctor, DOCTOR_WARNING, "job-index", QUEUE,
+            "start any worker, or run truce sweep: both create it",
+            "the index of live jobs is missing: each claim reads all jobs, including jobs "
+            "that have ended");
     bson_destroy(&indexes);
     return status;
 }
 
-/* what stands in the job queues, and nobody cares for; asks the store */
+/* Examines the job queues. */
 static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *store,
                                          bson_error_t *error)
 {
@@ -963,13 +974,13 @@ static truce_status truce__doctor_queues(struct doctor *doctor, truce_store *sto
         status = look_at_queues(doctor, store, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    status = look_at_jobs(doctor, store, error); /* cron lines may be there before any job */
+    status = look_at_jobs(doctor, store, error); /* cron lines may exist before any job */
     return status ? status : look_at_crons(doctor, store, error);
 }
 
 /* ---- the doctor ------------------------------------------------------------------------------ */
 
-#define OLD_MS (INT64_C(8) * 86400000) /* a day more than truce sweep keeps */
+#define OLD_MS (INT64_C(8) * 86400000) /* one day more than truce sweep keeps */
 
 void truce__doctor_tell(struct doctor *doctor, enum doctor_level level, const char *rule,
                         const char *subject, const char *change, const char *format, ...)
@@ -1053,7 +1064,7 @@ static bool doctor_has_index(const bson_t *indexes, const char *field)
     return false;
 }
 
-/* Sweeps find intents by their index. */
+/* Checks the index by which sweeps find intents. */
 static truce_status doctor_look_for_held(struct doctor *doctor, truce_store *store,
                                          const char *name, bson_error_t *error)
 {
@@ -1065,15 +1076,16 @@ static truce_status doctor_look_for_held(struct doctor *doctor, truce_store *sto
 
     if (!status)
         truce__doctor_tell(doctor, DOCTOR_ERROR, "intent-index", name,
-                           "make the index {_intent: 1} with sparse: true, then run truce sweep",
+                           "create the index {_intent: 1} with sparse: true, then run truce sweep",
                            "documents are held by commits, and no index on _intent lets a sweep "
                            "find them");
     else if (status == TRUCE_TIMEOUT)
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "intent-index", name,
-                           "make the index {_intent: 1} with sparse: true if commits by the "
-                           "journal change this collection",
-                           "it has no index on _intent, and is too large to look whether it needs "
-                           "one");
+        truce__doctor_tell(
+            doctor, DOCTOR_NOTE, "intent-index", name,
+            "create the index {_intent: 1} with sparse: true if commits of the "
+            "journal change this collection",
+            "it has no index on _intent, and is too large to examine whether it needs "
+            "one");
     bson_destroy(&document);
     bson_destroy(held);
     if (status && status != TRUCE_NOT_FOUND && status != TRUCE_TIMEOUT) {
@@ -1091,7 +1103,7 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
     bson_t indexes;
 
     status = truce_index_list(store, name, &indexes, error);
-    if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID) { /* dropped, or a view */
+    if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID) { /* it was dropped, or is a view */
         bson_destroy(&indexes);
         return TRUCE_OK;
     }
@@ -1145,18 +1157,19 @@ static truce_status look_at_commits(struct doctor *doctor, truce_store *store, b
     if (!status)
         status = count_commits(store, ended, &old, error);
     if (!status && late)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "expired-commits", COMMITS, "run truce sweep",
-                           "%lld commits are pending though their lease is over: whoever meets "
-                           "their documents has to undo them first",
-                           (long long)late);
+        truce__doctor_tell(
+            doctor, DOCTOR_WARNING, "expired-commits", COMMITS, "run truce sweep",
+            "%lld commits are pending after their lease has ended: processes that encounter "
+            "their documents must undo them first",
+            (long long)late);
     if (!status && owed)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "unfinished-commits", COMMITS, "run truce sweep",
-                           "%lld commits were decided, and not brought into all of their documents",
+                           "%lld commits were decided, but not applied to all of their documents",
                            (long long)owed);
     if (!status && old)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "old-commits", COMMITS,
                            "run truce sweep regularly (truce sweep --loop)",
-                           "%lld ended commits are older than a week: nobody sweeps here",
+                           "%lld ended commits are older than a week: no process sweeps here",
                            (long long)old);
     bson_destroy(pending);
     bson_destroy(committed);
@@ -1166,7 +1179,7 @@ static truce_status look_at_commits(struct doctor *doctor, truce_store *store, b
 
 /* ---- sets, for their shard keys ---- */
 
-/* facts.sets: the definitions, where collections are sharded. */
+/* Collects facts.sets: the definitions, if collections are sharded. */
 static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t *error)
 {
     static const bson_t everything = BSON_INITIALIZER;
@@ -1198,7 +1211,7 @@ static truce_status gather_sets(truce_store *store, bson_t *facts, bson_error_t 
 
 /* ---- all ------------------------------------------------------------------------------------ */
 
-/* What is about one database: its collections, and what its patterns keep in them. */
+/* Examines one database: its collections, and the data of its patterns. */
 static truce_status look_at_database(void *arg, truce_store *view, const char *name,
                                      bson_error_t *error)
 {

@@ -1,7 +1,5 @@
-/*
- * A deployment of MongoDB: its versions, what it can do, what its durability rests on, its members and
- * clocks. Field names are those of the server's answers (store/mongodb/mongo_facts.c says which).
- */
+/* Examines a deployment of MongoDB: its versions, abilities, durability, members, and clocks. Field
+ * names are those of the server's replies (see store/mongodb/mongo_facts.c). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,34 +48,35 @@ static void server_judge_version(struct doctor *doctor)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "feature-version", host,
                            "run setFeatureCompatibilityVersion once every member has the new "
                            "version",
-                           "version %s works as if it were %s (featureCompatibilityVersion)",
-                           version, feature);
+                           "version %s behaves like %s (featureCompatibilityVersion)", version,
+                           feature);
 }
 
 static void judge_capabilities(struct doctor *doctor)
 {
     if (!can(doctor, "transactions")) {
         if (is_deployment(doctor, "standalone"))
-            truce__doctor_tell(doctor, DOCTOR_NOTE, "transactions", host,
-                               "make it a replica set of one member: commits take fewer round "
-                               "trips then, and changes can be watched",
-                               "a server alone has no transactions: commits go by truce's journal");
+            truce__doctor_tell(
+                doctor, DOCTOR_NOTE, "transactions", host,
+                "make it a replica set of one member: commits then take fewer round "
+                "trips, and clients can watch changes",
+                "a standalone server has no transactions: commits use truce's journal");
         else
             truce__doctor_tell(doctor, DOCTOR_WARNING, "transactions", host,
                                "use MongoDB 4.0 (replica set) or 4.2 (sharded) or newer, with its "
                                "featureCompatibilityVersion",
-                               "it has no transactions that work: commits go by truce's journal");
+                               "its transactions do not work: commits use truce's journal");
     }
     if (!can(doctor, "updates by pipelines"))
         truce__doctor_tell(doctor, DOCTOR_NOTE, "pipeline-updates", host,
                            "use MongoDB 4.2 or newer",
-                           "it cannot update by pipelines: ordered sets take two round trips for "
+                           "it has no updates by pipelines: ordered sets take two round trips for "
                            "some operations");
     if (!is_deployment(doctor, "standalone") &&
         truce__doctor_number(doctor->facts, "hello.logicalSessionTimeoutMinutes", 0) <= 0)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "sessions", host,
-                           "upgrade every member, or take away those that are too old",
-                           "it offers no sessions: writes are not repeated when a primary steps "
+                           "upgrade every member, or remove old members",
+                           "it has no sessions: writes are not retried when a primary steps "
                            "down");
 }
 
@@ -89,28 +88,29 @@ static void judge_storage(struct doctor *doctor)
 
     if (!can(doctor, "durable writes") && !truce__doctor_flag(doctor->facts, "read_only", false))
         truce__doctor_tell(doctor, DOCTOR_NOTE, "durability", host, "open it for writing",
-                           "whether it keeps what it acknowledges was not tried");
+                           "it is read-only, so the durability of writes was not tested");
     if (!truce__doctor_flag(doctor->facts, "status.storageEngine.persistent", true) ||
         !strcmp(engine, "inMemory") || !strcmp(engine, "ephemeralForTest"))
         truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
                            "use a storage engine that writes to disk",
-                           "the storage engine %s keeps everything in memory: acknowledged writes "
-                           "are lost with it",
+                           "the storage engine %s keeps all data in memory: acknowledged writes "
+                           "are lost when it ends",
                            engine);
     if (!truce__doctor_flag(doctor->facts, "options.parsed.storage.journal.enabled", true))
         truce__doctor_tell(doctor, DOCTOR_ERROR, "durability", host,
-                           "take storage.journal.enabled: false out of its configuration",
+                           "remove storage.journal.enabled: false from its configuration",
                            "it runs without a journal: acknowledged writes can be lost");
     if (!is_deployment(doctor, "standalone") &&
         !truce__doctor_flag(doctor->facts, "status.storageEngine.supportsCommittedReads", true))
         truce__doctor_tell(doctor, DOCTOR_ERROR, "read-concern", host,
-                           "take replication.enableMajorityReadConcern: false out of its "
+                           "remove replication.enableMajorityReadConcern: false from its "
                            "configuration",
-                           "it cannot read what the majority has: a read may show what is rolled "
+                           "it has no majority reads: a read may return data that is rolled "
                            "back");
 }
 
-/* What others write to the same collections without saying how durable it is to be. */
+/* Examines the default write concern, which applies to other programs that write to the same
+ * collections. */
 static void judge_defaults(struct doctor *doctor)
 {
     bson_iter_t w;
@@ -119,22 +119,22 @@ static void judge_defaults(struct doctor *doctor)
         BSON_ITER_HOLDS_NUMBER(&w) && bson_iter_as_int64(&w) < 2)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
                            "run setDefaultRWConcern with {w: \"majority\"}",
-                           "truce asks for the majority; other programs that write here get w: "
-                           "%" PRId64 " unless they ask for more",
+                           "truce writes with the majority. Other programs that write here use w: "
+                           "%" PRId64 " unless they set another value",
                            bson_iter_as_int64(&w));
     if (!truce__doctor_flag(doctor->facts, "config.config.writeConcernMajorityJournalDefault",
                             true))
         truce__doctor_tell(doctor, DOCTOR_NOTE, "default-write-concern", host,
                            "set writeConcernMajorityJournalDefault: true in the replica set's "
                            "configuration",
-                           "truce asks for the journal; other programs' majority writes do not "
+                           "truce writes with the journal. Other programs' majority writes do not "
                            "wait for it");
 }
 
 /* ---- members -------------------------------------------------------------------------------- */
 
 struct members {
-    int64_t voting, arbiters, bearing; /* data, with a vote */
+    int64_t voting, arbiters, bearing; /* members with a vote and data */
 };
 
 static void count_members(const struct doctor *doctor, struct members *members)
@@ -172,16 +172,16 @@ static void judge_config(struct doctor *doctor)
         return;
     if (members.bearing == 1 && members.voting == 1)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add two members",
-                           "it has one member: nothing takes its place when it is away");
+                           "it has one member: no other replaces it if it fails");
     else if (members.arbiters && members.bearing - 1 < members.voting / 2 + 1)
         truce__doctor_tell(doctor, DOCTOR_WARNING, "members", name,
-                           "put a member with data in the place of the arbiter",
-                           "%" PRId64 " of %" PRId64 " voting members have data: when one of them "
-                           "is away, no majority can acknowledge a write, and every write waits",
+                           "replace the arbiter with a member that has data",
+                           "%" PRId64 " of %" PRId64 " voting members have data: if one of them "
+                           "fails, no majority can acknowledge a write, and every write waits",
                            members.bearing, members.voting);
     else if (members.voting % 2 == 0)
         truce__doctor_tell(doctor, DOCTOR_NOTE, "members", name, "add or remove a voting member",
-                           "%" PRId64 " members vote: one fewer would bear the same losses",
+                           "%" PRId64 " members vote: one fewer would tolerate as many failures",
                            members.voting);
 }
 
@@ -234,14 +234,14 @@ static void judge_members(struct doctor *doctor)
 
         if (!member.healthy)
             truce__doctor_tell(doctor, DOCTOR_WARNING, "members", member.name,
-                               "start it, or take it out of the replica set",
-                               "this member is away (%s)",
+                               "start it, or remove it from the replica set",
+                               "this member is not reachable (%s)",
                                *member.state ? member.state : "unknown");
         else if (!strcmp(member.state, "SECONDARY") && newest_ms &&
                  newest_ms - member.optime_ms > LAG_MS_MOST)
             truce__doctor_tell(doctor, DOCTOR_WARNING, "lag", member.name,
-                               "look what holds it up: its disk, its network, an index build",
-                               "this member is %" PRId64 " s behind: writes that need it for a "
+                               "find the cause: its disk, its network, an index build",
+                               "this member is %" PRId64 " s late: writes that need it for a "
                                "majority wait so long",
                                (newest_ms - member.optime_ms) / 1000);
     }
@@ -260,9 +260,9 @@ static void judge_clock(struct doctor *doctor)
         return;
     truce__doctor_tell(
         doctor, DOCTOR_WARNING, "clock", host,
-        "let both machines take their time from the same servers (NTP)",
-        "its clock is %" PRId64 ".%03d s %s ours: leases are judged too early or too "
-        "late, so that live commits are undone or dead ones waited for",
+        "synchronize both clocks with the same servers (NTP)",
+        "its clock is %" PRId64 ".%03d s %s this machine's: leases end too early or too "
+        "late, so live commits are undone, or processes wait for dead ones",
         (ahead < 0 ? -ahead : ahead) / 1000, (int)((ahead < 0 ? -ahead : ahead) % 1000),
         ahead < 0 ? "behind" : "ahead of");
 }
@@ -280,7 +280,7 @@ static void judge_resources(struct doctor *doctor)
                            "it has room for %" PRId64 " more connections; a store takes up to 100",
                            available);
     if (total > 0 && free < total / 20)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", host, "make room on its disk",
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "disk-space", host, "free space on its disk",
                            "%" PRId64 " MB of its disk are free, less than a twentieth",
                            free / 1048576);
 }
@@ -296,9 +296,10 @@ static void judge_refusals(struct doctor *doctor)
         if (truce__doctor_number(doctor->facts, path, 0) != UNAUTHORIZED)
             continue;
         snprintf(path, sizeof path, "%s.refused", names[i]);
-        truce__doctor_tell(doctor, DOCTOR_NOTE, "rights", names[i],
-                           "give the user of the URI the role clusterMonitor to have it judged",
-                           "%.300s", truce__doctor_text(doctor->facts, path, "refused"));
+        truce__doctor_tell(
+            doctor, DOCTOR_NOTE, "rights", names[i],
+            "give the user of the URI the role clusterMonitor so that it can be examined", "%.300s",
+            truce__doctor_text(doctor->facts, path, "refused"));
     }
 }
 

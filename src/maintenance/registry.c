@@ -36,8 +36,8 @@ static truce_status feed_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- registry ---------------------------------------------------------------------------- */
 
-/* The store itself first, for all else stands on it; then commits: what they hold stands in everybody's
- * way. */
+/* The order matters. The store itself comes first, because all others depend on it. Commits come
+ * next, because their documents block the other parts. */
 const struct care truce__care_parts[] = {
     {"store", true, NULL, truce__store_check},
     {"commits", false, truce__commit_sweep, truce__commit_check},
@@ -46,7 +46,7 @@ const struct care truce__care_parts[] = {
     {"transfers", false, truce__transfer_sweep, truce__transfer_check},
     {"sessions", true, truce__session_sweep_step, NULL},
     {"changes", true, feed_sweep, NULL},
-    {"copies in step", false, truce__sync_sweep, truce__sync_check},
+    {"denormalized copies", false, truce__sync_sweep, truce__sync_check},
     {"trees", false, truce__tree_sweep, truce__tree_check},
 };
 

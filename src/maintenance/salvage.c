@@ -1,24 +1,25 @@
 /*
- * Salvage: finds the documents of a damaged file, and writes them into another store.
+ * Salvage finds the documents of a damaged file and writes them into another store.
  *
- *     1. which pages are free, and which inner page is whose parent         one look at each page
+ *     1. the free pages, and the parent of each inner page                  one read of each page
  *     2. the schema (root: page 1): c<id> -> root                           walked
- *     3. the catalog (c0): id -> name, indexes, validator                       walked
- *        (the feed of changes, if there is one, is read like a collection, and thrown away)
- *     4. each table from its root                                          walked
- *     5. leaves that nobody has reached: of the table whose gap their rows fit into, if there is one only;
- *        else of nobody
+ *     3. the catalog (c0): id -> name, indexes, validator                   walked
+ *        (the change feed, if there is one, is read like a collection and discarded)
+ *     4. each table from its root                                           walked
+ *     5. leaves that no walk reached: they belong to the only table with a gap that their rows fit
+ *        into; otherwise, the table is unknown
  *
- * A walk goes down sound inner pages only: a doubtful one may lead into another table. What it cannot follow is a gap, the
- * rows between two keys. Leaves that a sound parent names are read even if their checksum is wrong; what stands
- * there is in doubt.
+ * A walk descends intact inner pages only, because a damaged one may lead into another table. Where
+ * it cannot descend, it leaves a gap: the rows between two keys. It reads a leaf that an intact
+ * parent names even if the checksum of the leaf is wrong; its documents are doubtful.
  *
  * Invariants:
- *  1. A page is read for one table only (WRECK_USED).
- *  2. A document counts as sound only if the page that it stands on is, further pages included, and it was reached by
- *     sound pages, the schema's and the catalog's that lead to its table and name it among them, or stands on a sound leaf
- *     that fits one gap of one table, while it is known which pages are free and which tables there are.
- *  3. Nothing of the file decides how deep a walk goes or how much memory is taken, but its size.
+ * 1. A page is read for one table only (WRECK_USED).
+ * 2. A document counts as intact only if its page and overflow pages are intact. In addition,
+ *   either the walk reached it through intact pages, including those of the schema and the catalog
+ *   that lead to its table and name it. Or its leaf fits one gap of one table, and all free pages
+ *   and all tables are known.
+ * 3. Only the size of the file decides how deep a walk goes or how much memory it uses.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,29 +35,29 @@
 #include "store/store.h"
 #include "truce/salvage.h"
 
-/* Rows above one and up to the other that cannot be reached. */
+/* The rows above `above` and up to `to`, which cannot be reached. */
 struct salvage_gap {
     int64_t above, to;
 };
 
-/* A collection: what is known of it, and what became of it. */
+/* A collection and what was saved of it. */
 struct salvage_table {
     int64_t id;
-    uint32_t root; /* 0: not known */
-    char *name;    /* NULL: not known */
-    bson_t *entry; /* of the catalog; NULL: not known */
+    uint32_t root; /* 0 if it is unknown. */
+    char *name;    /* NULL if it is unknown. */
+    bson_t *entry; /* of the catalog; NULL if it is unknown. */
     struct salvage_gap *gaps;
     size_t gaps_count, gaps_room;
     int64_t documents, doubtful, lost, lost_pages;
-    bool in_doubt; /* what leads to it, or names it, is */
-    bool is_feed;  /* of changes: what it told of is over */
+    bool in_doubt; /* a page that leads to it, or names it, is damaged. */
+    bool is_feed;  /* the change feed, which is discarded. */
 };
 
 struct salvage_batch {
     char *collection;
     bson_t **documents;
     size_t count, bytes;
-    struct salvage_table *table; /* NULL: nobody knows whose they are */
+    struct salvage_table *table; /* NULL if the table is unknown. */
     bool doubtful;
 };
 
@@ -65,16 +66,16 @@ struct salvage {
     truce_store *to;
     const truce_salvage_options *options;
     truce_salvage_report *report;
-    struct salvage_table schema, catalog; /* read as tables are */
+    struct salvage_table schema, catalog; /* read as tables are. */
     struct salvage_table *tables;
     size_t tables_count, tables_room, gaps;
-    uint32_t *parents;  /* of inner pages' children; 0: none */
-    uint32_t *hints;    /* for a page: the table (from 1) that a doubtful page says it belongs to */
-    uint32_t end;       /* the last page in use, as far as anybody knows */
-    bool free_is_known; /* which pages are not in use */
+    uint32_t *parents;  /* of the children of inner pages; 0 if there is no parent. */
+    uint32_t *hints;    /* for a page: the table (from 1) that a damaged page assigns it to. */
+    uint32_t end;       /* the last page in use, as far as known. */
+    bool free_is_known; /* whether the free pages are known. */
     struct salvage_batch batch;
     int64_t looked_at;
-    truce_status status; /* of `to`: nothing goes on */
+    truce_status status; /* of `to`: a failure ends the salvage. */
     bson_error_t *error;
 };
 
@@ -84,7 +85,7 @@ struct salvage {
 #define BATCH_BYTES     (4 << 20)
 #define DOUBTFUL        ".doubtful"
 
-/* ---- documents ---------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 static void salvage_put_count_one(struct salvage *salvage, bool saved)
 {
@@ -103,13 +104,14 @@ static void salvage_put_count_one(struct salvage *salvage, bool saved)
         *(doubtful ? &table->doubtful : &table->documents) += 1;
 }
 
-/* Where the other store itself fails nothing goes on; a document that it refuses is lost. */
+/* Returns true if a document was refused, and is lost. Any other failure of the other store ends
+ * the salvage. */
 static bool salvage_put_is_refusal(truce_status status)
 {
     return status == TRUCE_DUPLICATE || status == TRUCE_INVALID || status == TRUCE_LIMIT;
 }
 
-/* Two of one _id: one of them is older. */
+/* Handles two documents of one _id: one of them is older. */
 static void put_again(struct salvage *salvage, const bson_t *document)
 {
     const truce_write_options options = {.relaxed = true};
@@ -155,9 +157,9 @@ static void salvage_put_write_batch(struct salvage *salvage)
         writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
                                   .collection = batch->collection,
                                   .document = batch->documents[i]};
-    /* each outcome says what became of it */
+    /* each outcome reports its write. */
     if (truce_bulk(salvage->to, writes, batch->count, &options, outcomes, &ignored) ==
-        TRUCE_OK) { /* all of them */
+        TRUCE_OK) { /* all writes. */
     }
     for (size_t i = 0; i < batch->count; i++) {
         salvage_put_judge(salvage, batch->documents[i], &outcomes[i]);
@@ -214,7 +216,7 @@ static void truce__salvage_put(struct salvage *salvage, struct salvage_table *ta
     batch->bytes += body->size;
 }
 
-/* ---- indexes, validators ------------------------------------------------------------------------ */
+/* ---- indexes, validators --------------------------------------------------------------------- */
 
 static void salvage_put_append_refused(bson_t *refused, const char *name, const char *text)
 {
@@ -268,7 +270,7 @@ static void salvage_put_make_indexes(struct salvage *salvage, const struct salva
         !bson_iter_recurse(&iter, &list))
         return;
     if (truce_collection_create(salvage->to, table->name, &ignored)) {
-        /* it is there, or its name is none, and every index says so */
+        /* the index exists, or its name is not valid, which every index reports. */
     }
     while (bson_iter_next(&list)) {
         if (BSON_ITER_HOLDS_DOCUMENT(&list) && bson_iter_recurse(&list, &entry))
@@ -276,7 +278,7 @@ static void salvage_put_make_indexes(struct salvage *salvage, const struct salva
     }
 }
 
-/* When the documents are there: what stood there need not match it. */
+/* Sets the validator after the documents are written, because they need not match it. */
 static void salvage_put_make_validator(struct salvage *salvage, const struct salvage_table *table,
                                        bson_t *answer)
 {
@@ -293,7 +295,8 @@ static void salvage_put_make_validator(struct salvage *salvage, const struct sal
     BSON_APPEND_UTF8(answer, "refused_validator", error.message);
 }
 
-/* That the feed keeps its documents as they were. Where the collection could not be made, its indexes said so. */
+/* Restores that the change feed stores earlier versions. If the collection could not be created,
+ * its indexes have reported it. */
 static void make_images(struct salvage *salvage, const struct salvage_table *table)
 {
     truce_status status;
@@ -308,7 +311,7 @@ static void make_images(struct salvage *salvage, const struct salvage_table *tab
     }
 }
 
-/* Makes the indexes of the collection, and tells about it. */
+/* Creates the indexes of the collection and reports the collection. */
 static void salvage_end_table(struct salvage *salvage, const struct salvage_table *table)
 {
     int64_t indexes = salvage->report->indexes;
@@ -335,8 +338,8 @@ static void salvage_end_table(struct salvage *salvage, const struct salvage_tabl
 /* ---- pages and tables ------------------------------------------------------------------------ */
 
 #define DEPTH_MAX     20
-#define PLACE_PAGES   28 /* in the file's header: pages of it, */
-#define PLACE_FREE    32 /* and the first page of the list of those that are free */
+#define PLACE_PAGES   28 /* offset in the file's header of the number of pages, */
+#define PLACE_FREE    32 /* and of the first page of the free list */
 #define PROGRESS_EACH 256
 
 static uint32_t salvage_number_at(const uint8_t *at)
@@ -351,7 +354,7 @@ static void salvage_look_at(struct salvage *salvage)
                                    salvage->options->arg);
 }
 
-/* ---- tables ----------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 static struct salvage_table *salvage_find_table(struct salvage *salvage, int64_t id)
 {
@@ -403,7 +406,7 @@ static bool fits_gap(const struct salvage_table *table, int64_t first, int64_t l
     return false;
 }
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static bool salvage_is_text(const struct wreck_column *column, const char *text)
 {
@@ -411,7 +414,7 @@ static bool salvage_is_text(const struct wreck_column *column, const char *text)
            !memcmp(column->data, text, column->size);
 }
 
-/* A definition of rows, letter for letter as truce writes it. */
+/* Takes a definition of a table, exactly in truce's spelling. */
 static void take_definition(struct salvage *salvage, const struct buffer *record, bool doubtful)
 {
     struct wreck_column type, name, root, sql;
@@ -455,7 +458,7 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
            bson_iter_find(&first, "definition");
 }
 
-/* The entry of the feed of changes (catalog.c). */
+/* Returns true for the entry of the change feed (catalog.c). */
 static bool is_feed(const struct wreck_column *body)
 {
     bson_t entry;
@@ -464,7 +467,7 @@ static bool is_feed(const struct wreck_column *body)
            bson_has_field(&entry, "feed") && bson_has_field(&entry, "keep_ms");
 }
 
-/* An entry of the catalog: a collection's name, indexes and validator. */
+/* Takes an entry of the catalog: a collection's name, indexes, and validator. */
 static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body,
                        bool doubtful)
 {
@@ -524,7 +527,7 @@ static void take_leaf(struct salvage *salvage, struct salvage_table *table, cons
     truce__buffer_release(&record);
 }
 
-/* ---- walking ---------------------------------------------------------------------------------- */
+/* ---- walking --------------------------------------------------------------------------------- */
 
 static const char *salvage_name_of(const struct salvage_table *table, char *otherwise, size_t size)
 {
@@ -532,7 +535,7 @@ static const char *salvage_name_of(const struct salvage_table *table, char *othe
     return table->name ? table->name : otherwise;
 }
 
-/* Are the rows of the leaf those that its parent says? */
+/* Returns true if the rows of the leaf are within the bounds of its parent. */
 static bool rows_fit(const struct salvage *salvage, const struct wreck_page *page, int64_t above,
                      int64_t to)
 {
@@ -604,7 +607,7 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
     }
 }
 
-/* ---- one look at each page ----------------------------------------------------------------------- */
+/* ---- one look at each page ------------------------------------------------------------------- */
 
 static void note_parents(struct salvage *salvage)
 {
@@ -626,7 +629,8 @@ static void note_parents(struct salvage *salvage)
     }
 }
 
-/* A list of pages, each of which names the next and many others. False: it cannot be read to its end. */
+/* Reads a page of the free list, which names the next page and many free ones. Returns false if the
+ * list cannot be read to its end. */
 static bool note_free(struct salvage *salvage, uint32_t next)
 {
     struct wreck *wreck = &salvage->wreck;
@@ -667,7 +671,7 @@ static void salvage_read_header(struct salvage *salvage)
         salvage->end = pages;
 }
 
-/* ---- what nobody has reached --------------------------------------------------------------------- */
+/* ---- what nobody has reached ----------------------------------------------------------------- */
 
 static bool is_of_nobody(const struct salvage *salvage, uint32_t number, struct wreck_page *page)
 {
@@ -677,7 +681,7 @@ static bool is_of_nobody(const struct salvage *salvage, uint32_t number, struct 
     return page->kind == WRECK_LEAF && page->count && rows_fit(salvage, page, INT64_MIN, INT64_MAX);
 }
 
-/* Of the schema, or of the catalog, by the form of the first entry. */
+/* Returns true if the first entry has the form of the schema, or of the catalog. */
 static bool has_form(struct salvage *salvage, const struct salvage_table *table,
                      const struct wreck_page *page)
 {
@@ -700,7 +704,7 @@ static bool has_form(struct salvage *salvage, const struct salvage_table *table,
     return has;
 }
 
-/* The rest of the schema, or of the catalog, which stands on pages that nothing leads to. */
+/* Searches pages that no page leads to for the rest of the schema, or of the catalog. */
 static void salvage_look_for(struct salvage *salvage, struct salvage_table *table)
 {
     struct wreck_page page;
@@ -720,7 +724,8 @@ static uint32_t top_of(const struct salvage *salvage, uint32_t number)
     return number;
 }
 
-/* Whether nothing of the schema is missing or in doubt: a table that nobody knows has no gap that a leaf could fit into. */
+/* Returns true if the schema is complete and intact. Otherwise, there may be an unknown table with
+ * a gap. */
 static bool knows_tables(const struct salvage *salvage)
 {
     const struct salvage_table *schema = &salvage->schema;
@@ -729,7 +734,7 @@ static bool knows_tables(const struct salvage *salvage)
            salvage->tables_count < TRUCE_SALVAGE_TABLES_MAX;
 }
 
-/* The one table whose gap the rows fit into; NULL: none, or several. */
+/* Returns the only table with a gap that the rows fit into, or NULL. */
 static struct salvage_table *salvage_table_of(struct salvage *salvage,
                                               const struct wreck_page *page)
 {
@@ -765,7 +770,7 @@ static void take_stray(struct salvage *salvage, const struct wreck_page *page)
     take_leaf(salvage, NULL, name, page, false);
 }
 
-/* ---- the call ---------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static void find_tables(struct salvage *salvage)
 {
@@ -846,7 +851,7 @@ static truce_status check_empty(truce_store *to, bson_error_t *error)
     bson_destroy(&list);
     if (count)
         return truce__fail(TRUCE_CONFLICT, error,
-                           "the store that is to take what is salvaged has %u collections: give an "
+                           "the store for the salvaged documents has %u collections: give an "
                            "empty one",
                            count);
     return status;

@@ -31,7 +31,7 @@ static bool is_old(const bson_t *record, int64_t cutoff_ms)
            BSON_ITER_HOLDS_DATE_TIME(&date) && bson_iter_date_time(&date) < cutoff_ms;
 }
 
-/* Unless it was written since. */
+/* Removes the record unless it was written since. */
 static truce_status remove_old(truce_store *store, const bson_t *record, int64_t cutoff_ms,
                                int64_t *removed, bson_error_t *error)
 {
@@ -104,7 +104,7 @@ truce_status truce__session_sweep_step(struct sweep *sweep, bson_error_t *error)
     struct session_sweep place = {0};
     truce_status status;
 
-    /* One database has no sessions: a view of it, or a store that a server keeps, which sweeps its own sessions. */
+    /* A view of one database has no sessions, and a server sweeps its own sessions. */
     if (truce__database_holder(sweep->store) != sweep->store ||
         !strcmp(sweep->store->ops->scheme, "mongodb"))
         return TRUCE_OK;

@@ -1,12 +1,13 @@
 /*
- * One round of the sweep: the step of each part in turn, each bounded by the batch.
+ * One pass of the sweep: the step of each part in turn. The batch bounds each step.
  *
- *   W1  Every step is safe at any time, in any number of processes, and may be cut off anywhere: what
- *       it left, the next round does.
- *   W2  A step that fails stops no other one. The round tells the first failure, when all were tried.
- *       Only one of them waits for a lock that is not released (base/patience.h).
- *   W3  Documents expire last, and none that a commit holds.
- *   W4  Each database of the store is swept by itself; what is about the store (struct care, `whole`) once.
+ * W1  Every step is safe at any time and in any number of processes. If it is interrupted anywhere,
+ *   the next pass continues.
+ * W2  A step that fails does not stop the others. The pass returns the first failure after all
+ *   steps were tried. Only one of them waits for a lock that is not released (base/patience.h).
+ * W3  Documents expire last, and never while a commit holds them.
+ * W4  Each database of the store is swept separately; a part that concerns the whole store (struct
+ *   care, `whole`) is swept once.
  */
 #include "truce/sweep.h"
 
@@ -43,7 +44,7 @@ static truce_status expire(struct sweep *sweep, bson_error_t *error)
 
 struct round {
     struct sweep sweep;
-    truce_status first; /* failure */
+    truce_status first; /* the first failure */
     bson_error_t why;
 };
 
