@@ -241,8 +241,9 @@ static const char *convert_int(const struct wrapper *w, struct buffer *payload, 
     errno = 0;
     number = text ? strtoll(text, &end, 10) : 0;
     if (!text || !*text || *end || errno || text[0] == ' ' || text[0] == '+')
-        return small ? "$numberInt needs an integer in quotes"
-                     : "$numberLong needs an integer in quotes";
+        return small ? "$numberInt needs an integer from -2147483648 to 2147483647 in quotes"
+                     : "$numberLong needs an integer from -9223372036854775808 to "
+                       "9223372036854775807 in quotes";
     if (!small) {
         *type = BSON_TYPE_INT64;
         payload_int64(payload, number);

@@ -116,6 +116,8 @@ truce_status truce__collection_name_check(const char *name, bson_error_t *error)
         wrong = "has a $ in it";
     else if (name[0] == '.' || name[length - 1] == '.')
         wrong = "starts or ends with a dot";
+    else if (!strncmp(name, "@.", 2))
+        wrong = "has no database between @ and the dot";
     else if (!strncmp(name, "system.", 7))
         wrong = "starts with \"system.\", which is reserved";
     if (wrong)

@@ -158,8 +158,9 @@ TEST(wrappers_with_a_wrong_content_are_refused)
     REFUSED("{\"a\":{\"$oid\":\"x\"}}", "column 6, field a: $oid needs 24 hexadecimal digits");
     REFUSED("{\"a\":{\"$numberInt\":\"2147483648\"}}",
             "column 6, field a: $numberInt is out of range");
-    REFUSED("{\"a\":{\"$numberLong\":\" 5\"}}",
-            "column 6, field a: $numberLong needs an integer in quotes");
+    REFUSED(
+        "{\"a\":{\"$numberLong\":\" 5\"}}",
+        "column 6, field a: $numberLong needs an integer from -9223372036854775808 to 9223372036854775807 in quotes");
     REFUSED("{\"a\":{\"$numberDouble\":\"1.5x\"}}",
             "column 6, field a: $numberDouble needs a number in quotes");
     REFUSED("{\"a\":{\"$binary\":{\"base64\":\"a\",\"subType\":\"00\"}}}",

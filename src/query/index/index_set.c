@@ -143,6 +143,9 @@ truce_status truce__index_hint(const struct index_spec *const *indexes, uint32_t
     for (uint32_t i = 0; i < count && *number < 0; i++)
         if (name ? !strcmp(name, indexes[i]->name) : same_document(hint, indexes[i]->key))
             *number = i;
+    if (*number < 0 && name)
+        return truce__refuse(CODE_BAD_VALUE, error, "there is no index \"%.200s\" for the hint",
+                             name);
     if (*number < 0)
         return truce__refuse(CODE_BAD_VALUE, error, "there is no index for the hint %s",
                              truce__value_show(truce__value_document(hint), shown, sizeof(shown)));
