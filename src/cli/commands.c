@@ -1,9 +1,9 @@
-/* The table of commands, in the order of the help. A new command is declared and listed here. */
+/* The table of commands, in the order of the help. main() hands it to cli/core. */
 #include "cli/commands.h"
 
 #include <stddef.h>
 
-const struct cli_command *const cli_commands[] = {
+const struct cli_command *const cli_command_table[] = {
     &cli_help_command,
     &cli_set_define,
     &cli_set_add,

@@ -1,13 +1,13 @@
 #ifndef TRUCE_CLI_COMMANDS_H
 #define TRUCE_CLI_COMMANDS_H
 
-/* Every command: defined in the file that is named after it, listed in commands.c. */
+/* Every command. A command is defined in the file that is named after it and listed in
+ * commands.c. */
 #include "cli/core/cli.h"
 
-/* --priority, --attempts, --timeout, --keep, --metadata, --tag of a command that adds jobs; the documents are always
- * initialised, and the options borrow them. false: one is wrong, and told. */
-bool cli_job_options(const struct cli *cli, truce_job_options *options, bson_t *metadata,
-                     bson_t *tags);
+/* All commands; NULL at the end. The commands of a noun are neighbours, in the order of the
+ * help. */
+extern const struct cli_command *const cli_command_table[];
 
 extern const struct cli_command cli_help_command;
 extern const struct cli_command cli_find;

@@ -1,4 +1,5 @@
-/* The entry: reads the call, opens the store, runs the command. */
+/* The entry point: reads the call, opens the store, runs the command. */
+#include "cli/commands.h"
 #include "cli/core/call.h"
 #include "cli/core/interrupt.h"
 
@@ -22,7 +23,8 @@ static int main_run(struct cli *cli, char **words)
     return cli_rehearsal_end(cli, code);
 }
 
-/* What is opened later must not be taken for one of the three. One that was closed stays without use. */
+/* Opens /dev/null for each standard file that is closed, so that no file that is opened later
+ * becomes standard input, output, or error. */
 static void fill_standard(void)
 {
     for (int i = 0; i <= STDERR_FILENO; i++)
@@ -37,6 +39,7 @@ int main(int argc, char **argv)
     int code;
 
     fill_standard();
+    cli_commands = cli_command_table;
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;

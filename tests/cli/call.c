@@ -207,6 +207,6 @@ TEST(a_port_that_stands_where_the_file_does_is_no_file)
     const struct command *c = RUN("serve", "27017");
 
     CHECK_INT(c->code, ==, 2);
-    CHECK(strstr(c->err, "27017 would be the name of the file; the port is --port 27017"));
+    CHECK(strstr(c->err, "27017 looks like a port, not a store: use --port 27017"));
     CHECK(access("27017", F_OK));
 }

@@ -53,7 +53,7 @@ TEST(diffs_come_from_a_file)
     ANSWERS(1, "", "key \"count\" is 1, and was 0 for the diff", NULL, "commit", "apply", "--file",
             input);
     ANSWERS(2, "", "cannot be read", NULL, "commit", "apply", "--file", "no/such/file");
-    ANSWERS(2, "", "both given", NULL, "commit", "apply", "[]", "--file", input);
+    ANSWERS(2, "", "exclude each other", NULL, "commit", "apply", "[]", "--file", input);
 }
 
 TEST(diffs_come_from_standard_input)
@@ -119,7 +119,7 @@ TEST(commits_are_listed_by_how_their_keys_begin)
 TEST(what_is_wrong_with_diffs_is_named)
 {
     fresh();
-    ANSWERS(2, "", "\"collektion\" of the diffs", NULL, "commit", "apply",
+    ANSWERS(2, "", "unexpected \"collektion\" in the diffs", NULL, "commit", "apply",
             "{\"collektion\": \"data\"}");
     ANSWERS(2, "", "diffs need \"changes\"", NULL, "commit", "apply", "{\"collection\": \"data\"}");
     ANSWERS(2, "", "diffs need a \"collection\"", NULL, "commit", "apply", "{\"changes\": {}}");

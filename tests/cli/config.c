@@ -79,7 +79,7 @@ TEST(the_call_counts_more_than_the_file)
     char text[700];
 
     SAYS(NO_USER, serve("isolation = none\nauth = yes\nport = 0", "--isolation", "snapshot"));
-    SAYS("truce: --isolation is serializable or snapshot\n",
+    SAYS("truce: --isolation must be serializable or snapshot\n",
          serve("isolation = snapshot\nauth = yes\nport = 0", "--isolation", "none"));
     SAYS("truce: \"nowhere\" is not an IPv4 address\n",
          serve("bind = nowhere\nport = 0", "--bind", "nowhere"));
@@ -98,9 +98,9 @@ TEST(a_flag_that_is_no_is_as_if_it_were_not_there)
 {
     SAYS("truce: \"nowhere\" is not an IPv4 address\n",
          serve("auth = no\nport = 0\n", "--bind", "nowhere"));
-    REFUSES("auth = no\nauth = yes\n", 2, "auth stands in line 1 already, and may be there once");
-    REFUSES("auth = maybe\n", 1, "auth is yes or no");
-    REFUSES("auth =\n", 1, "auth is yes or no");
+    REFUSES("auth = no\nauth = yes\n", 2, "auth is already set in line 1; set it once");
+    REFUSES("auth = maybe\n", 1, "auth must be yes or no");
+    REFUSES("auth =\n", 1, "auth must be yes or no");
 }
 
 TEST(names_that_are_none_are_told_which_there_are)
@@ -122,19 +122,19 @@ TEST(names_that_are_none_are_told_which_there_are)
 
 TEST(lines_that_are_wrong_are_told)
 {
-    REFUSES("port 0\n", 1, "a line is: name = value");
-    REFUSES("\n[serve]\n", 2, "a line is: name = value");
-    REFUSES("port = 0\n# x\nport = 1\n", 3, "port stands in line 1 already, and may be there once");
+    REFUSES("port 0\n", 1, "expected a line of the form: name = value");
+    REFUSES("\n[serve]\n", 2, "expected a line of the form: name = value");
+    REFUSES("port = 0\n# x\nport = 1\n", 3, "port is already set in line 1; set it once");
     REFUSES("port =  \r\n", 1, "port needs a value: N");
-    REFUSES("bind = \"0.0.0.0\"\n", 1, "values stand without quotes");
-    REFUSES("bind = '0.0.0.0'\n", 1, "values stand without quotes");
-    REFUSES("replica-set = rs # the set\n", 1, "a comment has a line of its own");
-    REFUSES("replica-set = rs\t# the set\n", 1, "a comment has a line of its own");
+    REFUSES("bind = \"0.0.0.0\"\n", 1, "write the value without quotes");
+    REFUSES("bind = '0.0.0.0'\n", 1, "write the value without quotes");
+    REFUSES("replica-set = rs # the set\n", 1, "write the comment on a line of its own");
+    REFUSES("replica-set = rs\t# the set\n", 1, "write the comment on a line of its own");
     REFUSES("port = 0\nstore = mongodb://a:secret@127.0.0.1/x\n", 2,
-            "no password stands in this file; TRUCE_STORE may say it");
-    REFUSES("port = 0\r\nauth = y\res\r\n", 2, "it is no text");
-    REFUSES("database = \x1b[1mx\n", 1, "it is no text");
-    REFUSES("database = \xff\n", 1, "it is no text");
+            "this file must not contain a password; set TRUCE_STORE instead");
+    REFUSES("port = 0\r\nauth = y\res\r\n", 2, "the line is not UTF-8 text");
+    REFUSES("database = \x1b[1mx\n", 1, "the line is not UTF-8 text");
+    REFUSES("database = \xff\n", 1, "the line is not UTF-8 text");
 }
 
 TEST(values_that_are_wrong_are_told_with_their_line)
@@ -142,7 +142,7 @@ TEST(values_that_are_wrong_are_told_with_their_line)
     REFUSES("\nport = 70000\n", 2, "port needs a number from 0 to 65535, not \"70000\"");
     REFUSES("deadline = soon\n", 1, "deadline needs a number from 1 to 4294967295, not \"soon\"");
     REFUSES("slow = 0\n", 1, "slow needs a number from 1 to 4294967295, not \"0\"");
-    REFUSES("isolation = none\n", 1, "isolation is serializable or snapshot");
+    REFUSES("isolation = none\n", 1, "isolation must be serializable or snapshot");
     REFUSES("port = 0\nbind = nowhere\n", 2, "\"nowhere\" is not an IPv4 address");
     REFUSES("port = 0\ntls-certificate = /none.pem\n", 2,
             "no certificate can be read from \"/none.pem\": No such file or directory");
@@ -161,7 +161,7 @@ TEST(what_is_no_such_file_is_told)
     snprintf(sentence, sizeof sentence, "truce: --config: %s is longer than 65536 bytes\n", path);
     SAYS(sentence, command_run(TRUCE_CLI, store, NULL, "serve", "--config", path, NULL));
     put("\0\1\2", 3);
-    snprintf(sentence, sizeof sentence, "truce: --config: %s is no text\n", path);
+    snprintf(sentence, sizeof sentence, "truce: --config: %s is not UTF-8 text\n", path);
     SAYS(sentence, command_run(TRUCE_CLI, store, NULL, "serve", "--config", path, NULL));
     c = command_run(TRUCE_CLI, store, NULL, "serve", "--config", directory, NULL);
     CHECK_INT(c->code, ==, 3);

@@ -52,8 +52,8 @@ TEST(what_differs_is_listed_and_the_exit_code_says_no)
     ANSWERS(0, "modified 1", NULL, "update", "people", "{\"_id\": 1}", "{\"$set\": {\"a\": 5}}",
             "-s", to);
     ANSWERS(1,
-            "people {\"$numberInt\": \"1\"}: a is {\"$numberInt\": \"5\"}, and in FROM nothing\n",
-            "--replace makes TO what FROM is", "copy", from, to);
+            "people {\"$numberInt\": \"1\"}: a is {\"$numberInt\": \"5\"}, but in FROM nothing\n",
+            "--replace makes TO equal to FROM", "copy", from, to);
     ANSWERS(1, "\"difference\": \"other\", \"field\": \"a\", \"to\": {\"$numberInt\": \"5\"}}\n",
             NULL, "copy", from, to, "-j", "-n");
     ANSWERS(0, "1 replaced", NULL, "copy", from, to, "--replace");
@@ -64,7 +64,7 @@ TEST(documents_of_others_are_refused_with_the_way_out)
     fresh();
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 9}", "-s", to);
-    ANSWERS(1, NULL, "people there holds documents already: --merge adds to it", "copy", from, to);
+    ANSWERS(1, NULL, "people there already has documents: --merge adds to it", "copy", from, to);
     ANSWERS(0, "1 others kept", NULL, "copy", from, to, "--merge");
 }
 
@@ -74,7 +74,7 @@ TEST(a_part_of_a_store_is_copied_and_what_stays_behind_is_named)
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "-c", "people");
     ANSWERS(0, "inserted 1", NULL, "insert", "truce_sets", "{\"_id\": 1}", "-s", from);
-    ANSWERS(0, "0 inserted", "truce_sets stay behind", "copy", from, to, "-c", "people");
+    ANSWERS(0, "0 inserted", "truce_sets are not copied", "copy", from, to, "-c", "people");
     ANSWERS(0, "2 documents of 2 collections", NULL, "copy", from, to, "-c", "truce_sets", "-c",
             "people");
 }
@@ -85,19 +85,22 @@ TEST(open_commits_are_refused_with_the_way_out)
     ANSWERS(0, "inserted 1", NULL, "insert", "truce_commits",
             "{\"_id\": {\"$oid\": \"0123456789abcdef01234567\"}, \"state\": \"pending\"}", "-s",
             from);
-    ANSWERS(1, NULL, "1 commits are open in the store to be copied: end what writes there", "copy",
-            from, to);
+    ANSWERS(1, NULL, "1 commits are open in the store to be copied: end the writers", "copy", from,
+            to);
     ANSWERS(0, "1 inserted", NULL, "copy", from, to, "--live");
 }
 
 TEST(wrong_calls_are_named)
 {
-    char same[310];
+    char same[310], side[310];
 
     fresh();
     snprintf(same, sizeof same, "file:%s", from);
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);
-    ANSWERS(2, NULL, "TO is missing; the call is: truce copy FROM TO", "copy", from);
+    snprintf(side, sizeof side, "%s-wal", from);
+    ANSWERS(2, NULL, "is the name of a side file of the store", "copy", from, side);
+    ANSWERS(2, NULL, "is the name of a side file of the store", "count", "people", "-s", side);
+    ANSWERS(2, NULL, "TO is missing; usage: truce copy FROM TO", "copy", from);
     ANSWERS(2, NULL, "FROM and TO are the same store", "copy", from, same);
     ANSWERS(2, NULL, "exclude each other", "copy", from, to, "--merge", "--replace");
     ANSWERS(2, NULL, "takes both stores as arguments", "copy", from, to, "-s", from);

@@ -54,8 +54,9 @@ TEST(times_are_shown_without_a_store)
     ANSWERS(2, "", "invalid minute \"61\"", "cron", "next", "61 * * * *");
     ANSWERS(2, "", "never fires", "cron", "next", "0 0 30 2 *");
     ANSWERS(2, "", "unknown time zone \"Mars\"", "cron", "next", "@daily", "--zone", "Mars");
-    ANSWERS(2, "", "--after is a time", "cron", "next", "@daily", "--after", "soon");
-    ANSWERS(2, "", "--missed is once", "cron", "set", "a", "b", "@daily", "{}", "--missed", "x");
+    ANSWERS(2, "", "--after: invalid date", "cron", "next", "@daily", "--after", "soon");
+    ANSWERS(2, "", "--missed must be once", "cron", "set", "a", "b", "@daily", "{}", "--missed",
+            "x");
     ANSWERS(2, "", "five fields", "cron", "set", "a", "b", "daily", "{}");
     ANSWERS(2, "", "PAYLOAD", "cron", "set", "a", "b", "@daily", "{");
     CHECK(access(store, F_OK) != 0);

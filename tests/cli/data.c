@@ -136,7 +136,9 @@ TEST(indexes_are_made_listed_used_and_dropped)
     c = RUN("explain", "s", "{\"a\": 2}");
     CHECK(strstr(c->out, "IXSCAN"));
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "{\"a\": 2}", "--hint", "a_1");
-    ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "no_such_index");
+    ANSWERS(2, "", "there is no index \"no_such_index\"", "find", "s", "{\"a\": 2}", "--hint",
+            "no_such_index");
+    ANSWERS(2, "", "has no database between @ and the dot", "insert", "@.s", "{}");
     ANSWERS(0, "{\"_id\": 2, \"a\": 2}\n", NULL, "find", "s", "--hint", "a_1", "--min",
             "{\"a\": 2}", "--max", "{\"a\": 9}");
     ANSWERS(0, "{\"a\": 1}\n", NULL, "find", "s", "--hint", "a_1", "--max", "{\"a\": 2}", "--keys");

@@ -25,10 +25,10 @@ TEST(a_story_runs_in_an_empty_store_and_leaves_it_empty)
     CHECK_TEXT("", TRUCE("collections", "list")->out);
     check_code(DEMO("post", "--keep"), 0, "the store is in", __LINE__);
     CHECK_TEXT("1\n", TRUCE("count", "posts")->out);
-    check_code(DEMO("post"), 1, "needs a store with nothing in it", __LINE__);
+    check_code(DEMO("post"), 1, "needs an empty store", __LINE__);
     CHECK_TEXT("1\n", TRUCE("count", "posts")->out);
     CHECK(TRUCE("insert", "truce_demo_keys", "{_id: 1}")->code == 0);
-    check_code(DEMO("keys"), 1, "has a collection truce_demo_keys already", __LINE__);
+    check_code(DEMO("keys"), 1, "already has a collection truce_demo_keys", __LINE__);
     snprintf(store, sizeof store, "memory:");
     check_code(DEMO("badges"), 2, "cannot share memory:", __LINE__);
 }

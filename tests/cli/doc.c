@@ -51,7 +51,7 @@ TEST(conflicts_are_shown_and_decided)
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
     ANSWERS(1, id, NULL, "doc", "conflicts", "posts");
-    ANSWERS(2, "", "say one of", "doc", "resolve", "posts", id);
+    ANSWERS(2, "", "give one of", "doc", "resolve", "posts", id);
     setenv("EDITOR", "sed -i s/9/7/", 1);
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--edit");
     ANSWERS(0, "{\"_id\": 1, \"a\": 7, \"b\": 4, \"version\": 3}\n", NULL, "doc", "get", "posts",
@@ -187,7 +187,7 @@ TEST(hints_can_be_pasted_and_no_version_is_below_0)
 
     begin();
     ANSWERS(0, "removed", NULL, "doc", "remove", "posts", "1", "--version", "2");
-    c = ANSWERS(1, "there is no such document", NULL, "doc", "merge", "posts",
+    c = ANSWERS(1, "the document does not exist", NULL, "doc", "merge", "posts",
                 "{\"_id\": 1, \"a\": 9, \"b\": 4}", "--version", "1");
     if (strstr(c->out, "kept as "))
         snprintf(id, sizeof id, "%.24s", strstr(c->out, "kept as ") + 8);
@@ -196,7 +196,7 @@ TEST(hints_can_be_pasted_and_no_version_is_below_0)
     snprintf(hint, sizeof hint, "%s of document 1 of posts", id);
     ANSWERS(1, hint, NULL, "doc", "conflicts", "posts");
     snprintf(oid, sizeof oid, "{\"$oid\": \"%s\"}", id);
-    c = ANSWERS(0, "unchanged, there is no such document", NULL, "doc", "resolve", "posts", oid,
+    c = ANSWERS(0, "unchanged, the document does not exist", NULL, "doc", "resolve", "posts", oid,
                 "--theirs");
     CHECK(!strstr(c->out, "-1"));
 }
@@ -228,8 +228,8 @@ TEST(what_is_decided_is_what_was_shown)
             "--mine");
     ANSWERS(1, "conflict with version 4", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
     ANSWERS(0, "saved, version 5", NULL, "doc", "resolve", "posts", id, "--version", "4", "--mine");
-    ANSWERS(2, "", "--edit shows", "doc", "resolve", "posts", id, "--version", "4", "--edit");
-    ANSWERS(2, "", "--new says", "doc", "resolve", "posts", id, "--version", "4", "--new",
+    ANSWERS(2, "", "--edit decides", "doc", "resolve", "posts", id, "--version", "4", "--edit");
+    ANSWERS(2, "", "--new means", "doc", "resolve", "posts", id, "--version", "4", "--new",
             "--mine");
 }
 
@@ -267,7 +267,7 @@ TEST(a_conflict_of_a_removed_document_is_decided)
     take_inbox(id);
     ANSWERS(0, "removed", NULL, "doc", "remove", "posts", "1", "--version", "2");
     ANSWERS(1, "posts, which was removed", NULL, "doc", "conflicts", "posts");
-    ANSWERS(1, "there is no such document", NULL, "doc", "resolve", "posts", id, "--version", "2",
+    ANSWERS(1, "the document does not exist", NULL, "doc", "resolve", "posts", id, "--version", "2",
             "--theirs");
     ANSWERS(0, "saved, version 3", NULL, "doc", "resolve", "posts", id, "--new", "--mine");
     ANSWERS(0, NULL, "no open conflicts", "doc", "conflicts", "posts");
@@ -297,8 +297,9 @@ TEST(wrong_calls_are_named)
             "{\"a\": \"mien\"}");
     ANSWERS(2, "", "not \"true story\"", "doc", "get", "posts", "true story");
     ANSWERS(1, "", "does not exist", "doc", "get", "posts", "story");
-    ANSWERS(2, "", "--new says", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version", "1");
-    ANSWERS(2, "", "no id of a conflict", "doc", "resolve", "posts", "x", "--mine");
+    ANSWERS(2, "", "--new means", "doc", "save", "posts", "{\"_id\": 1}", "--new", "--version",
+            "1");
+    ANSWERS(2, "", "invalid id of a conflict", "doc", "resolve", "posts", "x", "--mine");
     ANSWERS(1, "", "there is no conflict 6560f0c2a1b2c3d4e5f60718", "doc", "resolve", "posts",
             "6560f0c2a1b2c3d4e5f60718", "--mine");
 }
@@ -306,5 +307,5 @@ TEST(wrong_calls_are_named)
 TEST(the_story_of_the_post_goes_wrong_the_usual_way_only)
 {
     snprintf(store, sizeof store, "%s/posts.truce", test_directory());
-    ANSWERS(0, "lost without a word", NULL, "demo", "post");
+    ANSWERS(0, "lost without a message", NULL, "demo", "post");
 }

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "cli/core/cli.h"
+#include "cli/commands.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
@@ -19,8 +19,8 @@ static char *script_of(const struct cli_command *c)
 
 TEST(every_example_of_the_help_runs_as_pasted_on_an_empty_store)
 {
-    for (int i = 0; cli_commands[i]; i++) {
-        const struct cli_command *c = cli_commands[i];
+    for (int i = 0; cli_command_table[i]; i++) {
+        const struct cli_command *c = cli_command_table[i];
         const struct command *run;
         char *script;
 

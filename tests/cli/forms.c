@@ -121,12 +121,12 @@ TEST(what_is_wrong_in_an_array_is_told_with_its_line)
            "{\"line\": 3, \"reason\": \"column 1: a document is expected");
     IMPORT("[{\"a\":1},\n{\"b\": x},\n{\"c\":1}]", 2,
            "{\"line\": 2, \"reason\": \"column 7, field b");
-    IMPORT("[{\"a\":1},]", 1, "a document is missing beside a comma");
-    IMPORT("[,{\"a\":1}]", 1, "a document is missing beside a comma");
+    IMPORT("[{\"a\":1},]", 1, "a document is missing next to a comma");
+    IMPORT("[,{\"a\":1}]", 1, "a document is missing next to a comma");
     IMPORT("[{\"a\":1},\n{\"b\":", 1, "{\"line\": 2, \"reason\": \"the text ends before the array");
     IMPORT("[{\"a\":1}\n", 1, "{\"line\": 2, \"reason\": \"the array is not closed by ]");
     IMPORT("[{\"a\":1}]\n{\"b\":2}\n", 1,
-           "{\"line\": 2, \"reason\": \"there is more behind the array");
+           "{\"line\": 2, \"reason\": \"unexpected text after the array");
     IMPORT("[{\"a\":\"\x80\"},{\"b\":1}]", 1, "is not UTF-8");
 }
 
@@ -166,6 +166,16 @@ TEST(cells_become_what_they_look_like_and_columns_with_a_type_that)
             NULL, "find", "s", "--sort", "{_id: 1}");
 }
 
+TEST(spaces_around_a_cell_count_only_in_quotes)
+{
+    fresh("in.csv");
+    write_text(input, "_id , a\n 1 , x y \n2,\" z \"\n3,  \n");
+    ANSWERS(0, "imported 3\n", NULL, "import", "s", input, "--csv");
+    ANSWERS(0, "{\"_id\": 1, \"a\": \"x y\"}\n{\"_id\": 2, \"a\": \" z \"}\n{\"_id\": 3}\n", NULL,
+            "find", "s", "--sort", "{_id: 1}");
+    ANSWERS(0, "_id,a\n1,x y\n2,\" z \"\n3,\n", NULL, "export", "s", "--csv");
+}
+
 /* One record below the header, and why it is rejected. */
 static void import_record(int line, const char *header, const char *record, const char *types,
                           const char *reason)
@@ -186,17 +196,18 @@ static void import_record(int line, const char *header, const char *record, cons
 TEST(what_is_wrong_in_a_record_is_told_with_its_line)
 {
     fresh("in.csv");
-    import_record(__LINE__, "a,b", "1", NULL, "1 cell, and the header has 2");
-    import_record(__LINE__, "a,b", "1,2,3\n", NULL, "3 cells, and the header has 2");
-    import_record(__LINE__, "a", "x\"y\n", NULL, "a quote stands inside of a cell");
-    import_record(__LINE__, "a", "\"x\" \n", NULL, "a cell goes on behind its quotes");
+    import_record(__LINE__, "a,b", "1", NULL, "1 cell, but the header has 2");
+    import_record(__LINE__, "a,b", "1,2,3\n", NULL, "3 cells, but the header has 2");
+    import_record(__LINE__, "a", "x\"y\n", NULL, "a quote inside a cell");
+    import_record(__LINE__, "a", "\"x\" \n", NULL, "a cell continues after its closing quote");
     import_record(__LINE__, "a", "\"x\n", NULL, "a quote is not closed");
     import_record(__LINE__, "a", "x\xff\n", NULL, "is not UTF-8");
-    import_record(__LINE__, "a", "soon\n", "a=date", "column a: \\\"soon\\\" is no date");
-    import_record(__LINE__, "a", "2024-02-31\n", "a=date", "is no date");
-    import_record(__LINE__, "a", "12\n", "a=objectId", "is no ObjectId");
-    import_record(__LINE__, "a", "\"1}, {\"\n", "a=json", "is no Extended JSON");
-    import_record(__LINE__, "a", "\"1, \"\"b\"\": 2\"\n", "a=json", "is no Extended JSON");
+    import_record(__LINE__, "a", "soon\n", "a=date",
+                  "column a: invalid value \\\"soon\\\": expected date");
+    import_record(__LINE__, "a", "2024-02-31\n", "a=date", "expected date");
+    import_record(__LINE__, "a", "12\n", "a=objectId", "expected ObjectId");
+    import_record(__LINE__, "a", "\"1}, {\"\n", "a=json", "expected Extended JSON");
+    import_record(__LINE__, "a", "\"1, \"\"b\"\": 2\"\n", "a=json", "expected Extended JSON");
     ANSWERS(0, "0\n", NULL, "count", "s");
     write_text(input, "a\nx\"y\n7\n"); /* and the record ends with its line */
     ANSWERS(1, NULL, NULL, "import", "s", input, "--again", "--csv");
@@ -215,7 +226,7 @@ TEST(a_header_that_names_no_fields_is_refused)
 {
     fresh("in.csv");
     refuse_header(__LINE__, "", NULL, "is empty");
-    refuse_header(__LINE__, "a,a\n1,2\n", NULL, "\"a\" of the header stands twice");
+    refuse_header(__LINE__, "a,a\n1,2\n", NULL, "\"a\" of the header occurs twice");
     refuse_header(__LINE__, "a,a.b\n1,2\n", NULL, "\"a.b\" of the header");
     refuse_header(__LINE__, "a.b,a\n1,2\n", NULL, "\"a\" of the header");
     refuse_header(__LINE__, "a..b\n1\n", NULL, "has an empty part");
@@ -223,7 +234,7 @@ TEST(a_header_that_names_no_fields_is_refused)
     refuse_header(__LINE__, "$a\n1\n", NULL, "cannot be named \"$a\"");
     refuse_header(__LINE__, "\"a\n1\n", NULL, "a quote is not closed");
     refuse_header(__LINE__, "a\n1\n", "b=date", "no column \"b\"");
-    refuse_header(__LINE__, "a\n1\n", "a=time", "\"time\" is none of string, date");
+    refuse_header(__LINE__, "a\n1\n", "a=time", "\"time\" is not a type: expected string, date");
     refuse_header(__LINE__, "a\n1\n", "a", "COLUMN=TYPE");
     write_text(input, "a\n1\n");
     ANSWERS(2, "", "needs --csv", "import", "s", input, "--types", "a=date");
@@ -250,7 +261,7 @@ TEST(csv_has_a_column_for_each_field_or_for_those_that_are_named)
     ANSWERS(0, "a,b\n", NULL, "export", "none", "--csv", "--fields", "a,b");
     ANSWERS(2, "", "exclude each other", "export", "s", "--csv", "--array");
     ANSWERS(2, "", "exclude each other", "--json", "find", "s", "--table");
-    ANSWERS(2, "", "names the columns of --csv", "export", "s", "--fields", "a");
+    ANSWERS(2, "", "--fields needs --csv", "export", "s", "--fields", "a");
     ANSWERS(2, "", "has no name", "export", "s", "--csv", "--fields", "a,,b");
     ANSWERS(0, NULL, NULL, "update", "s", "{_id: 3}", "[{$set: {t: {$literal: {'a.b': 1}}}}]");
     ANSWERS(0, NULL, NULL, "update", "s", "{_id: 3}",
@@ -381,7 +392,7 @@ static void resume(int line, const char *text, int64_t offset, int row, const ch
     snprintf(answer, sizeof answer, "imported 3, rejected 1 (see %s)\n", rejects);
     check(line, RUN("import", "s", input, flag), 1, answer, NULL);
     go_back(text, offset, row);
-    check(line, RUN("import", "s", input, flag), 1, answer, "goes on at document 2");
+    check(line, RUN("import", "s", input, flag), 1, answer, "resumes at document 2");
     check(line, RUN("count", "s"), 0, "3\n", NULL); /* each is there once */
     rejected = read_text(rejects, &size);
     if (strncmp(rejected, told, strlen(told)) != 0)
@@ -402,7 +413,7 @@ TEST(a_file_that_was_imported_as_something_else_is_another_file)
     fresh("in.csv");
     write_text(input, "{\"a\": 1}\n{\"a\": 2}\n");
     ANSWERS(0, "imported 2\n", NULL, "import", "s", input);
-    ANSWERS(2, "", "the header: a quote stands", "import", "s", input, "--csv");
+    ANSWERS(2, "", "the header: a quote inside", "import", "s", input, "--csv");
     write_text(input, "a\n1\n");
     ANSWERS(1, NULL, NULL, "import", "s", input);
     ANSWERS(0, "imported 1\n", NULL, "import", "s", input, "--csv");
@@ -442,8 +453,10 @@ TEST(records_have_any_separator_and_any_line_end)
             }
         }
     }
+    import_two(__LINE__, "sep=:\r\na:b\r\n1:\"x;y,z|w\"\r\n3:4\r\n", NULL);
+    import_two(__LINE__, "\xef\xbb\xbfSEP=;\na;b\n1;\"x;y,z|w\"\n3;4\n", ";");
     write_text(input, "a;b\n1;2\n");
     check(__LINE__, RUN("import", "s", input, "--csv", "--separator", ";;"), 2, "",
-          "--separator is one character");
+          "--separator needs one character");
     check(__LINE__, RUN("import", "s", input, "--separator", ";"), 2, "", "needs --csv");
 }

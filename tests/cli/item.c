@@ -50,10 +50,10 @@ TEST(collections_are_converted_and_what_cannot_be_is_told)
 {
     begin();
     ANSWERS(0, NULL, NULL, "insert", "e", "{\"_id\": 2, \"l\": [{\"k\": 1}, {\"k\": 1}]}");
-    ANSWERS(1, "1 converted, 1 left as they are\n", "same \"k\"", "item", "to-map", "e", LIST);
+    ANSWERS(1, "1 converted, 1 unchanged\n", "same \"k\"", "item", "to-map", "e", LIST);
     ANSWERS(0, "{\"l\": {\"A\": {\"k\": \"A\", \"n\": 1}, \"B\": {\"k\": \"B\", \"n\": 2}}}\n",
             NULL, "find", "e", ONE, "-p", "{\"_id\": 0, \"l\": 1}");
-    ANSWERS(0, "1 converted, 0 left as they are\n", NULL, "item", "to-array", "e", LIST);
+    ANSWERS(0, "1 converted, 0 unchanged\n", NULL, "item", "to-array", "e", LIST);
     ANSWERS(0, "", NULL, "item", "index", "e", "n", LIST);
     ANSWERS(0, "", NULL, "item", "index", "e", "n", "--map", "--key", "A", "--key", "B", LIST);
 }

@@ -38,7 +38,7 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "too many digits", "post", "book", "bank", "people:ada", "1.005", "--id", "2");
     ANSWERS(2, "", "more than 0", "post", "book", "bank", "people:ada", "-5", "--id", "2");
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
-    ANSWERS(2, "", "is no date", "post", "book", "bank", "people:ada", "5", "--id", "2",
+    ANSWERS(2, "", "invalid date", "post", "book", "bank", "people:ada", "5", "--id", "2",
             "--effective", "soon");
     ANSWERS(1, "", "no account nobody", "post", "book", "nobody", "people:ada", "5", "--id", "2");
     ANSWERS(0,
@@ -97,12 +97,12 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
     ANSWERS(1, "", "no account nobody", "post", "book", "--entry", "nobody=1", "--id", "3");
     ANSWERS(2, "", "an entry's value is not 0", "post", "book", "--entry", "shop=0", "--id", "3");
-    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
-    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "--id", "3");
-    ANSWERS(2, "", "say FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "1", "--entry",
-            "shop=1", "--id", "3");
-    ANSWERS(2, "", "--also goes with", "post", "book", "--entry", "shop=1", "--also", "bank=1",
-            "--id", "3");
+    ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
+    ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "--id", "3");
+    ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "1",
+            "--entry", "shop=1", "--id", "3");
+    ANSWERS(2, "", "--also needs FROM TO AMOUNT", "post", "book", "--entry", "shop=1", "--also",
+            "bank=1", "--id", "3");
 }
 
 TEST(a_part_is_settled_or_reversed_by_its_entries)
@@ -147,7 +147,7 @@ TEST(transactions_are_searched_by_their_metadata)
     ANSWERS(0, "", NULL, "search", "book", "--before", "2020-01-01", "--account", "bank");
     ANSWERS(2, "", "is searched by its fields", "search", "book", "{$or: []}");
     ANSWERS(2, "", "META is not", "search", "book", "{order");
-    ANSWERS(2, "", "is no date", "search", "book", "--from", "soon");
+    ANSWERS(2, "", "invalid date", "search", "book", "--from", "soon");
 }
 
 TEST(a_pending_amount_is_listed_until_it_is_settled)

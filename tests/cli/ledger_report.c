@@ -89,8 +89,8 @@ TEST(what_changed_is_told_for_each_period_and_account)
             "X & Y,costs,500.00,EUR\n",
             "", "costs", "--by", "meta.shop.town", "--depth", "1", "--form", "csv");
     REPORTS(0, "", "", "nothing");
-    REPORTS(2, "", "--by is day, month, quarter, year, or a field", "--by", "week");
-    REPORTS(2, "", "--form is text, csv or svg", "--form", "png");
+    REPORTS(2, "", "--by must be day, month, quarter, year, or a field", "--by", "week");
+    REPORTS(2, "", "--form must be text, csv, or svg", "--form", "png");
 }
 
 TEST(a_picture_has_the_same_bytes_for_the_same_book)

@@ -25,16 +25,16 @@ TEST(what_is_said_of_a_job_stands_in_it)
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--at", "2200-01-31T12:00:00Z");
     ANSWERS(0, "1\n", NULL, "count", "truce_queue",
             "{'undone.at': {$date: '2200-01-31T12:00:00Z'}, state: 'delayed'}");
-    ANSWERS(2, "", "is no date", "queue", "add", "mail", "{}", "--at", "tomorrow");
+    ANSWERS(2, "", "invalid date", "queue", "add", "mail", "{}", "--at", "tomorrow");
     ANSWERS(2, "", "both a delay and a time", "queue", "add", "mail", "{}", "--at", "2200-01-31",
             "--delay", "5");
-    ANSWERS(2, "", "--failure speaks of", "queue", "add", "mail", "{}", "--failure", "go-on");
-    ANSWERS(2, "", "do not go together", "queue", "add", "mail", "{}", "--unique", "k",
+    ANSWERS(2, "", "--failure needs --after", "queue", "add", "mail", "{}", "--failure", "go-on");
+    ANSWERS(2, "", "exclude each other", "queue", "add", "mail", "{}", "--unique", "k",
             "--unclaimed", "--once");
     ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--once");
-    ANSWERS(2, "", "a rate is so many", "queue", "add", "mail", "{}", "--lane", "a", "--rate", "5");
+    ANSWERS(2, "", "invalid rate", "queue", "add", "mail", "{}", "--lane", "a", "--rate", "5");
     ANSWERS(2, "", "needs a lane", "queue", "add", "mail", "{}", "--rate", "5/1s");
-    ANSWERS(2, "", "--pool goes with", "queue", "limit", "mail", "--pool", "smtp");
+    ANSWERS(2, "", "--pool needs", "queue", "limit", "mail", "--pool", "smtp");
 }
 
 TEST(a_program_does_a_job_and_prints_its_result)
@@ -61,8 +61,8 @@ TEST(what_a_program_prints_can_be_one_with_the_end_of_its_job)
     ANSWERS(0, " done\n", NULL, DRAIN, "--commit", "--exec", "echo", COUNTS);
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
-    ANSWERS(1, " failed\n", "no array of changes", DRAIN, "--commit", "--exec", "echo", "17");
-    ANSWERS(0, "no array of changes", NULL, "queue", "show", job);
+    ANSWERS(1, " failed\n", "not an array of changes", DRAIN, "--commit", "--exec", "echo", "17");
+    ANSWERS(0, "not an array of changes", NULL, "queue", "show", job);
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
 }
 
@@ -116,8 +116,8 @@ TEST(jobs_wait_for_others)
     ANSWERS(2, "", "exclude", "queue", "graph", first, "--dot", "--svg");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
     ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "results", job);
-    ANSWERS(2, "", "is no job's id", "queue", "add", "mail", "{}", "--after", "7");
-    ANSWERS(2, "", "cancel, go-on or wait", "queue", "add", "mail", "{}", "--failure", "no");
+    ANSWERS(2, "", "invalid id of a job", "queue", "add", "mail", "{}", "--after", "7");
+    ANSWERS(2, "", "cancel, go-on, or wait", "queue", "add", "mail", "{}", "--failure", "no");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--open");
     memcpy(first, job, sizeof first);
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--batch", first);
@@ -181,13 +181,13 @@ TEST(workflows_that_cannot_be_are_refused)
     static const struct {
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
-               {"[7]", "no document"},
-               {"[{name: 'a', afer: []}]", "\"afer\" is not known"},
-               {"[{name: 'a', after: 'b'}]", "\"after\" is not known, or not"},
+               {"[7]", "is not a document"},
+               {"[{name: 'a', afer: []}]", "\"afer\" is unknown"},
+               {"[{name: 'a', after: 'b'}]", "\"after\" is unknown, or not"},
                {"[{name: 'a', after: [7]}]", "array of names"},
-               {"[{name: 'a', priority: 2000}]", "number that cannot be"},
+               {"[{name: 'a', priority: 2000}]", "number out of range"},
                {"[{name: 'a', after: ['a']}]", "circle: a after a"},
-               {"[{name: 'a', failure: 'x'}]", "cancel, go-on or wait"}};
+               {"[{name: 'a', failure: 'x'}]", "cancel, go-on, or wait"}};
 
     begin();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -242,7 +242,7 @@ TEST(wrong_calls_are_refused)
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "24 hexadecimal", "queue", "show", "x");
     ANSWERS(1, "", "there is no job", "queue", "cancel", "000000000000000000000000");
-    ANSWERS(2, "", "no state", "queue", "list", "--state", "tired");
+    ANSWERS(2, "", "invalid state", "queue", "list", "--state", "tired");
 }
 
 TEST(a_paused_queue_gives_nothing)

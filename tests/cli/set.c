@@ -280,7 +280,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
         "{\"line\": 9, \"reason\": ",
         "{\"line\": 11, \"reason\": \"the field \\\"sequence_number\\\" is 1.8e+16, and must be "
         "below 2^53 as a double",
-        "{\"line\": 12, \"reason\": \"the field \\\"sequence_number\\\" is there twice\""};
+        "{\"line\": 12, \"reason\": \"the field \\\"sequence_number\\\" occurs twice\""};
     const char *store = fresh_store();
     char path[450], rejects[500], *text, *at;
     const struct command *command;
@@ -368,7 +368,7 @@ TEST(a_set_names_its_list_key_and_name_and_what_is_missing_is_asked_for)
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
                           "--name", "sku", NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "carts has none yet: --list FIELD"));
+    CHECK(strstr(command->err, "carts has no set yet: give --list FIELD"));
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
                           "--list", "items", "--name", "sku", NULL);
     CHECK_INT(command->code, ==, 2);
@@ -389,7 +389,7 @@ TEST(a_set_names_its_list_key_and_name_and_what_is_missing_is_asked_for)
     check_answer(command, 0, "defined carts.wishes\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "show", "carts", key, NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "--list FIELD says which: items, wishes"));
+    CHECK(strstr(command->err, "choose one with --list FIELD: items, wishes"));
 }
 
 TEST(a_set_that_was_defined_by_mistake_is_forgotten)

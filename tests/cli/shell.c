@@ -54,13 +54,14 @@ TEST(a_request_is_done_by_a_program_and_in_one_commit)
                  "\"error\": \"false ended with exit code 1\""));
     ANSWERS(0, "added g\n", "request", "add", "g", "print");
     ANSWERS(1, "0 done, 1 failed\n", "request", "run", "print", "echo", "{}");
-    CHECK(strstr(STORE("request", "show", "g")->out, "echo printed no array of changes"));
+    CHECK(strstr(STORE("request", "show", "g")->out,
+                 "the output of echo is not an array of changes"));
     ANSWERS(1, "", "request", "show", "h");
     CHECK_TEXT("truce: the request \"h\" does not exist\n", STORE("request", "show", "h")->err);
     ANSWERS(0, "added n\n", "request", "add", "n", "text");
     ANSWERS(1, "0 done, 1 failed\n", "request", "run", "text", "echo", "no JSON");
     CHECK(strstr(STORE("request", "show", "n")->out,
-                 "\"error\": \"what echo printed is no array of changes: column 1: "));
+                 "\"error\": \"the output of echo is not an array of changes: column 1: "));
 }
 
 TEST(a_document_is_found_and_modified_in_one_step)

@@ -20,17 +20,17 @@ static void begin(void)
 TEST(a_rename_reaches_the_copies)
 {
     begin();
-    ANSWERS(1, "\"mended\": false", NULL, "sync", "repair", "author", "--dry-run");
-    ANSWERS(0, "1 mended", NULL, "sync", "repair", "author");
+    ANSWERS(1, "\"repaired\": false", NULL, "sync", "repair", "author", "--dry-run");
+    ANSWERS(0, "1 repaired", NULL, "sync", "repair", "author");
     ANSWERS(0, "inserted", NULL, "sync", "insert", "comments", "{user: 17}");
     ANSWERS(0, "{\"copies\": 2, \"settled\": true}\n", NULL, "sync", "update", "users", "17",
             "{$set: {name: \"Jo\"}}", "--json");
     ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"Jo\"}");
     ANSWERS(0, "", NULL, "update", "users", "{_id: 17}", "{$set: {name: \"J\", syncing: true}}");
-    ANSWERS(0, "1 masters and 0 dependents", NULL, "sync", "status");
+    ANSWERS(0, "1 sources and 0 copies", NULL, "sync", "status");
     ANSWERS(0, "\"syncing\": 1", NULL, "sync", "status", "--json");
-    ANSWERS(0, "1 documents settled, 2 copies written\n", NULL, "sync", "run");
-    ANSWERS(0, "0 documents settled", NULL, "sync", "run");
+    ANSWERS(0, "1 documents reconciled, 2 copies written\n", NULL, "sync", "run");
+    ANSWERS(0, "0 documents reconciled", NULL, "sync", "run");
     ANSWERS(0, "2\n", NULL, "count", "comments", "{author: \"J\"}");
     ANSWERS(0, "0 findings", NULL, "check");
     ANSWERS(0, "", NULL, "update", "comments", "{_id: 1}", "{$set: {author: 5}}");

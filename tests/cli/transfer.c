@@ -42,7 +42,7 @@ TEST(a_transfer_is_started_shown_and_listed)
 TEST(entries_are_read_and_what_is_wrong_in_them_is_told)
 {
     static const char *const bad[][2] = {
-        {"{}", "is an array"},
+        {"{}", "must be an array"},
         {"[1]", "up to 100 documents"},
         {"[{collection: \"accounts\", id: 1, effekt: {}}]", "unknown field \"effekt\""},
         {"[{collection: \"accounts\", effect: {}}]", "has no id"},
@@ -59,7 +59,7 @@ TEST(entries_are_read_and_what_is_wrong_in_them_is_told)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         ANSWERS(2, NULL, bad[i][1], "transfer", "start", "moves", "2", "--entries", bad[i][0]);
     ANSWERS(2, NULL, "or --entries", "transfer", "start", "moves", "2");
-    ANSWERS(2, NULL, "takes the place", "transfer", "start", "moves", "2", "A", "B", "1",
+    ANSWERS(2, NULL, "--entries replaces", "transfer", "start", "moves", "2", "A", "B", "1",
             "--entries", "[]");
     ANSWERS(2, NULL, "BOOK ID SOURCE DESTINATION VALUE", "transfer", "start", "moves", "2", "A");
     ANSWERS(0, "", NULL, "count", "moves", "{_id: 2}");

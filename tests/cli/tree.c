@@ -31,7 +31,7 @@ TEST(a_tree_is_published_read_and_reverted)
     ANSWERS(0, "- \"about\"\n~ \"home\"\n", NULL, "tree", "diff", "site", "1", "2");
     ANSWERS(0, "  ada: the first\n", NULL, "tree", "log", "site");
     ANSWERS(0, "version 3, as version 1 was\n", NULL, "tree", "revert", "site", "1");
-    ANSWERS(0, "version 3 is like version 1\n", NULL, "tree", "revert", "site", "1");
+    ANSWERS(0, "version 3 equals version 1\n", NULL, "tree", "revert", "site", "1");
     ANSWERS_TO("", 0, "nothing to publish; version 3 stands\n", NULL, "tree", "publish", "site");
     ANSWERS(0, "site in pages: version 3, kept from 1 on", NULL, "tree", "status", "site");
     ANSWERS(0, "0 findings", NULL, "check");
@@ -59,7 +59,7 @@ TEST(what_is_kept_is_said)
         ANSWERS_TO("{\"itemId\": \"home\", \"n\": 7}\n", 0, "version ", NULL, "tree", "publish",
                    "site");
     ANSWERS(0, "tagged launch\n", NULL, "tree", "tag", "site", "launch", "2");
-    ANSWERS(2, NULL, "say what is kept", "tree", "keep", "site");
+    ANSWERS(2, NULL, "give --versions", "tree", "keep", "site");
     ANSWERS(0, "kept ", NULL, "tree", "keep", "site", "--versions", "1");
     ANSWERS(0, "1 items removed", NULL, "tree", "gc", "site");
     ANSWERS(1, NULL, "is collected", "tree", "read", "site", "--version", "1");
@@ -88,7 +88,7 @@ TEST(what_is_wrong_is_told)
     ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "--prefer", "tree", "publish", "site", "--prefer",
                "x");
     ANSWERS(1, NULL, "no version 9", "tree", "read", "site", "--version", "9");
-    ANSWERS(2, NULL, "is no date", "tree", "read", "site", "--at", "yesterday");
+    ANSWERS(2, NULL, "invalid date", "tree", "read", "site", "--at", "yesterday");
     ANSWERS(2, NULL, "say one of them", "tree", "read", "site", "--version", "1", "--tag", "x");
     ANSWERS(1, NULL, "no tree \"nope\"", "tree", "log", "nope");
     ANSWERS(0, "1\n", NULL, "count", "truce_tree_edits", "{state: \"open\"}");

@@ -1,7 +1,7 @@
 /* The command line without a store: help, wrong calls and what they are told, the manual. */
 #include <ctype.h>
 
-#include "cli/core/cli.h"
+#include "cli/commands.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
@@ -20,8 +20,8 @@ static void refused(int line, const struct command *c, const char *sentence)
 
 TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
 {
-    for (int i = 0; cli_commands[i]; i++) {
-        const struct cli_command *c = cli_commands[i];
+    for (int i = 0; cli_command_table[i]; i++) {
+        const struct cli_command *c = cli_command_table[i];
         const struct command *run =
             command_run(TRUCE_CLI, NULL, NULL, "help", c->noun, c->verb, NULL);
 
@@ -45,8 +45,8 @@ TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
 /* But for "database", which of a server and of a user means its own: the command's option takes the common one's place. */
 TEST(option_letters_mean_one_thing_in_a_command)
 {
-    for (int i = 0; cli_commands[i]; i++) {
-        for (const struct cli_option *o = cli_commands[i]->options; o && o->name; o++) {
+    for (int i = 0; cli_command_table[i]; i++) {
+        for (const struct cli_option *o = cli_command_table[i]->options; o && o->name; o++) {
             for (const struct cli_option *p = o + 1; p->name; p++)
                 CHECK((!o->letter || o->letter != p->letter) && strcmp(o->name, p->name) != 0);
             for (const struct cli_option *p = cli_common_options; p->name; p++)
@@ -58,10 +58,10 @@ TEST(option_letters_mean_one_thing_in_a_command)
 
 TEST(commands_of_one_noun_stand_together)
 {
-    for (int i = 0; cli_commands[i]; i++) {
-        for (int k = i + 1; cli_commands[k]; k++) {
-            if (!strcmp(cli_commands[i]->noun, cli_commands[k]->noun))
-                CHECK_TEXT(cli_commands[i]->noun, cli_commands[k - 1]->noun);
+    for (int i = 0; cli_command_table[i]; i++) {
+        for (int k = i + 1; cli_command_table[k]; k++) {
+            if (!strcmp(cli_command_table[i]->noun, cli_command_table[k]->noun))
+                CHECK_TEXT(cli_command_table[i]->noun, cli_command_table[k - 1]->noun);
         }
     }
 }
@@ -104,7 +104,7 @@ TEST(mistyped_words_are_guessed)
     REFUSED("there is no command \"index crate\"; did you mean \"index create\"?", "index",
             "crate");
     REFUSED("there is no option --stoer; did you mean --store?", "--stoer", "a.truce", "find", "c");
-    REFUSED("there is no command \"xyzzy\"; truce help lists what there is", "xyzzy");
+    REFUSED("there is no command \"xyzzy\"; truce help lists the commands", "xyzzy");
     REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr", "{}");
     REFUSED("there is no option --sotr; did you mean --sort?", "find", "c", "--sotr={}");
     REFUSED("there is no option --xyzzy", "find", "c", "--xyzzy");
@@ -113,14 +113,13 @@ TEST(mistyped_words_are_guessed)
 
 TEST(missing_and_spare_words_are_named)
 {
-    REFUSED("COLLECTION is missing; the call is: truce find COLLECTION [FILTER]", "find");
-    REFUSED("UPDATE is missing; the call is: truce update COLLECTION FILTER UPDATE", "update", "c",
-            "{}");
-    REFUSED("\"extra\" is one argument too many; the call is: truce find COLLECTION [FILTER]",
-            "find", "c", "{}", "extra");
+    REFUSED("COLLECTION is missing; usage: truce find COLLECTION [FILTER]", "find");
+    REFUSED("UPDATE is missing; usage: truce update COLLECTION FILTER UPDATE", "update", "c", "{}");
+    REFUSED("\"extra\" is one argument too many; usage: truce find COLLECTION [FILTER]", "find",
+            "c", "{}", "extra");
     REFUSED("--sort needs a value: DOCUMENT", "find", "c", "--sort");
     REFUSED("--json takes no value", "find", "c", "--json=yes");
-    REFUSED("which store? Say --store FILE, or set TRUCE_STORE", "find", "c");
+    REFUSED("no store is given: use --store FILE, or set TRUCE_STORE", "find", "c");
 }
 
 TEST(bad_documents_are_named_with_column_and_field)
@@ -141,9 +140,10 @@ TEST(errors_are_documents_with_json)
     const struct command *c = RUN("find", "c", "--json");
 
     CHECK_INT(c->code, ==, 2);
-    CHECK_TEXT("{\"error\": \"which store? Say --store FILE, or set TRUCE_STORE\", \"status\": "
-               "\"invalid\"}\n",
-               c->err);
+    CHECK_TEXT(
+        "{\"error\": \"no store is given: use --store FILE, or set TRUCE_STORE\", \"status\": "
+        "\"invalid\"}\n",
+        c->err);
 }
 
 TEST(the_manual_names_every_command_and_has_every_section)
@@ -154,8 +154,8 @@ TEST(the_manual_names_every_command_and_has_every_section)
     const struct command *c = RUN("manual", "man");
 
     CHECK_INT(c->code, ==, 0);
-    for (int i = 0; cli_commands[i]; i++) {
-        const struct cli_command *k = cli_commands[i];
+    for (int i = 0; cli_command_table[i]; i++) {
+        const struct cli_command *k = cli_command_table[i];
         char *name = bson_strdup_printf(".SS truce %s%s%s\n", k->noun, k->verb ? " " : "",
                                         k->verb ? k->verb : "");
         CHECK((strstr(c->out, name) != NULL) == !k->hidden);
@@ -241,7 +241,7 @@ TEST(commands_options_and_what_is_in_the_store_are_completed)
     command_run(TRUCE_CLI, store, NULL, "sequence", "next", "enrolments", NULL);
     command_run(TRUCE_CLI, store, NULL, "request", "add", "order-17", "ship", NULL);
     COMPLETES("collections\n", "co", NULL, NULL, NULL);
-    COMPLETES("create\tmake an index", "index", "c", NULL, NULL);
+    COMPLETES("create\tcreate an index", "index", "c", NULL, NULL);
     COMPLETES("--sort\tthe order", "find", "students", "--so", NULL);
     COMPLETES("--store\t", "--st", NULL, NULL, NULL);
     COMPLETES("students\n", "find", "", NULL, NULL);

@@ -71,13 +71,13 @@ TEST(an_answer_has_the_fields_of_its_kind_and_no_others)
         {"{\"done\": \"%s\", \"epoch\": 1, \"error\": \"e\"}", "no field \"error\""},
         {"{\"snooze\": \"%s\", \"epoch\": 1, \"changes\": []}", "no field \"changes\""},
         {"{\"done\": \"%s\", \"epoch\": 1, \"epoch\": 2}", "twice"},
-        {"{\"done\": \"%s\", \"epoch\": -1}", "wrong kind"},
-        {"{\"done\": \"%s\", \"epoch\": \"1\"}", "wrong kind"},
-        {"{\"done\": \"%s\", \"epoch\": 1, \"result\": 7}", "wrong kind"},
-        {"{\"done\": \"%s\", \"epoch\": 1, \"changes\": {}}", "wrong kind"},
+        {"{\"done\": \"%s\", \"epoch\": -1}", "wrong type"},
+        {"{\"done\": \"%s\", \"epoch\": \"1\"}", "wrong type"},
+        {"{\"done\": \"%s\", \"epoch\": 1, \"result\": 7}", "wrong type"},
+        {"{\"done\": \"%s\", \"epoch\": 1, \"changes\": {}}", "wrong type"},
         {"{\"fail\": \"%s\", \"epoch\": 1}", "\"error\" is missing"},
-        {"{\"fail\": \"%s\", \"epoch\": 1, \"error\": 7}", "wrong kind"},
-        {"{\"snooze\": \"%s\", \"epoch\": 1, \"delay_ms\": -5}", "wrong kind"},
+        {"{\"fail\": \"%s\", \"epoch\": 1, \"error\": 7}", "wrong type"},
+        {"{\"snooze\": \"%s\", \"epoch\": 1, \"delay_ms\": -5}", "wrong type"},
     };
     static const char id[] = "0123456789abcdef01234567";
     struct json_reader reader = {.typed = false};
@@ -198,11 +198,11 @@ TEST(a_line_that_is_no_answer_ends_the_program)
     static const struct {
         const char *program, *reason;
     } bad[] = {
-        {EACH("echo hello"), "no answer: column 1"},
+        {EACH("echo hello"), "invalid line: column 1"},
         {EACH("end done ', \"resutl\": {}'"), "no field \\\"resutl\\\""},
-        {EACH("printf '\\377\\033[2J\\n'"), "no answer"},
+        {EACH("printf '\\377\\033[2J\\n'"), "invalid line"},
         {EACH("printf '{\"done\": '; exit 0"), "ended in the middle of a line, exit code 0"},
-        {EACH("head -c 17000000 /dev/zero | tr '\\0' a"), "it is too long: aaaa"},
+        {EACH("head -c 17000000 /dev/zero | tr '\\0' a"), "the line is too long: aaaa"},
     };
 
     begin();
@@ -235,10 +235,10 @@ TEST(a_program_that_closes_its_output_or_its_input_is_ended)
 {
     begin();
     add("{}");
-    ANSWERS(1, " failed\n", "closed its input or its output", KEEPS, "--grace", "50", SH,
+    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50", SH,
             NEXT "next; exec >&-; exec sleep 1000");
     add("{\"text\": \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}");
-    ANSWERS(1, " failed\n", "closed its input or its output", KEEPS, "--grace", "50", "-n", "1", SH,
+    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50", "-n", "1", SH,
             "exec <&-; trap '' TERM; while :; do sleep 0.05; done");
 }
 

@@ -287,7 +287,7 @@ TEST(the_program_tells_the_form_of_its_log)
     pipe = popen(line, "r");
     REQUIRE(pipe);
     CHECK(fgets(line, sizeof line, pipe));
-    CHECK_TEXT("truce: --log is text or json\n", line);
+    CHECK_TEXT("truce: --log must be text or json\n", line);
     CHECK(pclose(pipe) != 0);
 }
 
@@ -324,7 +324,7 @@ TEST(the_program_begins_its_log_anew_when_it_is_told_to)
     pipe = popen(line, "r");
     REQUIRE(pipe);
     CHECK(fgets(line, sizeof line, pipe));
-    CHECK_TEXT("truce: --log-rotate goes with --log-file\n", line);
+    CHECK_TEXT("truce: --log-rotate needs --log-file\n", line);
     CHECK(pclose(pipe) != 0);
 }
 #endif

@@ -1,4 +1,4 @@
-/* Books in: records of NDJSON, and ids for what has none. */
+/* Reads books: records of NDJSON, and ids for records without one. */
 #include <stdio.h>
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "bson/json.h"
 #include "cli/book/book.h"
 
-/* The record of the JSON text. */
+/* Reads the record of the JSON text. */
 static truce_status book_read_json(struct book_source *source, int64_t line, const char *text,
                                    size_t size, bson_error_t *error)
 {
@@ -42,7 +42,7 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
     size_t size, good;
 
     if (!strncmp(source->text, "\xef\xbb\xbf", 3))
-        source->text += 3; /* a byte order mark */
+        source->text += 3; /* skips a byte order mark */
     size = strlen(source->text);
     good = truce__utf8_check(source->text, size);
     source->line = 1;
@@ -64,13 +64,13 @@ truce_status cli_book_read(struct book_source *source, bson_error_t *error)
 
 /* ---- ids ------------------------------------------------------------------------------------ */
 
-/* How often each content was there: open addressing over the first bytes of its hash. */
+/* How often each content occurred: open addressing by the first bytes of its hash. */
 struct book_ids {
     struct {
-        uint64_t key; /* 0: none */
+        uint64_t key; /* 0 if the slot is free */
         uint32_t count;
     } * slots;
-    uint32_t used, room; /* room: a power of two */
+    uint32_t used, room; /* `room` is a power of two */
 };
 
 struct book_ids *book_ids_new(void)

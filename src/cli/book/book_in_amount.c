@@ -1,4 +1,4 @@
-/* Amounts of journals: "EUR -12.50", "-$12.50", "12.50 EUR", "12.50", "1,000.00 EUR". */
+/* Reads amounts of journals: "EUR -12.50", "-$12.50", "12.50 EUR", "12.50", "1,000.00 EUR". */
 #include <ctype.h>
 #include <string.h>
 
@@ -21,7 +21,7 @@ static const char *amount_skip_blanks(const char *text)
     return text;
 }
 
-/* "1,000.00" without its commas; NULL: it is no number. */
+/* Returns "1,000.00" without its commas, or NULL if it is not a number. */
 static char *amount_number_of(const char *sign, const char *text, size_t size)
 {
     const char *point = memchr(text, '.', size);
@@ -35,7 +35,7 @@ static char *amount_number_of(const char *sign, const char *text, size_t size)
         bool group = (whole - i) % 4 == 0 && i > 0 && i < whole;
 
         if (text[i] == ',' && (!point || !group))
-            length = SIZE_MAX; /* 1,000 may be one thousand, or one */
+            length = SIZE_MAX; /* 1,000 is ambiguous: one thousand, or one */
         else if (commas && i < whole && group && text[i] != ',')
             length = SIZE_MAX;
         else if (text[i] == '.' && text + i != point)
@@ -64,7 +64,7 @@ static const char *commodity_end(const char *text)
     return text;
 }
 
-/* beancount's have digits in them */
+/* Returns the end of a currency's name. Names of beancount may contain digits. */
 static const char *currency_end(enum book_form form, const char *text)
 {
     const char *end = commodity_end(text);
@@ -86,14 +86,15 @@ static truce_status refuse_rest(const char *rest, bson_error_t *error)
 {
     switch (*rest) {
     case '@':
-        return amount_refuse(error,
-                             "a price (@): a transaction balances in each currency by itself");
+        return amount_refuse(
+            error, "prices (@) are not supported: a transaction must balance in each currency");
     case '=':
-        return amount_refuse(error, "a balance assertion (=), which would not be checked");
+        return amount_refuse(error,
+                             "balance assertions (=) are not supported: they would not be checked");
     case '{':
         return amount_refuse(error, "a cost ({})");
     default:
-        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" behind the amount", rest);
+        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\" after the amount", rest);
     }
 }
 
@@ -116,8 +117,9 @@ truce_status book_read_amount(enum book_form form, const char *text, char **amou
     if (end > text)
         *amount = amount_number_of(sign, text, (size_t)(end - text));
     if (!*amount)
-        return truce__fail(TRUCE_INVALID, error,
-                           "\"%.40s\" is no amount (1000.00 or 1,000.00, and its currency)", begin);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "invalid amount \"%.40s\": expected 1000.00 or 1,000.00, and its currency", begin);
     *rest = amount_skip_blanks(end);
     end = currency_end(form, *rest);
     if (!*currency && end > *rest) {

@@ -1,17 +1,18 @@
 /*
- * Books in: CSV, in truce's own form (book_out.c), or, by rules, whatever a bank gives:
+ * Reads books as CSV: truce's own form (book_out.c), or, with rules, the CSV file of a bank:
  *
- *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount", decimal: ",",
- *      currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
- *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}], otherwise: "expenses:unknown",
- *      separator: ";"}
+ *     {account: "assets:bank", date: "$Booked", dateFormat: "%d.%m.%Y", amount: "$Amount",
+ *      decimal: ",", currency: "EUR", id: "$Reference", description: "$Text", skip: {Status: "pending"},
+ *      other: [{if: {Text: {$regex: "RENT"}}, account: "expenses:rent"}],
+ *      otherwise: "expenses:unknown", separator: ";"}
  *
- * "$Name" is the cell of that column, without spaces around it; `if` and `skip` are filters on the line, whose cells are
- * texts. `amount` goes to `account`, from the first of `other` that fits. Without `id` it is made of the line's content.
+ * "$Name" is the cell of that column, without spaces around it. `if` and `skip` are filters on the
+ * line; all its cells are strings. `amount` goes to `account` and comes from the first rule of
+ * `other` that matches. Without `id`, the id is derived from the line's content.
  *
- *     amountIn, amountOut      two columns in place of `amount`: what comes in, and what goes out
- *     headerLines, footerLines how many lines stand above the header, and below the last record
- *     separator                else the one that the header has most of: , ; | or a tab
+ *     amountIn, amountOut      two columns in place of `amount`: incoming and outgoing money
+ *     headerLines, footerLines the number of lines above the header and below the last record
+ *     separator                default: the most frequent one of the header: , ; | or a tab.
  */
 #include <stdio.h>
 #include <string.h>
@@ -29,14 +30,14 @@ struct records {
     struct book_source *source;
     struct csv *csv;
     char separator;
-    const char *text; /* of the record that is read */
+    const char *text; /* of the record that is being read. */
     size_t size;
     int64_t line;
-    /* own form: the record that is gathered */
-    int64_t begun; /* 0: none */
+    /* own form: the record that is being collected. */
+    int64_t begun; /* its line; 0 if there is no record. */
     bson_t record, entries;
     uint32_t count;
-    /* by rules */
+    /* with rules. */
     struct match *others[LEDGER_CSV_RULES_MAX], *skip;
     const char *accounts[LEDGER_CSV_RULES_MAX];
     uint32_t others_count;
@@ -55,7 +56,7 @@ static bool is_line_end(const char *text, size_t at)
     return text[at] == '\n' || (text[at] == '\r' && text[at + 1] != '\n');
 }
 
-/* Behind so many lines; *lines: how many there were, at most those. */
+/* Returns the text after `wanted` lines. *lines is the number of lines found, at most `wanted`. */
 static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines)
 {
     for (*lines = 0; *text && *lines < wanted; text++)
@@ -63,7 +64,7 @@ static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines
     return text;
 }
 
-/* The lines between those of `headerLines` and `footerLines`. */
+/* Cuts the text to the lines between those of `headerLines` and `footerLines`. */
 static truce_status cut_lines(const struct records *records, const char **text, size_t *size,
                               bson_error_t *error)
 {
@@ -75,7 +76,7 @@ static truce_status cut_lines(const struct records *records, const char **text, 
     if (all <= header + footer)
         return truce__fail(TRUCE_INVALID, error,
                            "rules: the file has %lld lines, and `headerLines` and `footerLines` "
-                           "leave none of them",
+                           "leave no line",
                            (long long)all);
     *size = (size_t)(behind_lines(*text, all - footer, &skipped) - from);
     *text = from;
@@ -103,9 +104,10 @@ static truce_status check_column(const struct records *records, const char *rule
 {
     return cli_csv_has(records->csv, name)
                ? TRUCE_OK
-               : truce__fail(TRUCE_INVALID, error,
-                             "rules: `%s` is about \"%.60s\", and the header has no such column",
-                             rule, name);
+               : truce__fail(
+                     TRUCE_INVALID, error,
+                     "rules: `%s` names the column \"%.60s\", which the header does not have", rule,
+                     name);
 }
 
 static truce_status book_in_csv_check_filter(const struct records *records, const char *rule,
@@ -123,7 +125,8 @@ static truce_status book_in_csv_check_filter(const struct records *records, cons
     return status;
 }
 
-/* What a rule takes of a column that is not there would be nothing, in every line. */
+/* Checks that the rules name existing columns. A missing column would otherwise give nothing in
+ * every line. */
 static truce_status check_columns(const struct records *records, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -234,7 +237,7 @@ static void book_in_csv_add_entry(struct records *records, const bson_t *row)
     bson_append_document_end(&records->entries, &entry);
 }
 
-/* A currency, an account or its rules. */
+/* Adds a currency, an account, or its rules. */
 static void add_other(struct records *records, const char *kind, const bson_t *row)
 {
     bson_iter_t iter, meta;
@@ -257,8 +260,7 @@ static truce_status book_in_csv_take_own(struct records *records, const bson_t *
     truce_status status;
 
     if (!*kind && !records->begun)
-        return book_in_csv_refuse(error,
-                                  "a line without a kind, and none above it that it belongs to");
+        return book_in_csv_refuse(error, "a line without a kind needs a line with a kind above it");
     if (*kind) {
         status = end_record(records, error);
         if (status)
@@ -293,7 +295,8 @@ static truce_status read_own(struct records *records, bson_error_t *error)
 
 /* ---- by rules ------------------------------------------------------------------------------- */
 
-/* The cell that it names, or itself; "": there is none. A name with dots is a path. */
+/* Returns the cell that the rule names, or the rule itself; "" if the row has no such cell. A name
+ * with dots is a path. */
 static const char *book_in_csv_cell_of(const struct records *records, const bson_t *row,
                                        const char *rule)
 {
@@ -308,9 +311,10 @@ static const char *book_in_csv_cell_of(const struct records *records, const bson
                : "";
 }
 
-/* ---- dates -------------------------------------------------------------------------------------- */
+/* ---- dates ----------------------------------------------------------------------------------- */
 
-/* A number of at most so many digits at *text; spaces before it are passed over, as %e pads with one. */
+/* Reads a number of at most `most` digits at *text. Skips spaces before it, because %e pads with
+ * one. */
 static bool book_in_csv_take_number(const char **text, int most, int *number)
 {
     int digits = 0;
@@ -345,7 +349,7 @@ struct day {
     int64_t in_day_s;
 };
 
-/* One specifier; false: the text has no such thing. */
+/* Reads one specifier. Returns false if the text does not match it. */
 static bool take_specifier(char specifier, const char **text, struct day *day)
 {
     int number;
@@ -353,7 +357,7 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
     switch (specifier) {
     case 'Y':
         return book_in_csv_take_number(text, 4, &day->year) && day->year > 0;
-    case 'y': /* as POSIX has it */
+    case 'y': /* as POSIX defines it */
         if (!book_in_csv_take_number(text, 2, &number))
             return false;
         day->year = number + (number < 69 ? 2000 : 1900);
@@ -379,7 +383,7 @@ static bool take_specifier(char specifier, const char **text, struct day *day)
     }
 }
 
-/* Reads a date as strptime does. *unknown: a specifier that it does not have. */
+/* Reads a date as strptime does. *unknown is set to a specifier that is not known. */
 static bool take_day(const char *text, const char *format, struct day *day, char *unknown)
 {
     bool good = true;
@@ -419,19 +423,20 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
     if (*format && !take_day(text, format, &day, &unknown)) {
         if (!unknown)
             return refuse_day(text, format, error);
-        /* what MongoDB's $dateFromString has beyond strptime */
+        /* formats of MongoDB's $dateFromString that strptime does not have. */
         if (truce__date_parse_format(text, strlen(text), format, strlen(format), NULL, &date_ms,
                                      error))
-            return truce__fail(TRUCE_INVALID, error,
-                               "\"%.40s\" is not a date of the form \"%s\": known are %%Y %%y %%m "
-                               "%%b %%B %%d %%e %%H %%M %%S and those of $dateFromString (and %%%c "
-                               "stands there)",
-                               text, format, unknown);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "\"%.40s\" is not a date of the form \"%s\": the specifiers are %%Y %%y %%m "
+                "%%b %%B %%d %%e %%H %%M %%S and those of $dateFromString, not %%%c",
+                text, format, unknown);
     } else if (*format) {
         snprintf(plain, sizeof plain, "%04d-%02d-%02d", day.year % 10000, day.month % 100,
                  day.day % 100);
         if (truce__date_parse(plain, strlen(plain), NULL, &date_ms, error))
-            return truce__fail(TRUCE_INVALID, error, "\"%.40s\": there is no day %s", text, plain);
+            return truce__fail(TRUCE_INVALID, error, "\"%.40s\": the day %s does not exist", text,
+                               plain);
         date_ms += 1000 * day.in_day_s;
     } else if (truce__date_parse(text, strlen(text), NULL, &date_ms, error)) {
         return refuse_day(text, format, error);
@@ -440,15 +445,16 @@ static truce_status read_day(const struct records *records, const bson_t *row, b
     return TRUCE_OK;
 }
 
-/* ---- amounts ------------------------------------------------------------------------------------ */
+/* ---- amounts --------------------------------------------------------------------------------- */
 
 static bool book_in_csv_is_digit(char c)
 {
     return c >= '0' && c <= '9';
 }
 
-/* Whether what separates thousands has three digits behind it, up to the next one, the point or the end: else "1.50", where
- * the point is a comma, would be 150. */
+/* Returns true if a thousands separator is followed by three digits, and then by a separator, the
+ * decimal point, or the end. Without this check, "1.50" would be read as 150 where the comma is the
+ * decimal point. */
 static bool is_group(const char *at, char point)
 {
     return book_in_csv_is_digit(at[1]) && book_in_csv_is_digit(at[2]) &&
@@ -458,11 +464,11 @@ static bool is_group(const char *at, char point)
 
 static truce_status book_in_csv_refuse_amount(const char *text, char point, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no amount with \"%c\" in it", text,
-                       point);
+    return truce__fail(TRUCE_INVALID, error,
+                       "invalid amount \"%.40s\": the decimal point is \"%c\"", text, point);
 }
 
-/* The sign of an amount: "-5", "5-" or "(5)" is below zero. The text is cut to what is between. */
+/* Reads the sign of an amount: "-5", "5-", and "(5)" are negative. Cuts the text to the digits. */
 static bool take_sign(const char **from, const char **end)
 {
     const char *at = *from, *stop = *end;
@@ -488,7 +494,8 @@ static bool take_sign(const char **from, const char **end)
     return minus;
 }
 
-/* With "." before its last digits, and nothing between the others. `sign` -1: the opposite of what the cell says. */
+/* Writes the amount with "." before its last digits and without other separators. `sign` -1 negates
+ * it. */
 static truce_status book_in_csv_read_amount(const struct records *records, const char *text,
                                             int sign, char amount[TRUCE_LEDGER_AMOUNT],
                                             bson_error_t *error)
@@ -527,7 +534,7 @@ static bool book_in_csv_is_nothing(const char *text)
     return !text[strspn(text, "0.,- ")];
 }
 
-/* The cell with the amount; *sign is turned if it is one of what goes out. */
+/* Finds the cell with the amount. Negates *sign for the column of outgoing money. */
 static truce_status find_amount(const struct records *records, const bson_t *row, int *sign,
                                 const char **text, bson_error_t *error)
 {
@@ -545,8 +552,7 @@ static truce_status find_amount(const struct records *records, const bson_t *row
                                : "both columns have an amount: \"%.30s\" and \"%.30s\"",
                            in, out);
     *text = book_in_csv_is_nothing(in) ? out : in;
-    if (book_in_csv_is_nothing(
-            in)) { /* some write what goes out below zero, which means the same */
+    if (book_in_csv_is_nothing(in)) { /* some banks write outgoing amounts as negative numbers. */
         *text += **text == '-';
         *sign = -*sign;
     }
@@ -620,7 +626,8 @@ static truce_status book_in_csv_make_record(struct records *records, const bson_
     return status;
 }
 
-/* How many bytes of white space the text begins with: also a no-break space (U+00A0, U+202F) is one. */
+/* Returns the number of bytes of white space at the start of the text. No-break spaces (U+00A0,
+ * U+202F) count. */
 static size_t space_at(const char *text)
 {
     if (*text == ' ' || *text == '\t')
@@ -628,7 +635,7 @@ static size_t space_at(const char *text)
     return !strncmp(text, "\xc2\xa0", 2) ? 2 : !strncmp(text, "\xe2\x80\xaf", 3) ? 3 : 0;
 }
 
-/* The row with plain spaces, and none around its cells. */
+/* Copies the row with plain spaces, and without spaces around its cells. */
 static void tidy_row(const bson_t *row, bson_t *tidy)
 {
     bson_iter_t iter, below;
@@ -670,11 +677,10 @@ static truce_status take_tidy(struct records *records, const bson_t *row, bson_e
         return TRUCE_OK;
     }
     other = other_of(records, row);
-    status = *other
-                 ? book_in_csv_make_record(records, row, other, &record, error)
-                 : book_in_csv_refuse(error,
-                                      "none of the rules `other` is for this line, and there is no "
-                                      "`otherwise`");
+    status =
+        *other ? book_in_csv_make_record(records, row, other, &record, error)
+               : book_in_csv_refuse(error, "no rule of `other` matches this line, and there is no "
+                                           "`otherwise`");
     if (!status)
         status = records->source->function(records->source->arg, records->line, &record, error);
     bson_destroy(&record);
@@ -700,7 +706,8 @@ static truce_status book_in_csv_compile(const bson_iter_t *filter, struct match 
     bson_t document;
 
     if (!BSON_ITER_HOLDS_DOCUMENT(filter))
-        return book_in_csv_refuse(error, "rules: `if` and `skip` are filters: {Text: \"RENT\"}");
+        return book_in_csv_refuse(
+            error, "rules: `if` and `skip` must be filters, for example {Text: \"RENT\"}");
     bson_iter_document(filter, &length, &data);
     bson_init_static(&document, data, length);
     return truce__match_new(&document, match, error);
@@ -713,12 +720,13 @@ static truce_status compile_other(struct records *records, const bson_iter_t *ru
     bson_iter_t condition, account;
 
     if (records->others_count == LEDGER_CSV_RULES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "rules: at most %d in `other`",
+        return truce__fail(TRUCE_LIMIT, error, "rules: `other` may have at most %d rules",
                            LEDGER_CSV_RULES_MAX);
     if (!BSON_ITER_HOLDS_DOCUMENT(rule) || !bson_iter_recurse(rule, &condition) ||
         !bson_iter_find(&condition, "if") || !bson_iter_recurse(rule, &account) ||
         !bson_iter_find(&account, "account") || !BSON_ITER_HOLDS_UTF8(&account))
-        return book_in_csv_refuse(error, "rules: each of `other` is {if: FILTER, account: NAME}");
+        return book_in_csv_refuse(
+            error, "rules: each rule of `other` must be {if: FILTER, account: NAME}");
     records->accounts[records->others_count++] = bson_iter_utf8(&account, NULL);
     return book_in_csv_compile(&condition, match, error);
 }
@@ -741,12 +749,13 @@ static truce_status book_in_csv_read_rules(struct records *records, bson_error_t
     }
     if (two == (*truce__field_text(rules, "amount") != 0))
         return book_in_csv_refuse(
-            error, "rules: `amount` is missing, or `amountIn` and `amountOut` are: one "
-                   "column, or two");
+            error, "rules: give one column, `amount`, or two columns, `amountIn` and "
+                   "`amountOut`");
     if (bson_iter_init_find(&iter, rules, "separator") &&
         (!BSON_ITER_HOLDS_UTF8(&iter) ||
          !cli_csv_separator_of(bson_iter_utf8(&iter, NULL), &separator)))
-        return book_in_csv_refuse(error, "rules: `separator` is one character: ';'");
+        return book_in_csv_refuse(error,
+                                  "rules: `separator` must be one character, for example \";\"");
     (void)!bson_iter_init(&iter, records->source->rules);
     while (!status && bson_iter_next(&iter)) {
         const char *name = bson_iter_key(&iter);
@@ -763,8 +772,8 @@ static truce_status book_in_csv_read_rules(struct records *records, bson_error_t
             while (!status && bson_iter_next(&list))
                 status = compile_other(records, &list, error);
         } else if (!known) {
-            status =
-                truce__fail(TRUCE_INVALID, error, "rules: `%s` is none, or not of that type", name);
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "rules: `%s` is not a rule, or has the wrong type", name);
         }
     }
     return status;

@@ -1,10 +1,10 @@
 /*
- * Books in: journals of hledger and beancount, line by line. What is not understood is refused by its line: a book that
- * is not what its file says would be worse than none.
+ * Reads journals of hledger and beancount, line by line. A line that is not understood is refused:
+ * a book that differs from its file would be worse than no book.
  *
- *     at the margin   a transaction's head, a directive, a comment
- *     indented        a posting, a comment or "key: value" of what stands above
- *     an empty line   ends a transaction
+ *     at the margin   the head of a transaction, a directive, a comment
+ *     indented        a posting, a comment, or "key: value" of the head above
+ *     an empty line   ends a transaction.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -18,28 +18,29 @@
 
 struct posting {
     char *account, *amount,
-        *currency; /* amount NULL: what the others leave; then there is no currency */
-    bson_t type;   /* {type}, or empty */
+        *currency; /* `amount` NULL: the rest of the other amounts; `currency` is then NULL, too. */
+    bson_t type;   /* {type}, or empty. */
 };
 
 struct journal {
     struct book_source *source;
     int64_t line;
-    bool block;     /* between "comment" and "end comment" */
-    bool below;     /* indented lines belong to a directive */
-    char *currency; /* of amounts without one, by "D 1000.00 EUR"; NULL: they are refused */
-    /* the transaction that is read */
-    int64_t begun; /* its line; 0: none */
+    bool block; /* between "comment" and "end comment". */
+    bool below; /* indented lines belong to a directive. */
+    /* of amounts without a currency, from "D 1000.00 EUR"; NULL: such amounts are refused. */
+    char *currency;
+    /* the transaction that is being read. */
+    int64_t begun; /* its line; 0 without one. */
     char date[DATE_ROOM];
     char *description, *payee;
     struct posting *postings;
     uint32_t count, room;
-    bson_t ours; /* what truce wrote of it, or empty */
+    bson_t ours; /* the record that truce wrote into a comment, or empty */
     struct buffer content;
     struct book_ids *ids;
-    /* names of accounts, as beancount has them */
+    /* account names, as beancount has them */
     char *named;
-    bson_t names; /* {theirs: ours} */
+    bson_t names; /* {their name: truce's name} */
 };
 
 static truce_status journal_refuse(bson_error_t *error, const char *why)
@@ -66,7 +67,7 @@ static const char *journal_skip_blanks(const char *text)
     return text;
 }
 
-/* Is there this word, and nothing of a word behind it? Then `*rest` is what follows. */
+/* Returns true if the text begins with this whole word. `*rest` is then what follows. */
 static bool word(const char *text, const char *wanted, const char **rest)
 {
     size_t length = strlen(wanted);
@@ -144,13 +145,13 @@ static truce_status journal_end_transaction(struct journal *journal, bson_error_
     bson_append_array_end(&record, &entries);
     journal->source->line = begun;
     status = journal->count ? journal->source->function(journal->source->arg, begun, &record, error)
-                            : journal_refuse(error, "a transaction without postings");
+                            : journal_refuse(error, "the transaction has no postings");
     bson_destroy(&record);
     journal_forget(journal);
     return status;
 }
 
-/* "2024-01-31", and of hledger also 2024/1/31 and 2024.1.31; *rest behind it. */
+/* Reads "2024-01-31", and for hledger also 2024/1/31 and 2024.1.31. Sets *rest to what follows. */
 static truce_status journal_read_date(struct journal *journal, const char *text, const char **rest,
                                       bson_error_t *error)
 {
@@ -159,11 +160,12 @@ static truce_status journal_read_date(struct journal *journal, const char *text,
     bool leap;
 
     if (sscanf(text, "%4d%*1[-/.]%2d%*1[-/.]%2d%n", &year, &month, &day, &used) != 3 || !used)
-        return truce__fail(TRUCE_INVALID, error, "\"%.20s\" is no date (2024-01-31)", text);
+        return truce__fail(TRUCE_INVALID, error, "invalid date \"%.20s\": expected 2024-01-31",
+                           text);
     leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     if (year < 1 || month < 1 || month > 12 || day < 1 || day > days[month - 1] ||
         (month == 2 && day == 29 && !leap))
-        return truce__fail(TRUCE_INVALID, error, "there is no day %.10s", text);
+        return truce__fail(TRUCE_INVALID, error, "the day %.10s does not exist", text);
     snprintf(journal->date, sizeof journal->date, "%04d-%02d-%02d", year % 10000, month % 100,
              day % 100);
     *rest = text + used;
@@ -185,10 +187,10 @@ static truce_status journal_read_string(const char **text, char **made, bson_err
         *text = journal_skip_blanks(*text + 1);
     }
     truce__buffer_release(&out);
-    return *made ? TRUCE_OK : journal_refuse(error, "a text (\") that does not end on its line");
+    return *made ? TRUCE_OK : journal_refuse(error, "a string (\") that does not end on its line");
 }
 
-/* "Payee" "Narration" #tag ^link */
+/* Reads "Payee" "Narration" #tag ^link */
 static truce_status read_strings(struct journal *journal, const char *text, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -201,12 +203,12 @@ static truce_status read_strings(struct journal *journal, const char *text, bson
         status = journal_read_string(&text, &journal->description, error);
     }
     if (!status && *text && !strchr("#^;", *text))
-        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" behind the head of a transaction",
-                           text);
+        return truce__fail(TRUCE_INVALID, error,
+                           "unexpected \"%.40s\" after the head of a transaction", text);
     return status;
 }
 
-/* [=DATE] [!|*] [(CODE)] DESCRIPTION [; COMMENT] */
+/* Reads [=DATE] [!|*] [(CODE)] DESCRIPTION [; COMMENT] */
 static truce_status read_head(struct journal *journal, const char *text, bson_error_t *error)
 {
     size_t size;
@@ -218,7 +220,7 @@ static truce_status read_head(struct journal *journal, const char *text, bson_er
         text = journal_skip_blanks(text + 1);
     if (*text == '(') {
         if (!strchr(text, ')'))
-            return journal_refuse(error, "a code that is not closed by )");
+            return journal_refuse(error, "the code needs a closing )");
         text = journal_skip_blanks(strchr(text, ')') + 1);
     }
     size = trimmed(text, strcspn(text, ";"));
@@ -227,7 +229,7 @@ static truce_status read_head(struct journal *journal, const char *text, bson_er
     return TRUCE_OK;
 }
 
-/* "; truce: ..." */
+/* Returns the record in "; truce: ...", or NULL. */
 static const char *ours_in(const char *comment)
 {
     const char *at = journal_skip_blanks(comment + strspn(comment, ";"));
@@ -248,7 +250,7 @@ static truce_status read_ours(const char *text, bson_t *document, bson_error_t *
     return status;
 }
 
-/* The type of an entry stands behind it, as a JSON text. */
+/* Reads the type of an entry, a JSON string after "; truce:". */
 static truce_status read_type(struct posting *posting, const char *comment, bson_error_t *error)
 {
     const char *text = *comment == ';' ? ours_in(comment) : NULL;
@@ -291,17 +293,18 @@ static char *journal_account_of(const struct journal *journal, const char *text,
     return name;
 }
 
-/* hledger and ledger keep an amount without a commodity apart from every currency; beancount refuses it. */
+/* Gives an amount without a currency the default one. hledger and ledger treat such an amount as a
+ * currency of its own; beancount refuses it. */
 static truce_status take_default(const struct journal *journal, struct posting *posting,
                                  bson_error_t *error)
 {
     if (!journal->currency)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the amount %.60s has no currency: write it behind the amount%s",
-                           posting->amount,
-                           journal->source->form == BOOK_BEANCOUNT
-                               ? ""
-                               : ", or a line like D 1000.00 EUR above, for all such amounts");
+        return truce__fail(
+            TRUCE_INVALID, error, "the amount %.60s has no currency: write it after the amount%s",
+            posting->amount,
+            journal->source->form == BOOK_BEANCOUNT
+                ? ""
+                : ", or write a line such as D 1000.00 EUR above, for all such amounts");
     posting->currency = bson_strdup(journal->currency);
     return TRUCE_OK;
 }
@@ -315,10 +318,10 @@ static truce_status read_posting(struct journal *journal, const char *text, bson
     if (*text == '!' || *text == '*')
         text = journal_skip_blanks(text + 1);
     if (*text == '(' || *text == '[')
-        return journal_refuse(error, "a virtual posting, which need not balance");
+        return journal_refuse(error, "virtual postings are not supported: they need not balance");
     size = account_size(journal, text);
     if (!size)
-        return journal_refuse(error, "a posting without an account");
+        return journal_refuse(error, "the posting has no account");
     if (journal->count == journal->room) {
         journal->room = journal->room ? 2 * journal->room : 16;
         journal->postings =
@@ -338,7 +341,7 @@ static truce_status read_posting(struct journal *journal, const char *text, bson
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
-/* A record of ours in a comment; of an account's it says what we call it. */
+/* Reads truce's record in a comment. The record of an account gives truce's name of it. */
 static truce_status read_comment(struct journal *journal, const char *comment, bson_error_t *error)
 {
     const char *text = ours_in(comment);
@@ -367,7 +370,7 @@ static bool is_metadata(const char *text)
     size_t size = strcspn(text, ": \t");
 
     return islower((unsigned char)*text) && text[size] == ':' &&
-           strchr(" \t\"", text[size + 1]); /* or nothing at all */
+           strchr(" \t\"", text[size + 1]); /* or nothing follows */
 }
 
 static truce_status read_indented(struct journal *journal, const char *text, bson_error_t *error)
@@ -380,10 +383,10 @@ static truce_status read_indented(struct journal *journal, const char *text, bso
         return read_posting(journal, text, error);
     if (journal->begun || journal->below)
         return TRUCE_OK;
-    return journal_refuse(error, "an indented line that belongs to nothing");
+    return journal_refuse(error, "the indented line belongs to no transaction or directive");
 }
 
-/* "commodity EUR 1000.00": {currency, digits} */
+/* Reads "commodity EUR 1000.00": {currency, digits} */
 static truce_status read_commodity(struct journal *journal, const char *text, bson_error_t *error)
 {
     struct posting sample = {0};
@@ -407,7 +410,7 @@ static truce_status read_commodity(struct journal *journal, const char *text, bs
     return status;
 }
 
-/* "D 1000.00 EUR": that is what amounts are in that name no currency. */
+/* Reads "D 1000.00 EUR": the currency of amounts without one. */
 static truce_status read_default(struct journal *journal, const char *text, bson_error_t *error)
 {
     char *amount = NULL;
@@ -444,10 +447,10 @@ static truce_status read_directive(struct journal *journal, const char *text, bs
         if (word(text, *name, &rest))
             return TRUCE_OK;
     }
-    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not understood here", text);
+    return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
 }
 
-/* What stands behind a date in beancount. */
+/* Reads a directive of beancount after its date. */
 static truce_status read_dated(struct journal *journal, const char *text, bson_error_t *error)
 {
     static const char *const ignored[] = {"close", "commodity", "note",   "document", "price",
@@ -467,7 +470,7 @@ static truce_status read_dated(struct journal *journal, const char *text, bson_e
         }
     }
     if (!word(text, "*", &rest) && !word(text, "!", &rest) && !word(text, "txn", &rest))
-        return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not understood here", text);
+        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.40s\"", text);
     journal->begun = journal->line;
     return read_strings(journal, rest, error);
 }
@@ -490,7 +493,7 @@ static truce_status read_margin(struct journal *journal, const char *text, bson_
     if (status)
         return status;
     if (*text && !journal_is_blank(*text) && *text != '=')
-        return truce__fail(TRUCE_INVALID, error, "\"%.20s\" behind the date", text);
+        return truce__fail(TRUCE_INVALID, error, "unexpected \"%.20s\" after the date", text);
     if (journal->source->form == BOOK_BEANCOUNT)
         return read_dated(journal, journal_skip_blanks(text), error);
     journal->begun = journal->line;
@@ -538,7 +541,7 @@ truce_status book_read_journal(struct book_source *source, bson_error_t *error)
     if (!status)
         status = journal_end_transaction(&journal, error);
     if (!status && journal.block)
-        status = journal_refuse(error, "a comment that does not end");
+        status = journal_refuse(error, "the comment has no end");
     journal_forget(&journal);
     bson_free(journal.postings);
     bson_free(journal.named);

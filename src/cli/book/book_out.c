@@ -1,4 +1,4 @@
-/* Books out: records as NDJSON and as CSV. */
+/* Writes books: records as NDJSON and as CSV. */
 #include <string.h>
 
 #include "base/field.h"
@@ -26,7 +26,8 @@ static truce_status book_out_put(struct book_writer *writer, struct buffer *out,
     return status;
 }
 
-/* What settles or reverses another as a whole needs no entries. */
+/* Returns false for a record that settles or reverses another one completely; it needs no
+ * entries. */
 static bool entries_matter(const bson_t *record)
 {
     return !book_out_has(record, "of") || book_out_has(record, "part");
@@ -53,7 +54,7 @@ static truce_status book_out_write_line(struct book_writer *writer, const bson_t
 static const char *const columns[] = {"id",      "kind",   "of",       "part", "date", "expires",
                                       "account", "amount", "currency", "type", "meta"};
 
-/* Of the record (NULL: a further line of it), of the entry (NULL: it has none), or of neither. */
+/* Writes one cell of a line. `record` is NULL for a further line of it; `entry` may be NULL. */
 static void write_cell(const char *column, const bson_t *record, const bson_t *entry,
                        struct buffer *out)
 {
@@ -82,7 +83,8 @@ static void book_out_write_row(const bson_t *record, const bson_t *entry, struct
     truce__buffer_append(out, "\r\n", 2);
 }
 
-/* {kind: "open", account, currency, meta: the rules}; of a currency {kind: "currency", currency, meta: {digits}} */
+/* Writes {kind: "open", account, currency, meta: the rules}, or, of a currency, {kind: "currency",
+ * currency, meta: {digits}} */
 static void write_other(const bson_t *record, struct buffer *out)
 {
     bson_t row = BSON_INITIALIZER, entry = BSON_INITIALIZER, meta;

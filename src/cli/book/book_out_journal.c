@@ -1,6 +1,7 @@
 /*
- * Books out: journals of hledger and of beancount. Postings are what such a program adds up; all that it has no words for
- * (rules, what is pending, ids of any type) stands in comments that it does not read, and truce does.
+ * Writes journals of hledger and of beancount. Their programs add up the postings. Data that they
+ * have no syntax for (rules, pending entries, ids of any type) is written into comments, which
+ * truce reads back.
  *
  *     2024-01-31 * (order 17)                     2024-01-31 * "order 17"
  *         ; truce: {"id": "order 17", ...}            ; truce: {"id": "order 17", ...}
@@ -20,7 +21,7 @@ static void journal_add(struct buffer *out, const char *text)
     truce__buffer_append(out, text, strlen(text));
 }
 
-/* "; truce: {...}", and the end of the line */
+/* Appends "; truce: {...}" and the end of the line. */
 static void add_remark(struct buffer *out, const char *indent, const bson_t *record)
 {
     journal_add(out, indent);
@@ -73,7 +74,8 @@ static bool is_taken(const struct book_names *names, const char *theirs)
     return false;
 }
 
-/* Parts begin with a capital letter or a digit; behind it letters, digits and "-". */
+/* Makes a name for beancount. Each part of it begins with a capital letter or a digit, followed by
+ * letters, digits, and "-". */
 static char *make_name(const struct book_names *names, const char *account)
 {
     char *made = bson_strdup_printf("%s%s", is_root(account) ? "" : "Assets:", account), *numbered;
@@ -124,8 +126,8 @@ static truce_status check_account(const struct book_writer *writer, const char *
     if (strchr("([;*!#%~=\" ", account[0]) || strpbrk(account, ";\t") || strstr(account, "  ") ||
         account[strlen(account) - 1] == ' ')
         return truce__fail(TRUCE_INVALID, error,
-                           "hledger would not read the account \"%s\" as one name: spaces at an "
-                           "end, or two of them, or one of ([;*!#%%~=\" at the beginning",
+                           "hledger cannot read the account name \"%s\": it has spaces at an "
+                           "end, two spaces in a row, or one of ([;*!#%%~=\" at the start",
                            account);
     return TRUCE_OK;
 }
@@ -145,14 +147,15 @@ static truce_status check_currency(const struct book_writer *writer, const char 
             continue;
         length = 0;
     }
-    return length ? TRUCE_OK
-                  : truce__fail(TRUCE_INVALID, error,
-                                "beancount has no currency \"%s\": it takes capital letters, and "
-                                "digits, - and _ behind one",
-                                currency);
+    return length
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error,
+                             "invalid currency \"%s\" for beancount: expected capital letters, and "
+                             "digits, - and _ after the first",
+                             currency);
 }
 
-/* hledger puts what is not all letters in quotes. */
+/* Appends a currency. hledger needs quotes around a name that has other characters than letters. */
 static void journal_add_currency(struct buffer *out, enum book_form form, const char *currency)
 {
     bool plain = form == BOOK_BEANCOUNT;
@@ -206,7 +209,7 @@ static void journal_write_open(struct book_writer *writer, struct buffer *out, c
     add_remark(out, "    ", record);
 }
 
-/* What is written of a text that people gave: on one line, without what ends it there. */
+/* Appends a string of a user on one line, without the characters that would end it. */
 static void add_plain(struct buffer *out, const char *text, const char *without)
 {
     for (; *text; text++)
@@ -296,7 +299,8 @@ static truce_status check_date(const bson_t *record, bson_error_t *error)
     if (strlen(date) < 10 || date[4] != '-' || strncmp(date, "1700-01-01", 10) < 0 ||
         strncmp(date, "2100-01-01", 10) >= 0)
         return truce__fail(TRUCE_INVALID, error,
-                           "a journal has days from 1700 to 2099, and no \"%s\"", date);
+                           "the day \"%s\" is out of range: a journal has days from 1700 to 2099",
+                           date);
     return TRUCE_OK;
 }
 

@@ -1,8 +1,9 @@
 /*
- * A report as a picture (SVG). Whole numbers only, so that the same book gives the same bytes everywhere.
+ * Draws a report as a picture (SVG). All coordinates are whole numbers, so the same book gives the
+ * same bytes everywhere.
  *
- *     periods    a line for each account, through its balance at the end of each
- *     metadata   a bar for each account in each group, of what changed
+ *     periods    one line for each account, through its balance at the end of each period
+ *     metadata   one bar for each account in each group: the change.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,14 +15,14 @@
 #define TOP    20
 #define WIDTH  640
 #define HEIGHT 300
-#define LEGEND 40 /* below the picture: labels of groups, then the names */
+#define LEGEND 40 /* height below the picture: labels of groups, then the names. */
 
 struct chart {
     const struct report *report;
     struct buffer *out;
 
     uint32_t group_count, line_count;
-    const struct report_cell *lines[REPORT_LINES_MAX]; /* any cell of the account */
+    const struct report_cell *lines[REPORT_LINES_MAX]; /* any cell of the account. */
     int64_t low, high;
     int digits;
 };
@@ -72,7 +73,7 @@ static truce_status survey(struct chart *chart, bson_error_t *error)
 
         if (strcmp(cell->currency, report->cells[0].currency) != 0)
             return truce__fail(TRUCE_INVALID, error,
-                               "a picture is of one currency, and there are %s and %s: give a "
+                               "a picture shows one currency, but there are %s and %s: give a "
                                "PREFIX",
                                report->cells[0].currency, cell->currency);
         if (!i || strcmp(cell->group, report->cells[i - 1].group) != 0)
@@ -80,7 +81,7 @@ static truce_status survey(struct chart *chart, bson_error_t *error)
         if (chart_line_of(chart, cell) == chart->line_count) {
             if (chart->line_count == REPORT_LINES_MAX)
                 return truce__fail(TRUCE_LIMIT, error,
-                                   "a picture has at most %d accounts: give a PREFIX, or --depth",
+                                   "a picture shows at most %d accounts: give a PREFIX, or --depth",
                                    REPORT_LINES_MAX);
             chart->lines[chart->line_count++] = cell;
         }
@@ -102,7 +103,7 @@ static int height_of(const struct chart *chart, int64_t value)
     return TOP + (int)(((__int128)chart->high - value) * HEIGHT / range);
 }
 
-/* The middle of a group's place. */
+/* Returns the middle of a group's place. */
 static int middle_of(const struct chart *chart, uint32_t group)
 {
     return LEFT + (int)((2 * (uint64_t)group + 1) * WIDTH / (2 * (uint64_t)chart->group_count));
@@ -137,7 +138,7 @@ static void draw_groups(struct chart *chart)
     }
 }
 
-/* What does not change in a group stays as it was. */
+/* Draws a line. A group in which nothing changed keeps the balance. */
 static void draw_line(struct chart *chart, uint32_t line)
 {
     const struct report *report = chart->report;

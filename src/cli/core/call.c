@@ -41,8 +41,8 @@ static bool call_is_known(const char *word)
 
 enum takes { NEVER, PERHAPS, ALWAYS };
 
-/* Does the option take a value? Before the command is known: always, if it does in every command that
- * has it. */
+/* Returns whether the option takes a value. Before the command is known, the answer is ALWAYS only
+ * if the option takes a value in every command that has it. */
 static enum takes takes_value(const char *name, size_t length, char letter)
 {
     const struct cli_option *option = call_find_in(cli_common_options, name, length, letter);
@@ -71,7 +71,7 @@ static bool call_is_option(const char *word)
     return word[0] == '-' && word[1] && !(word[1] >= '0' && word[1] <= '9');
 }
 
-/* Is the word behind this one its value? */
+/* Returns true if `next` is the value of the option that `word` ends with. */
 static bool takes_next(const char *word, const char *next)
 {
     enum takes takes = NEVER;
@@ -178,9 +178,9 @@ static int unknown_command(const struct cli *cli, const char *noun, const char *
                          verb ? " " : "", verb ? verb : "", verb ? noun : "", verb ? " " : "",
                          guess.best);
     if (verb)
-        return cli_usage(cli, "there is no command \"%s %s\"; truce help %s lists what there is",
+        return cli_usage(cli, "there is no command \"%s %s\"; truce help %s lists the commands",
                          noun, verb, noun);
-    return cli_usage(cli, "there is no command \"%s\"; truce help lists what there is", noun);
+    return cli_usage(cli, "there is no command \"%s\"; truce help lists the commands", noun);
 }
 
 static int help_without(const char *noun, bool asked)
@@ -190,14 +190,15 @@ static int help_without(const char *noun, bool asked)
     return asked ? code : CLI_USAGE;
 }
 
-/* The call and what was found in it. */
+/* The words of the call, and what was found in them. */
 struct words {
     char **all;
-    int at;         /* the word that is read next */
-    int noun, verb; /* where the command's words stand; verb -1: it has none */
+    int at;         /* index of the word that is read next */
+    int noun, verb; /* indexes of the command's words; `verb` is -1 if the command has none */
 };
 
-/* Sets cli->command and where its words stand; or a code, with `*done` set. */
+/* Sets cli->command and the indexes of its words. If the call ends here, sets `*done` and returns
+ * the exit code. */
 static int call_find_command(struct cli *cli, struct words *words, bool *done)
 {
     char **all = words->all;
@@ -251,7 +252,8 @@ int cli_call_give(struct cli *cli, const struct cli_option *option, const char *
     return CLI_DONE;
 }
 
-/* `value` NULL: it is the next word, unless that is one of the command's own */
+/* Stores the value of an option. If `value` is NULL, the next word is the value, unless it belongs
+ * to the command. */
 static int give_value(struct cli *cli, struct words *words, const struct cli_option *option,
                       const char *value)
 {
@@ -325,7 +327,7 @@ static int call_read_words(struct cli *cli, struct words *words)
     return code;
 }
 
-/* How many arguments "COLLECTION [FILTER]" takes, and which the first missing one is. */
+/* Counts the arguments that "COLLECTION [FILTER]" takes, and names the first missing one. */
 static void arguments_range(const char *text, int have, int *least, int *most, char missing[32])
 {
     *least = *most = 0;
@@ -352,10 +354,10 @@ static int check_count(const struct cli *cli)
 
     arguments_range(c->arguments, cli->count, &least, &most, missing);
     if (cli->count < least)
-        return cli_usage(cli, "%s is missing; the call is: truce %s%s%s %s", missing, c->noun,
+        return cli_usage(cli, "%s is missing; usage: truce %s%s%s %s", missing, c->noun,
                          c->verb ? " " : "", c->verb ? c->verb : "", c->arguments);
     if (cli->count > most)
-        return cli_usage(cli, "\"%s\" is one argument too many; the call is: truce %s%s%s %s",
+        return cli_usage(cli, "\"%s\" is one argument too many; usage: truce %s%s%s %s",
                          cli->arguments[most], c->noun, c->verb ? " " : "", c->verb ? c->verb : "",
                          c->arguments ? c->arguments : "");
     return CLI_DONE;
@@ -394,7 +396,8 @@ int cli_call_read(struct cli *cli, char **all, bool *done)
     struct words words = {.all = all};
     int code;
 
-    cli->json = asks(all, "--json", "-j"); /* for what is wrong before all words are read */
+    /* The errors that are found before all words are read need to know about --json. */
+    cli->json = asks(all, "--json", "-j");
     code = call_find_command(cli, &words, done);
     if (*done)
         return code;

@@ -2,27 +2,28 @@
 #define TRUCE_CLI_CORE_CALL_H
 
 /*
- * The words of a call: which command, which options, which arguments.
+ * The words of a call: the command, the options, and the arguments.
  *
  *     truce --store school.truce find students -qjn1
  *
- * Options stand anywhere, before the command too. Letters may be written together; the first that takes a
- * value takes the rest of the word, or the next word. A lone "-" and what begins like a number are
- * arguments; behind "--" everything is.
+ * Options may stand anywhere, also before the command. Letters may be written together. The first
+ * letter that takes a value takes the rest of the word, or the next word. A lone "-", a word that
+ * begins like a number, and every word after "--" are arguments.
  */
 #include "cli/core/cli.h"
 
-/* Fills `cli` from the words (NULL after the last). `*done`: nothing is left to run, and the result is
- * the exit code: help was shown, or the call is wrong and it was said. */
+/* Fills `cli` from the words (NULL after the last). Sets `*done` if nothing is left to run: help
+ * was printed, or the call is wrong and the error was printed. The result is then the exit code. */
 int cli_call_read(struct cli *cli, char **words, bool *done);
 
-/* An option as if it were the next of the call; `line` as in cli->given. CLI_DONE or the exit code. */
+/* Gives an option as if it came next in the call. `line` is as in cli->given. Returns CLI_DONE or
+ * the exit code. */
 int cli_call_give(struct cli *cli, const struct cli_option *option, const char *value, int line);
 
-/* Where the next word stands, from `at` on, that is no option and no option's value; the number of words if
- * there is none. */
+/* Returns the index of the next word, from `at` on, that is neither an option nor an option's
+ * value. At the end, returns the number of words. */
 int cli_next_plain(char **words, int at);
-/* The option that the word ends with, if its value is the next word, else NULL. */
+/* Returns the option that the word ends with if its value is the next word, else NULL. */
 const struct cli_option *cli_option_before_value(const struct cli_command *command,
                                                  const char *word);
 

@@ -8,7 +8,7 @@
 struct columns {
     bool named;
     char **names;
-    bson_iter_t *values; /* of the document that is written; without a document: there is none */
+    bson_iter_t *values; /* of the document that is written; NULL without a document */
     int count;
 };
 
@@ -62,7 +62,8 @@ bool cli_columns_are_named(const struct columns *columns)
     return columns->named;
 }
 
-/* Most documents have their fields in the order of the columns: looked for from `from` on, and around. -1: none. */
+/* Returns the index of the column, or -1. The search begins at `from`, because most documents have
+ * their fields in the order of the columns. */
 static int columns_find(const struct columns *columns, const char *name, int from)
 {
     for (int i = 0; i < columns->count; i++) {
@@ -146,7 +147,7 @@ truce_status cli_columns_row(struct columns *columns, const bson_t *document, st
             cli_csv_write(out, &columns->values[i]);
     }
     if (!status && columns->count == 1 && out->size == begin)
-        return TRUCE_OK; /* an empty line would be no record */
+        return TRUCE_OK; /* an empty line would not be a record */
     truce__buffer_append_byte(out, '\n');
     return status;
 }

@@ -1,16 +1,16 @@
 /*
- * truce complete: what may stand where the cursor is, for the shells' completion.
+ * truce complete: lists what can stand at the cursor, for the completion of the shells.
  *
- * It gets the words behind "truce", the last being the one that is typed, and prints candidates, one a line,
- * with a tab and what they mean behind some; ":files" where a file may stand. Names in the store are asked for
- * (a second at most; a store that does not answer has none), so nothing has to be learned by heart.
+ * The arguments are the words after "truce"; the last one is being typed. The output is one
+ * candidate for each line, some with a tab and a description. ":files" means that the name of a
+ * file can stand here. Names in the store are looked up, so no name has to be remembered. A store
+ * that does not answer within a second adds no names.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/control.h"
 #include "base/field.h"
-#include "cli/commands.h"
 #include "cli/core/call.h"
 #include "cli/core/help.h"
 #include "cli/core/plain.h"
@@ -19,15 +19,16 @@
 #define NAMES_MAX 200
 
 struct completing {
-    const char *word;  /* the one that is typed */
-    char **before;     /* those before it, NULL after the last */
-    const char *uri;   /* of --store or TRUCE_STORE, or NULL */
-    const char *first; /* the first argument of the command: mostly the collection; or NULL */
+    const char *word;  /* the word that is being typed. */
+    char **before;     /* the words before it, NULL after the last. */
+    const char *uri;   /* --store or TRUCE_STORE, or NULL. */
+    const char *first; /* the command's first argument, usually the collection, or NULL. */
     const struct cli_command *command;
-    int arguments; /* that stand before the word */
+    int arguments; /* the number of arguments before the word. */
 };
 
-/* A shell prints it as it is. */
+/* Returns true if the string has characters that a terminal would obey. A shell prints candidates
+ * as they are. */
 static bool commands_a_terminal(const char *text)
 {
     size_t length = strlen(text), at = 0;
@@ -99,7 +100,7 @@ static void offer_indexes(const struct completing *c, truce_store *store)
     bson_destroy(&indexes);
 }
 
-/* The _ids of a collection of truce's own, which are texts or ObjectIds. */
+/* Offers the _ids, strings or ObjectIds, of one of truce's own collections. */
 static void offer_ids(const struct completing *c, truce_store *store, const char *collection)
 {
     truce_find_options options = {.limit = NAMES_MAX};
@@ -136,7 +137,7 @@ static void offer_queues(const struct completing *c, truce_store *store)
     bson_destroy(&names);
 }
 
-/* The fields at the top of some documents. */
+/* Offers the top-level fields of some documents. */
 static void offer_fields(const struct completing *c, truce_store *store)
 {
     truce_find_options options = {.limit = 20};
@@ -182,7 +183,7 @@ static void offer_from_store(const struct completing *c, const char *placeholder
 
     if (!store)
         return;
-    if (complete_is(placeholder, "COLLECTION MASTER DEPENDENT"))
+    if (complete_is(placeholder, "COLLECTION SOURCE COPY"))
         offer_collections(c, store);
     else if (complete_is(placeholder, "INDEX") ||
              (complete_is(placeholder, "NAME") && !strcmp(noun, "index")))
@@ -251,7 +252,8 @@ static void offer_value(const struct completing *c, const char *placeholder)
         offer_from_store(c, placeholder);
 }
 
-/* "COLLECTION" for the first of "COLLECTION [FILTER]"; the last "WORD..." stands for all behind it. */
+/* Offers values for the current argument: "COLLECTION" for the first of "COLLECTION [FILTER]". A
+ * last "WORD..." is the placeholder of all later arguments. */
 static void offer_argument(const struct completing *c)
 {
     const char *text = c->command->arguments ? c->command->arguments : "";
@@ -307,7 +309,7 @@ static void offer_options(const struct completing *c, const struct cli_option *o
     }
 }
 
-/* Is the word the value of an option before it? */
+/* Offers values if the word is the value of the option before it. Returns true if it is. */
 static bool offer_option_value(const struct completing *c)
 {
     const struct cli_option *option;
@@ -392,7 +394,7 @@ static int complete_run(struct cli *cli)
 const struct cli_command cli_complete = {
     .noun = "complete",
     .arguments = "[WORD...]",
-    .summary = "what may stand where the cursor is, for the shells",
+    .summary = "list what can stand at the cursor, for the shells",
     .hidden = true,
     .run = complete_run,
 };

@@ -8,7 +8,7 @@
 
 #define BLANKS           " \t"
 #define SHOWN_MAX        40
-#define MARK             "\xef\xbb\xbf" /* that some editors put before the first line */
+#define MARK             "\xef\xbb\xbf" /* the byte order mark, which some editors write */
 #define YES_OR_NO(value) (!strcmp(value, "yes") || !strcmp(value, "no"))
 
 struct config {
@@ -18,7 +18,7 @@ struct config {
     struct {
         const struct cli_option *option;
         int line;
-    } seen[CLI_OPTIONS_MAX]; /* also flags that are "no" */
+    } seen[CLI_OPTIONS_MAX]; /* includes flags that are "no" */
     int seen_count;
 };
 
@@ -38,7 +38,7 @@ static int config_wrong(const struct config *config, const char *format, ...)
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-/* What asks for something in the call itself has no sense in a file. */
+/* Returns true if the option can stand in a file. Options that ask about the call itself cannot. */
 static bool of_files(const struct cli_option *option)
 {
     return strcmp(option->name, "config") != 0 && strcmp(option->name, "help") != 0;
@@ -80,8 +80,8 @@ static int first_time(struct config *config, const struct cli_option *option)
 {
     for (int i = 0; i < config->seen_count && !option->many; i++) {
         if (config->seen[i].option == option)
-            return config_wrong(config, "%s stands in line %d already, and may be there once",
-                                option->name, config->seen[i].line);
+            return config_wrong(config, "%s is already set in line %d; set it once", option->name,
+                                config->seen[i].line);
     }
     if (config->seen_count == CLI_OPTIONS_MAX)
         return config_wrong(config, "more than %d options", CLI_OPTIONS_MAX);
@@ -96,15 +96,16 @@ static int check_value(const struct config *config, const struct cli_option *opt
                        const char *value)
 {
     if (!option->value && !YES_OR_NO(value))
-        return config_wrong(config, "%s is yes or no", option->name);
+        return config_wrong(config, "%s must be yes or no", option->name);
     if (!*value)
         return config_wrong(config, "%s needs a value: %s", option->name, option->value);
     if (*value == '"' || *value == '\'')
-        return config_wrong(config, "values stand without quotes");
+        return config_wrong(config, "write the value without quotes");
     if (strstr(value, " #") || strstr(value, "\t#"))
-        return config_wrong(config, "a comment has a line of its own");
+        return config_wrong(config, "write the comment on a line of its own");
     if (!strcmp(option->name, "store") && !strncmp(value, "mongodb", 7) && strchr(value, '@'))
-        return config_wrong(config, "no password stands in this file; TRUCE_STORE may say it");
+        return config_wrong(config,
+                            "this file must not contain a password; set TRUCE_STORE instead");
     return CLI_DONE;
 }
 
@@ -135,13 +136,13 @@ static int config_read_line(struct config *config, char *line)
     int code;
 
     if (!config_is_text(line))
-        return config_wrong(config, "it is no text");
+        return config_wrong(config, "the line is not UTF-8 text");
     line += strspn(line, BLANKS);
     if (!*line || *line == '#')
         return CLI_DONE;
     value = strchr(line, '=');
     if (!value)
-        return config_wrong(config, "a line is: name = value");
+        return config_wrong(config, "expected a line of the form: name = value");
     *value++ = '\0';
     value += strspn(value, BLANKS);
     cut_blanks(line);
@@ -178,7 +179,7 @@ static int config_read_lines(struct config *config, char *text)
     return code;
 }
 
-/* `text` has room for CONFIG_BYTES_MAX + 2. */
+/* Reads the file into `text`, which has room for CONFIG_BYTES_MAX + 2. */
 static int config_read_file(struct cli *cli, const char *path, char *text)
 {
     FILE *file = fopen(path, "re");
@@ -193,7 +194,7 @@ static int config_read_file(struct cli *cli, const char *path, char *text)
     if (size > CONFIG_BYTES_MAX)
         return cli_usage(cli, "--config: %s is longer than %d bytes", path, CONFIG_BYTES_MAX);
     if (memchr(text, '\0', size))
-        return cli_usage(cli, "--config: %s is no text", path);
+        return cli_usage(cli, "--config: %s is not UTF-8 text", path);
     text[size] = '\0';
     return CLI_DONE;
 }

@@ -12,15 +12,15 @@
 
 enum type { TYPE_GUESSED, TYPE_STRING, TYPE_DATE, TYPE_OBJECT_ID, TYPE_JSON };
 
-/* Columns with the same first part of their path stand below one node. */
+/* A part of a column's path. Columns whose paths begin alike share a node. */
 struct node {
     char *name;
-    int column; /* -1: there are nodes below it */
+    int column; /* -1 for a node with children. */
     struct node *below, *next;
 };
 
 struct cell {
-    size_t at, size; /* in `cells`, without quotes */
+    size_t at, size; /* in `cells`, without quotes. */
     bool quoted;
 };
 
@@ -30,7 +30,7 @@ struct csv {
     enum type *types;
     int count;
     struct node *top;
-    struct cell *found; /* of the record that is read */
+    struct cell *found; /* the cells of the current record. */
     struct buffer cells;
     struct buffer text;
     struct json_reader reader;
@@ -55,7 +55,7 @@ bool cli_csv_end(const char *text, size_t size, struct csv_scan *scan)
         }
         if (c == '\n')
             return true;
-        if (scan->returned) { /* a CR by itself ended the record */
+        if (scan->returned) { /* a CR ended the record. */
             scan->looked--;
             return true;
         }
@@ -78,7 +78,7 @@ static const char *csv_wrong(struct csv *csv, const char *format, ...)
     return csv->reason;
 }
 
-/* The cell in quotes at *at, which is moved behind it. */
+/* Reads the quoted cell at *at and moves *at past it. */
 static const char *read_quoted(struct csv *csv, const char **at, const char *end)
 {
     const char *from = *at + 1;
@@ -95,7 +95,7 @@ static const char *read_quoted(struct csv *csv, const char **at, const char *end
         truce__buffer_append_byte(&csv->cells, '"');
     }
     if (from < end && *from != csv->separator)
-        return csv_wrong(csv, "a cell goes on behind its quotes");
+        return csv_wrong(csv, "a cell continues after its closing quote");
     *at = from;
     return NULL;
 }
@@ -105,14 +105,26 @@ static const char *read_bare(struct csv *csv, const char **at, const char *end)
     const char *next = memchr(*at, csv->separator, (size_t)(end - *at)), *stop = next ? next : end;
 
     if (memchr(*at, '"', (size_t)(stop - *at)))
-        return csv_wrong(csv,
-                         "a quote stands inside of a cell: put the cell in quotes, and double it");
+        return csv_wrong(csv, "a quote inside a cell: put the cell in quotes and double the quote");
     truce__buffer_append(&csv->cells, *at, (size_t)(stop - *at));
     *at = stop;
     return NULL;
 }
 
-/* Cells of text[0..size) in `found`, at most `room`; `*count` is how many there are. */
+/* Removes the spaces around a cell without quotes. */
+static void csv_trim(const struct csv *csv, struct cell *cell)
+{
+    const char *text = (const char *)csv->cells.bytes;
+
+    while (cell->size && text[cell->at] == ' ') {
+        cell->at++;
+        cell->size--;
+    }
+    while (cell->size && text[cell->at + cell->size - 1] == ' ')
+        cell->size--;
+}
+
+/* Splits text[0..size) into at most `room` cells in `found`. `*count` is the number of cells. */
 static const char *csv_split(struct csv *csv, const char *text, size_t size, int room, int *count)
 {
     const char *at = text, *end = text + size;
@@ -129,6 +141,8 @@ static const char *csv_split(struct csv *csv, const char *text, size_t size, int
         if (why)
             return why;
         cell.size = csv->cells.size - cell.at;
+        if (!cell.quoted)
+            csv_trim(csv, &cell);
         if (*count < room)
             csv->found[*count] = cell;
         ++*count;
@@ -144,7 +158,7 @@ static const char *csv_text_of(const struct csv *csv, const struct cell *cell)
 
 /* ---- the header ----------------------------------------------------------------------------- */
 
-/* The node of text[0..size) at *link; NULL: the names stand against each other. */
+/* Adds the node of text[0..size) at *link. Returns NULL if the names contradict each other. */
 static struct node *csv_place(struct node **link, const char *text, size_t size, bool last,
                               int column)
 {
@@ -172,7 +186,7 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
 
         if (!node)
             return truce__fail(TRUCE_INVALID, error,
-                               "the name \"%s\" of the header stands twice, has an empty part, or "
+                               "the name \"%s\" of the header occurs twice, has an empty part, or "
                                "is the beginning of another",
                                name);
         if (!at[size])
@@ -180,21 +194,6 @@ static truce_status place_path(struct csv *csv, int column, bson_error_t *error)
         link = &node->below;
         at += size + 1;
     }
-}
-
-/* Without spaces around it, unless it is in quotes. */
-static char *csv_name_of(const struct csv *csv, const struct cell *cell)
-{
-    const char *text = csv_text_of(csv, cell);
-    size_t size = cell->size;
-
-    while (!cell->quoted && size && *text == ' ') {
-        text++;
-        size--;
-    }
-    while (!cell->quoted && size && text[size - 1] == ' ')
-        size--;
-    return bson_strndup(text, size);
 }
 
 static truce_status csv_read_header(struct csv *csv, const char *text, size_t size,
@@ -214,7 +213,7 @@ static truce_status csv_read_header(struct csv *csv, const char *text, size_t si
     csv->types = bson_malloc0((size_t)count * sizeof *csv->types);
     csv->count = count;
     for (int i = 0; i < count; i++)
-        csv->names[i] = csv_name_of(csv, &csv->found[i]);
+        csv->names[i] = bson_strndup(csv_text_of(csv, &csv->found[i]), csv->found[i].size);
     for (int i = 0; i < count; i++) {
         truce_status status = place_path(csv, i, error);
 
@@ -234,7 +233,8 @@ static truce_status csv_set_type(struct csv *csv, const char *text, size_t size,
 
     if (!equals)
         return truce__fail(TRUCE_INVALID, error,
-                           "--types is COLUMN=TYPE, comma between, not \"%.*s\"", (int)size, text);
+                           "--types needs COLUMN=TYPE, separated by commas, not \"%.*s\"",
+                           (int)size, text);
     if (name == 1 && *text == '*' && type == 6 && !memcmp(equals, "=string", 7)) {
         for (int i = 0; i < csv->count; i++)
             csv->types[i] = TYPE_STRING;
@@ -253,8 +253,8 @@ static truce_status csv_set_type(struct csv *csv, const char *text, size_t size,
         }
     }
     return truce__fail(TRUCE_INVALID, error,
-                       "--types: \"%.*s\" is none of string, date, objectId, json", (int)type,
-                       equals + 1);
+                       "--types: \"%.*s\" is not a type: expected string, date, objectId, or json",
+                       (int)type, equals + 1);
 }
 
 static truce_status read_types(struct csv *csv, const char *types, bson_error_t *error)
@@ -270,7 +270,7 @@ static truce_status read_types(struct csv *csv, const char *types, bson_error_t 
     return status;
 }
 
-/* Outside of quotes. */
+/* Counts `wanted` outside of quotes. */
 static size_t csv_count_of(const char *text, size_t size, char wanted)
 {
     bool quoted = false;
@@ -361,7 +361,7 @@ void cli_csv_free(struct csv *csv)
 
 /* ---- a record as a document ----------------------------------------------------------------- */
 
-/* Could it be a number, or a word, of JSON? */
+/* Returns true if the cell can be a number or a literal of JSON. */
 static bool looks_like_json(const char *text, size_t size)
 {
     return size && (text[0] == '-' || (text[0] >= '0' && text[0] <= '9') ||
@@ -369,7 +369,7 @@ static bool looks_like_json(const char *text, size_t size)
                     (size == 5 && !memcmp(text, "false", 5)));
 }
 
-/* {"v": <before> text <behind>}; false: it is no single value. */
+/* Reads {"v": <before> text <behind>}. Returns false if it is not a single value. */
 static bool csv_read_value(struct csv *csv, const char *before, const char *text, size_t size,
                            const char *behind, bson_iter_t *value)
 {
@@ -397,7 +397,7 @@ static bool is_object_id(const char *text, size_t size)
     return bson_oid_is_valid(id, size);
 }
 
-/* A cell of a column with a type; false: it is none of that type. */
+/* Appends a cell of a column with a type. Returns false if the cell does not have that type. */
 static bool append_typed(struct csv *csv, enum type type, const char *text, size_t size,
                          const char *name, bson_t *to)
 {
@@ -428,8 +428,9 @@ static const char *append_cell(struct csv *csv, int column, const char *name, bs
     if (type > TYPE_STRING)
         return append_typed(csv, type, text, cell->size, name, to)
                    ? NULL
-                   : csv_wrong(csv, "column %s: \"%.*s\" is no %s", csv->names[column],
-                               cell->size > 100 ? 100 : (int)cell->size, text, names[type]);
+                   : csv_wrong(csv, "column %s: invalid value \"%.*s\": expected %s",
+                               csv->names[column], cell->size > 100 ? 100 : (int)cell->size, text,
+                               names[type]);
     if (type == TYPE_GUESSED && !cell->quoted && looks_like_json(text, cell->size) &&
         csv_read_value(csv, "", text, cell->size, "", &value))
         bson_append_iter(to, name, -1, &value);
@@ -465,7 +466,7 @@ const char *cli_csv_document(struct csv *csv, const char *text, size_t size, bso
     bson_reinit(&csv->document);
     why = csv_split(csv, text, size, csv->count, &count);
     if (!why && count != csv->count)
-        why = csv_wrong(csv, "%d cell%s, and the header has %d", count, count == 1 ? "" : "s",
+        why = csv_wrong(csv, "%d cell%s, but the header has %d", count, count == 1 ? "" : "s",
                         csv->count);
     if (!why)
         why = append_nodes(csv, csv->top, &csv->document);
@@ -490,6 +491,8 @@ static void csv_write_quoted(struct buffer *out, const char *text, size_t size)
 
 static bool needs_quotes(const char *text, size_t size)
 {
+    if (size && (text[0] == ' ' || text[size - 1] == ' '))
+        return true;
     for (size_t i = 0; i < size; i++)
         if (text[i] == ',' || text[i] == '"' || text[i] == '\n' || text[i] == '\r')
             return true;

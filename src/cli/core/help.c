@@ -1,9 +1,10 @@
-/* Help from the table of commands, and guesses at what a mistyped word was meant to be. */
+/* Help from the table of commands, and suggestions for mistyped words. */
 #include "cli/core/help.h"
-#include "cli/commands.h"
 #include "cli/core/cli.h"
 
 #include <string.h>
+
+const struct cli_command *const *cli_commands;
 
 const struct cli_command *cli_command_find(const char *noun, const char *verb)
 {
@@ -40,7 +41,7 @@ static bool help_is_among(const struct cli_option *options, const char *name)
     return options && options->name;
 }
 
-/* Those that are not among `but` (NULL: all). */
+/* Prints the options that are not among `but` (NULL: all). */
 static void print_options(const struct cli_option *options, const struct cli_option *but)
 {
     for (; options && options->name; options++) {
@@ -78,7 +79,7 @@ int cli_help(const struct cli_command *c)
         printf("\noptions:\n");
         print_options(c->options, NULL);
     }
-    printf("\nevery command:\n");
+    printf("\noptions of every command:\n");
     print_options(cli_common_options, c->options);
     if (c->example) {
         printf("\nexample (export TRUCE_STORE=school.truce):\n");
@@ -99,14 +100,15 @@ static void help_print_all(void)
 {
     const char *noun = "";
 
-    printf("usage: truce COMMAND [arguments] [options]\n\n"
-           "truce keeps documents consistent while many writers change them at once, out of\n"
-           "order, and crash half-way.\n");
+    puts("usage: truce COMMAND [arguments] [options]\n");
+    printf("truce keeps documents consistent while many writers change them concurrently, out of\n"
+           "order, and crash halfway.\n");
     for (int i = 0; cli_commands[i]; i++) {
         if (cli_commands[i]->hidden)
             continue;
         if (cli_commands[i]->verb ? strcmp(noun, cli_commands[i]->noun) != 0 : *noun || !i) {
-            if (cli_output_end(CLI_DONE)) /* why it cannot be written is known only here */
+            /* a later call would not know why the output cannot be written */
+            if (cli_output_end(CLI_DONE))
                 return;
             printf("\n");
         }
@@ -114,11 +116,11 @@ static void help_print_all(void)
         help_print_summary(cli_commands[i]);
     }
     printf("\n"
-           "every command:\n");
+           "options of every command:\n");
     print_options(cli_common_options, NULL);
     printf("\n"
-           "truce help COMMAND shows its arguments, its options and an example.\n"
-           "exit codes: 0 done, 1 answered \"no\", 2 wrong usage, 3 the store failed.\n");
+           "truce help COMMAND shows its arguments, its options, and an example.\n"
+           "exit codes: 0 done, 1 negative answer, 2 wrong usage, 3 the store failed.\n");
 }
 
 int cli_help_noun(const char *noun)
@@ -132,7 +134,7 @@ int cli_help_noun(const char *noun)
         if (!strcmp(cli_commands[i]->noun, noun) && !cli_commands[i]->hidden)
             help_print_summary(cli_commands[i]);
     }
-    printf("\ntruce help %s VERB shows the arguments, the options and an example.\n", noun);
+    printf("\ntruce help %s VERB shows the arguments, the options, and an example.\n", noun);
     return cli_output_end(CLI_DONE);
 }
 
@@ -150,14 +152,14 @@ static int help_run(struct cli *cli)
         return cli_help(command);
     if (cli_noun_exists(noun) && !verb)
         return cli_help_noun(noun);
-    return cli_usage(cli, "there is no command \"%s%s%s\"; truce help lists what there is", noun,
+    return cli_usage(cli, "there is no command \"%s%s%s\"; truce help lists the commands", noun,
                      verb ? " " : "", verb ? verb : "");
 }
 
 const struct cli_command cli_help_command = {
     .noun = "help",
     .arguments = "[NOUN] [VERB]",
-    .summary = "what there is; of one command: arguments, options, an example",
+    .summary = "list all commands, or show the help of one",
     .example = "truce help find",
     .run = help_run,
 };
@@ -166,7 +168,8 @@ const struct cli_command cli_help_command = {
 
 #define WORD_MAX 40
 
-/* edits from one to the other, a swap of neighbours counting one (optimal string alignment) */
+/* Returns the number of edits between two words. A swap of neighbours counts as one edit (optimal
+ * string alignment). */
 static int distance(const char *a, const char *b)
 {
     int rows[WORD_MAX + 1][WORD_MAX + 1];

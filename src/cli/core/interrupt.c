@@ -2,12 +2,12 @@
 
 #include <signal.h>
 
-#define STORES_MAX 2 /* `truce copy` has two */
+#define STORES_MAX 2 /* `truce copy` opens two */
 
 static truce_store *watched[STORES_MAX];
 static volatile sig_atomic_t count, interrupted;
 
-/* SA_RESETHAND: the next one has its usual effect. */
+/* The next Ctrl-C has its usual effect (SA_RESETHAND). */
 static void on_interrupt(int number)
 {
     interrupted = 1;
@@ -23,7 +23,7 @@ void cli_interrupt_watch(truce_store *store)
         return;
     watched[count] = store;
     count++;
-    /* a command whose Ctrl-C is ignored (nohup, a job in the background) stays so */
+    /* If SIGINT is ignored (nohup, a background job), it stays ignored. */
     if (count == 1 && !sigaction(SIGINT, NULL, &before) && before.sa_handler == SIG_DFL) {
         sigemptyset(&action.sa_mask);
         sigaction(SIGINT, &action, NULL);

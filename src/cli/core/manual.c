@@ -1,25 +1,25 @@
 /*
- * truce manual: the man page, written from the table of commands, and the completion for shells.
+ * truce manual: the man page from the table of commands, and the completion for shells.
  *
- * The build runs it, so they cannot say anything else than the program does.
+ * The build runs it, so the man page always describes the program.
  */
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/core/cli.h"
 
-#define MANUAL_DATE "November 22, 2026" /* of the text; raised with each release */
+#define MANUAL_DATE "November 22, 2026" /* the date of the text; change it with each release */
 
 /* ---- the man page (roff) ------------------------------------------------------------------- */
 
-/* text with what roff would take as its own escaped; a line never starts with a control character
- */
+/* Prints a string and escapes what roff would interpret. No line starts with a control
+ * character. */
 static void roff(const char *text)
 {
     bool line_start = true;
     int width = 0;
 
     for (; *text; text++) {
-        /* a long line is broken at a space; lines that begin with one are as they must be */
+        /* Long lines are broken at a space. Lines that begin with a space are kept as they are. */
         width = line_start ? 0 : width + 1;
         if (*text == ' ' && width && width + (int)strcspn(text + 1, " \n") > 70) {
             putchar('\n');
@@ -78,11 +78,11 @@ static void roff_command(const struct cli_command *c)
 
 static const char man_end[] =
     ".SH ENVIRONMENT\n"
-    ".TP\n.B TRUCE_STORE\nthe store, where no \\-\\-store is given\n"
-    ".TP\n.B TRUCE_SLOW_MS\nmilliseconds, where no \\-\\-slow is given: calls to the store that take as\n"
+    ".TP\n.B TRUCE_STORE\nthe store, if \\-\\-store is not given\n"
+    ".TP\n.B TRUCE_SLOW_MS\nmilliseconds, if \\-\\-slow is not given: calls to the store that take as\n"
     "long, or longer, are printed to standard error\n"
-    ".TP\n.B TRUCE_CACHE_MB\nmemory that an open file takes for documents and pages, in megabytes; a 64th of\n"
-    "the machine's where nothing is said, from 64 to 256\n"
+    ".TP\n.B TRUCE_CACHE_MB\nmemory of an open file for documents and pages, in megabytes; by default a 64th\n"
+    "of the machine's memory, from 64 to 256\n"
     ".TP\n.B TRUCE_HELPERS\nthreads that read ahead for one report over a whole collection of a file, from\n"
     "0 to 3, whatever else there is to do; processors without work where nothing is\n"
     "said\n"
@@ -90,24 +90,24 @@ static const char man_end[] =
     ".TP\n.B VISUAL, EDITOR\nthe editor of truce doc resolve \\-\\-edit\n"
     ".TP\n.B TMPDIR\nwhere large sorts and demonstrations put their files (/tmp)\n"
     ".SH FILES\n"
-    ".TP\n.I STORE\nan embedded store: one file, of any name\n"
+    ".TP\n.I STORE\nan embedded store: one file with any name\n"
     ".TP\n.I STORE\\-wal, STORE\\-shm, STORE\\-lock\n"
-    "what was written last, an index of that, and the lock; they belong to the\n"
-    "store as long as it is open anywhere, and are copied and removed with it\n"
+    "the latest writes, an index of them, and the lock; these files belong to the\n"
+    "store while a process has it open, and are copied and removed with it\n"
     ".TP\n.I FILE.rejects\nlines of FILE that could not be imported or applied, with the reasons\n"
     ".SH EXIT STATUS\n"
     ".TP\n.B 0\ndone\n"
-    ".TP\n.B 1\nanswered \"no\": not found, a conflict, findings, bad lines among good ones\n"
+    ".TP\n.B 1\na negative answer: not found, a conflict, findings, some bad lines\n"
     ".TP\n.B 2\nthe call or its input is wrong\n"
-    ".TP\n.B 3\nthe store, the disk or the network failed\n"
+    ".TP\n.B 3\nthe store, the disk, or the network failed\n"
     ".SH EXAMPLES\n"
-    "A store is made by the first document:\n"
+    "The first document creates the store:\n"
     ".PP\n.RS\n.nf\n"
     "export TRUCE_STORE=school.truce\n"
     "truce insert students \\(aq{_id: 1, name: \"Ada\", year: 2}\\(aq\n"
     "truce find students \\(aq{year: {$gte: 2}}\\(aq \\-\\-table\n"
     ".fi\n.RE\n.PP\n"
-    "Several documents change together, or none does:\n"
+    "Several documents change together, or none of them:\n"
     ".PP\n.RS\n.nf\n"
     "truce commit apply \\(aq[{update: \"a\", id: 1, with: {$inc: {n: \\-5}}},\n"
     "                     {update: \"a\", id: 2, with: {$inc: {n: 5}}}]\\(aq\n"
@@ -117,7 +117,7 @@ static const char man_end[] =
     "truce set define students \\-\\-list classes \\-\\-key student_id \\-\\-name name\n"
     "truce set apply messages.ndjson students \\-\\-message\\-element class \\-\\-workers 5\n"
     ".fi\n.RE\n.PP\n"
-    "A store is copied to a server and verified:\n"
+    "A store is copied to a server, and the copy is verified:\n"
     ".PP\n.RS\n.nf\n"
     "truce copy school.truce mongodb://127.0.0.1:27017/school\n"
     ".fi\n.RE\n"
@@ -130,18 +130,18 @@ static void print_man(void)
 {
     printf(".TH TRUCE 1 \"%s\" \"truce %s\" \"User Commands\"\n"
            ".SH NAME\n"
-           "truce \\- documents that stay consistent while many writers change them\n"
+           "truce \\- keeps documents consistent while many writers change them\n"
            ".SH SYNOPSIS\n"
            ".B truce\n.I command\n[\\fIarguments\\fR] [\\fIoptions\\fR]\n"
            ".SH DESCRIPTION\n"
-           "truce keeps documents consistent while many writers change them at once,\n"
-           "out of order, and crash half\\-way, on a store that promises no more than\n"
+           "truce keeps documents consistent while many writers change them concurrently,\n"
+           "out of order, and crash halfway, on a store that guarantees no more than\n"
            "atomic updates of one document. Documents are MongoDB Extended JSON, in and\n"
-           "out; lists are one document a line. Filters, updates and pipelines are\n"
-           "MongoDB\\(aqs. What is typed may be as in mongosh: {a: 1, \\(aqb.c\\(aq: 2}.\n"
+           "out; lists are one document a line. Filters, updates, and pipelines are\n"
+           "MongoDB\\(aqs. Input may have the form of mongosh: {a: 1, \\(aqb.c\\(aq: 2}.\n"
            ".SH OPTIONS\n"
-           "Options stand anywhere, and letters may be written together. Every command has\n"
-           "these:\n",
+           "Options may stand anywhere, and letters may be written together. Every command\n"
+           "has these:\n",
            MANUAL_DATE, TRUCE_VERSION);
     roff_options(cli_common_options);
     printf(".SH COMMANDS\n");
@@ -154,7 +154,7 @@ static void print_man(void)
 
 /* ---- completion ---------------------------------------------------------------------------- */
 
-/* All three ask the program (complete.c), so none can say anything else than it takes. */
+/* All three scripts ask the program (complete.c), so they offer only what it accepts. */
 
 static const char bash_text[] =
     "_truce() {\n"
@@ -218,16 +218,14 @@ static int manual_run(struct cli *cli)
     else if (!strcmp(form, "fish"))
         fputs(fish_text, stdout);
     else
-        return cli_usage(
-            cli, "there is a man page (man), and completion for bash, zsh and fish; no \"%s\"",
-            form);
+        return cli_usage(cli, "FORM is man, bash, zsh, or fish, not \"%s\"", form);
     return CLI_DONE;
 }
 
 const struct cli_command cli_manual = {
     .noun = "manual",
     .arguments = "FORM",
-    .summary = "print the man page (man), or the completion of a shell (bash, zsh, fish)",
+    .summary = "print the man page or the completion of a shell",
     .example = "source <(truce manual bash)",
     .run = manual_run,
 };

@@ -11,7 +11,7 @@ static int message_split(const char *text, char **parts)
 {
     int count = 0;
 
-    for (const char *at = text;; at++) { /* over the comma */
+    for (const char *at = text;; at++) { /* Skips the comma. */
         size_t length = strcspn(at, ",");
 
         if (count == MESSAGE_KEYS_MAX || !length)
@@ -71,7 +71,7 @@ static bool twice(const bson_t *document, const char *field)
     return count > 1;
 }
 
-/* The field's value, or false and the reason. */
+/* Reads a field's value. Returns false and the reason if the field is missing. */
 static bool need(const bson_t *document, const char *field, const char *option, struct value *value,
                  char *reason, size_t size)
 {
@@ -80,7 +80,7 @@ static bool need(const bson_t *document, const char *field, const char *option, 
         snprintf(reason, size, "the field \"%s\" is missing (--message-%s names it)", field,
                  option);
     else if (twice(document, field))
-        snprintf(reason, size, "the field \"%s\" is there twice", field);
+        snprintf(reason, size, "the field \"%s\" occurs twice", field);
     else
         return true;
     return false;
@@ -148,7 +148,7 @@ static bool read_source(const struct message_format *format, const bson_t *docum
         return message_wrong(format->source, value, "a text", reason, size);
     text = truce__value_text(value, &length);
     if (!length || strlen(text) != length || length > 120)
-        return message_wrong(format->source, value, "a text of 1 to 120 bytes", reason, size);
+        return message_wrong(format->source, value, "a string of 1 to 120 bytes", reason, size);
     memcpy(message->source, text, length + 1);
     message->operation.source = message->source;
     return true;

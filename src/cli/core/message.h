@@ -2,7 +2,7 @@
 #define TRUCE_CLI_CORE_MESSAGE_H
 
 /*
- * Messages of a work queue, as operations on a set:
+ * Messages of a message queue, as operations on a set:
  *
  *     {"operation": "insert", "student_id": 1, "element": "CS 101", "sequence_number": 1000}
  *
@@ -15,11 +15,13 @@
 #define MESSAGE_BYTES_MAX (1024 * 1024)
 
 struct message_format {
-    const char *operation, *element, *seq, *source; /* the message's fields; source may be NULL */
-    char *keys[MESSAGE_KEYS_MAX];                   /* the set's key fields ... */
-    char *from[MESSAGE_KEYS_MAX];                   /* ... and the message's, in the same order */
+    /* the names of the message's fields; `source` may be NULL. */
+    const char *operation, *element, *seq, *source;
+    char *keys[MESSAGE_KEYS_MAX]; /* the set's key fields. */
+    /* the message's fields for the same keys, in the same order. */
+    char *from[MESSAGE_KEYS_MAX];
     int keys_count;
-    const char *name; /* the element's field that names it */
+    const char *name; /* the field that names the element. */
 };
 
 #define CLI_MESSAGE_OPTIONS                                                                        \
@@ -31,20 +33,22 @@ struct message_format {
         "message-source", 0, "FIELD", "the message's source (none)", false                         \
     }
 
-/* `keys`: the set's key fields, comma between. Borrows the options' texts. False: the error was
- * printed, return CLI_USAGE. */
+/* Reads the options; their strings are borrowed. `keys` are the set's key fields, separated by
+ * commas. If an option is wrong, prints the error and returns false; the caller returns
+ * CLI_USAGE. */
 bool message_format_init(struct message_format *format, const struct cli *cli, const char *keys,
                          const char *name);
 void message_format_release(struct message_format *format);
 
 struct message {
-    truce_set_operation operation; /* points into the rest */
+    truce_set_operation operation; /* points into the other fields. */
     bson_t key, element;
     char source[128];
     int64_t line;
 };
 
-/* False: `reason` (of `size` bytes) says what is wrong. `message` is to be released if true. */
+/* Reads a message. Returns false and fills `reason` (of `size` bytes) if the message is wrong. On
+ * success, the caller releases `message`. */
 bool message_read(const struct message_format *format, const bson_t *document,
                   struct message *message, char *reason, size_t size);
 void message_release(struct message *message);

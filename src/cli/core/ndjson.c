@@ -1,13 +1,13 @@
 /*
- * Documents in. A window of the input is held in one buffer:
+ * Reads documents. A window of the input is held in one buffer:
  *
- *     | used up | the line that was returned | read, not looked at yet | room |
- *               ^ line                       ^ next                    ^ filled
+ *     | used up | the line that was returned | read, not examined yet | room |
+ *               ^ line                       ^ next                   ^ filled
  *
- * The used part is given up when room is needed, so memory is a chunk, or the longest line if that
- * is more. A line over the maximum is cut, and its rest is read and thrown away. An element of an array, or a record
- * of CSV, that is so long ends the reading: most likely a quote or a bracket is not closed, and where the next
- * one begins cannot be known.
+ * The used part is overwritten when room is needed. Memory is therefore one chunk, or the longest
+ * line if that is longer. A line over the maximum is cut, and its rest is read and discarded. An
+ * array element or a CSV record over the maximum ends the reading: most likely, a quote or a
+ * bracket is not closed. The start of the next element is then unknown.
  */
 #include "cli/core/ndjson.h"
 
@@ -28,16 +28,16 @@
 struct ndjson {
     int file;
     char *path;
-    int64_t size;   /* of a regular file, else 0 */
-    int64_t offset; /* in the input, of bytes[next] */
-    int64_t number; /* of the line that was returned last */
-    int64_t row;    /* of bytes[next]; arrays and CSV only */
+    int64_t size;   /* of a regular file, else 0. */
+    int64_t offset; /* offset in the input of bytes[next]. */
+    int64_t number; /* number of the line that was returned last. */
+    int64_t row;    /* row of bytes[next]; for arrays and CSV only. */
     enum ndjson_form form;
-    bool opened, between, closed; /* array: behind its [, behind an element, behind its ] ... */
-    bool ended;                   /* ... or behind what cannot be read on from */
+    bool opened, between, closed; /* in an array: after its [, after an element, after its ]. */
+    bool ended;                   /* after input that cannot be read further. */
     struct csv *csv;
-    char separator;         /* CSV; 0: not known yet */
-    int64_t body, body_row; /* CSV: behind the header */
+    char separator;         /* of CSV; 0 if not known yet. */
+    int64_t body, body_row; /* of CSV: where the header ends */
     struct buffer window;
     size_t next, filled;
     bool at_end;
@@ -109,7 +109,7 @@ truce_status cli_ndjson_seek(struct ndjson *input, int64_t offset, int64_t numbe
     return TRUCE_OK;
 }
 
-/* Reads one chunk more behind what is there; sets at_end if there is none. */
+/* Reads one more chunk. Sets at_end at the end of the input. */
 static truce_status ndjson_fill(struct ndjson *input, bson_error_t *error)
 {
     ssize_t got;
@@ -144,15 +144,16 @@ truce_status cli_text_file(const char *path, char **text, bson_error_t *error)
         status = truce__fail(TRUCE_LIMIT, error, "%s is longer than %d bytes", input->path,
                              NDJSON_LINE_MAX);
     if (!status && memchr(input->window.bytes, '\0', input->filled))
-        status = truce__fail(TRUCE_INVALID, error, "%s is no text: it has a NUL byte", input->path);
+        status =
+            truce__fail(TRUCE_INVALID, error, "%s is not text: it has a NUL byte", input->path);
     if (!status)
         *text = bson_strndup((const char *)input->window.bytes, input->filled);
     cli_ndjson_close(input);
     return status;
 }
 
-/* Finds the end of the line that starts at `next`: how much of it is in the window, how long it is,
- * and whether a newline ends it. Of a line over the maximum only the start and the end are kept. */
+/* Finds the end of the line that starts at `next`: its length in the window, its whole length, and
+ * whether a newline ends it. Of a line over the maximum, only the start and the end are kept. */
 static truce_status ndjson_find_end(struct ndjson *input, size_t *length, int64_t *whole,
                                     bool *newline, bson_error_t *error)
 {
@@ -244,19 +245,19 @@ static truce_status next_line(struct ndjson *input, struct ndjson_line *line, bs
 
 /* ---- arrays and records --------------------------------------------------------------------- */
 
-/* Moves `next` on, over what is in the window. */
+/* Advances `next` over bytes of the window. */
 static void ndjson_consume(struct ndjson *input, size_t size)
 {
     const uint8_t *at = input->window.bytes + input->next, *end = at + size;
 
     input->next += size;
     input->offset += (int64_t)size;
-    for (; at < end; at++) /* a CR ends a line by itself, unless a LF follows */
+    for (; at < end; at++) /* a CR ends a line unless an LF follows */
         input->row += *at == '\n' || (*at == '\r' && at + 1 < end && at[1] != '\n') ||
                       (*at == '\r' && at + 1 == end && input->form == NDJSON_CSV);
 }
 
-/* Is there a byte at `next`? */
+/* Makes sure that there is a byte at `next`, unless the input ends. */
 static truce_status need_byte(struct ndjson *input, bool *there, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -267,7 +268,7 @@ static truce_status need_byte(struct ndjson *input, bool *there, bson_error_t *e
     return status;
 }
 
-/* The next byte that is no white space; 0: there is none. */
+/* Finds the next byte that is not white space; 0 at the end of the input. */
 static truce_status ndjson_skip_space(struct ndjson *input, char *found, bson_error_t *error)
 {
     bool there;
@@ -297,7 +298,7 @@ static truce_status skip_mark(struct ndjson *input, bson_error_t *error)
     return status;
 }
 
-/* What stands at `next`, `size` bytes, is the line that is returned. */
+/* Returns the `size` bytes at `next` as the line. */
 static void ndjson_take(struct ndjson *input, struct ndjson_line *line, size_t size)
 {
     line->text = (const char *)input->window.bytes + input->next;
@@ -322,10 +323,11 @@ static truce_status too_long(const struct ndjson *input, const char *what, const
 struct element_scan {
     size_t looked;
     int64_t depth;
-    bool text, escaped; /* in a string; behind its backslash */
+    bool text, escaped; /* in a string; after its backslash */
 };
 
-/* Is there the end of the element, a comma or a bracket? Then scan->looked is its length. */
+/* Returns true if the element ends here, at a comma or a bracket. scan->looked is then its
+ * length. */
 static bool find_element_end(const uint8_t *text, size_t size, struct element_scan *scan)
 {
     for (; scan->looked < size; scan->looked++) {
@@ -365,13 +367,13 @@ static truce_status ndjson_take_element(struct ndjson *input, struct ndjson_line
     if (input->ended)
         line->wrong = "the text ends before the array does";
     else if (ndjson_is_blank(line->text, line->size))
-        line->wrong = "a document is missing beside a comma";
+        line->wrong = "a document is missing next to a comma";
     else
         line->wrong = ndjson_check_text(input, line, (int64_t)line->size);
     return TRUCE_OK;
 }
 
-/* Behind the array there may be nothing. */
+/* Checks that nothing follows the array. */
 static truce_status end_of_array(struct ndjson *input, struct ndjson_line *line,
                                  bson_error_t *error)
 {
@@ -381,7 +383,7 @@ static truce_status end_of_array(struct ndjson *input, struct ndjson_line *line,
     if (status || input->next == input->filled)
         return status;
     ndjson_take(input, line, input->filled - input->next);
-    line->wrong = "there is more behind the array";
+    line->wrong = "unexpected text after the array";
     input->ended = true;
     return TRUCE_OK;
 }
@@ -401,7 +403,7 @@ static truce_status ndjson_next_element(struct ndjson *input, struct ndjson_line
             status = ndjson_skip_space(input, &next, error);
         if (status)
             return status;
-        ndjson_consume(input, 1); /* its [, which cli_ndjson_detect has seen */
+        ndjson_consume(input, 1); /* the [ that cli_ndjson_detect has seen */
         input->opened = true;
     }
     if (!input->closed) {
@@ -477,6 +479,20 @@ truce_status cli_ndjson_detect(struct ndjson *input, enum ndjson_form *form, bso
     return status;
 }
 
+/* Returns the separator of the line "sep=;", which Excel writes before the header, or 0. */
+static char separator_line(const struct ndjson_line *line)
+{
+    char text[] = {0, 0}, separator = 0;
+    size_t size = line->text ? line->size : 0;
+
+    while (size && (line->text[size - 1] == '\n' || line->text[size - 1] == '\r'))
+        size--;
+    if (size != 5 || strncasecmp(line->text, "sep=", 4) != 0)
+        return 0;
+    text[0] = line->text[4];
+    return cli_csv_separator_of(text, &separator) ? separator : 0;
+}
+
 truce_status cli_ndjson_csv(struct ndjson *input, char separator, const char *types,
                             bson_error_t *error)
 {
@@ -487,6 +503,10 @@ truce_status cli_ndjson_csv(struct ndjson *input, char separator, const char *ty
     input->form = NDJSON_CSV;
     input->row = 1;
     status = next_record(input, &line, error);
+    if (!status && separator_line(&line)) {
+        separator = separator ? separator : separator_line(&line);
+        status = next_record(input, &line, error);
+    }
     if (status)
         return status;
     if (!line.text)

@@ -1,10 +1,11 @@
 /*
- * The opening of the store.
+ * Opens the store.
  *
- * A refused call makes no store: where the file is not there yet, a child of this process runs the rest of
- * the command on a store in memory first, and prints into the void. An empty file answers what an empty
- * store in memory does. So if the child was refused (or changed nothing and answered "no"), what it
- * printed is the answer, and nothing is made; else the file is made, and the command goes on here.
+ * A refused call must not create a store. If the file does not exist yet, a child process first
+ * runs the rest of the command on an empty store in memory and captures what it prints. An empty
+ * file answers as an empty store in memory does. If the child is refused, or it changes nothing and
+ * exits with 1, its output is the answer and no file is created. Otherwise, the file is created and
+ * this process runs the command.
  */
 #include <errno.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static void copy_out(int from, FILE *to)
     ssize_t got;
 
     for (off_t at = 0; (got = pread(from, bytes, sizeof bytes, at)) > 0; at += got)
-        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end asks ferror */
+        fwrite(bytes, 1, (size_t)got, to); /* cli_output_end checks ferror */
     fflush(to);
 }
 
@@ -64,7 +65,7 @@ static bool become_rehearsal(struct cli *cli, int out, int err, truce_store **st
                              &error);
 }
 
-/* `*done`: the child's answer stands; the result is the exit code. */
+/* Sets `*done` if the child's answer is final; the result is then the exit code. */
 static int open_take_answer(pid_t child, int out, int err, bool *done)
 {
     int state = 0;
@@ -80,7 +81,7 @@ static int open_take_answer(pid_t child, int out, int err, bool *done)
     return WEXITSTATUS(state) == CLI_USAGE ? CLI_USAGE : CLI_NO;
 }
 
-/* In the child `*store` is open afterwards. */
+/* Runs the rehearsal. In the child, `*store` is open on return. */
 static int open_rehearse(struct cli *cli, truce_store **store, bool *done)
 {
     int out = memfd_create("out", MFD_CLOEXEC), err = memfd_create("err", MFD_CLOEXEC);
@@ -117,7 +118,8 @@ int cli_rehearsal_end(struct cli *cli, int code)
 
 /* ---- the store ----------------------------------------------------------------------------- */
 
-/* Is a server there at all? Later calls may wait longer for it, while it elects another primary. */
+/* Checks that the server can be reached at all. Later calls may wait longer, while a primary is
+ * elected. */
 static int open_reach(const struct cli *cli)
 {
     const truce_store_options options = {
@@ -130,6 +132,32 @@ static int open_reach(const struct cli *cli)
 
     truce_store_close(store);
     return status ? open_failed(cli, status, &error) : CLI_DONE;
+}
+
+/* Refuses the name of a side file of another store (a.truce-wal), unless it is an existing store and
+ * the other one does not exist. */
+static int open_check_side_file(const struct cli *cli)
+{
+    static const char *const suffixes[] = {"-wal", "-shm", "-lock", "-journal"};
+    const char *path = cli_store_path(cli->uri);
+    size_t length = path ? strlen(path) : 0;
+
+    for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
+        size_t size = strlen(suffixes[i]);
+        char *other;
+        int code = CLI_DONE;
+
+        if (length <= size || strcmp(path + length - size, suffixes[i]) != 0)
+            continue;
+        other = bson_strndup(path, length - size);
+        if (access(other, F_OK) == 0 || access(path, F_OK) != 0)
+            code =
+                cli_usage(cli, "%s is the name of a side file of the store %s: choose another name",
+                          path, other);
+        bson_free(other);
+        return code;
+    }
+    return CLI_DONE;
 }
 
 int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
@@ -150,10 +178,13 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
 
     *store = NULL;
     if (!cli->uri)
-        return cli_usage(cli, "which store? Say --store FILE, or set TRUCE_STORE");
+        return cli_usage(cli, "no store is given: use --store FILE, or set TRUCE_STORE");
     if (!strcmp(cli->uri, "memory:") && options.must_exist)
         return cli_usage(cli, "memory: is empty when a command begins and gone when it ends: "
                               "there is nothing in it");
+    code = open_check_side_file(cli);
+    if (code)
+        return code;
     if (use == CLI_STORE_WRITE && cli_store_path(cli->uri) &&
         stat(cli_store_path(cli->uri), &about) != 0 && errno == ENOENT)
         code = open_rehearse(cli, store, &done);
@@ -163,7 +194,7 @@ int cli_store_open(struct cli *cli, enum cli_store_use use, truce_store **store)
         return code;
     status = truce_store_open(cli->uri, &options, store, &error);
     if (!status &&
-        use != CLI_STORE_INPUT) /* there Ctrl-C ends the workers, too, and the rest goes on later */
+        use != CLI_STORE_INPUT) /* there, Ctrl-C also ends the workers, and the next run resumes */
         cli_interrupt_watch(*store);
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }

@@ -1,4 +1,4 @@
-/* What a command asks about its own call: options and documents. */
+/* Reads the options and documents of a call for its command. */
 #include "cli/core/cli.h"
 
 #include <errno.h>
@@ -9,18 +9,16 @@
 #include "bson/date.h"
 
 const struct cli_option cli_common_options[] = {
-    {"store", 's', "URI", "the store: a file, mongodb://..., or memory: (else TRUCE_STORE says it)",
-     false},
+    {"store", 's', "URI", "a file, mongodb://..., or memory: (default: TRUCE_STORE)", false},
     {"database", 0, "NAME",
-     "the database of a file: that which truce serve serves by this name (else the file's own)",
+     "a database of a file that truce serve serves by this name (default: the file's own)", false},
+    {"json", 'j', NULL, "print each answer as a document", false},
+    {"pretty", 0, NULL, "print documents over several lines", false},
+    {"table", 0, NULL, "print documents as a table", false},
+    {"deadline", 0, "MS", "fail after this many milliseconds", false},
+    {"slow", 0, "MS", "print store calls that take this long or longer (default: TRUCE_SLOW_MS)",
      false},
-    {"json", 'j', NULL, "every answer is a document", false},
-    {"pretty", 0, NULL, "documents over several lines", false},
-    {"table", 0, NULL, "documents as the rows of a table", false},
-    {"deadline", 0, "MS", "give up after so many milliseconds", false},
-    {"slow", 0, "MS",
-     "print calls to the store that take as long, or longer (else TRUCE_SLOW_MS says it)", false},
-    {"quiet", 'q', NULL, "no progress and no remarks", false},
+    {"quiet", 'q', NULL, "print no progress and no notes", false},
     {"help", 'h', NULL, "this help", false},
     {0},
 };
@@ -47,7 +45,7 @@ static bool declared(const struct cli *cli, const char *name)
     return false;
 }
 
-/* the i-th from the front (i >= 0) or the last (-1) place where the option was given, or -1 */
+/* Returns the index of the i-th occurrence of the option (i >= 0), of the last one (-1), or -1. */
 static int given_at(const struct cli *cli, const char *name, int i)
 {
     int found = -1;
@@ -133,7 +131,8 @@ bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)
     *date_ms = 0;
     if (!text || !truce__date_parse(text, strlen(text), NULL, date_ms, &error))
         return true;
-    cli_usage(cli, "--%s: \"%s\" is no date (2024-01-31, or 2024-01-31T12:00:00Z)", name, text);
+    cli_usage(cli, "--%s: invalid date \"%s\": expected 2024-01-31 or 2024-01-31T12:00:00Z", name,
+              text);
     return false;
 }
 

@@ -1,4 +1,4 @@
-/* What a command prints: answers, errors, remarks. */
+/* Prints the output of a command: answers, errors, and notes. */
 #include "cli/core/cli.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 /* ---- what cannot be written, and what must not be ------------------------------------------- */
 
-static int output_errno; /* of the first write that failed */
+static int output_errno; /* errno of the first write that failed */
 
 static bool written(bool good)
 {
@@ -22,7 +22,7 @@ static bool written(bool good)
     return good;
 }
 
-/* The text with escapes for what a terminal obeys or a reader cannot see. */
+/* Prints a string with escapes for characters that a terminal obeys or a reader cannot see. */
 static void put_clean(FILE *file, const char *text)
 {
     size_t room = 10 * strlen(text) + 1;
@@ -62,7 +62,8 @@ bool cli_put(const char *format, ...)
 
 static bool output_write_line(FILE *file, const bson_t *document, enum json_form form)
 {
-    static struct buffer line; /* kept for the next; the command line has one thread that prints */
+    /* reused for each document; only one thread of the command line prints. */
+    static struct buffer line;
     bool good;
 
     line.size = 0;
@@ -75,7 +76,7 @@ static bool output_write_line(FILE *file, const bson_t *document, enum json_form
 }
 
 static enum cli_shape shape;
-static struct table *table; /* with CLI_TABLE, from the first document on */
+static struct table *table; /* with CLI_TABLE, from the first document on. */
 
 void cli_print_as(enum cli_shape wanted)
 {
@@ -114,7 +115,7 @@ static void end_table(void)
     table = NULL;
     if (left_out)
         fprintf(stderr,
-                "truce: %d values stand in no column: there are more than %d fields, or they are "
+                "truce: %d values are not shown: there are more than %d fields, or they are "
                 "only in documents after the first %d\n",
                 left_out, TABLE_COLUMNS, TABLE_ROWS);
 }
@@ -143,7 +144,7 @@ void cli_paint(const char *sequence)
 
 int cli_output_end(int code)
 {
-    static bool told; /* a command may ask before main does */
+    static bool told; /* a command may call this before main does. */
 
     end_table();
     errno = 0;

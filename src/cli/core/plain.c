@@ -81,7 +81,7 @@ static bool plain_is_own(const struct plain *plain, const char *name)
     return own;
 }
 
-/* The elements of a set's list, without number and source. */
+/* Copies the elements of a set's list, without number and source. */
 static void copy_list(const struct set_fields *set, struct value list, const char *name, bson_t *to)
 {
     struct fields elements = truce__fields(list);

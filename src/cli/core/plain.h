@@ -1,26 +1,26 @@
 #ifndef TRUCE_CLI_CORE_PLAIN_H
 #define TRUCE_CLI_CORE_PLAIN_H
 
-/* --plain: documents and lists of collections as if truce kept nothing of its own in the store. */
+/* --plain: hides truce's own fields and collections. */
 #include "cli/core/cli.h"
 
 #define CLI_PLAIN_OPTION                                                                           \
     {                                                                                              \
-        "plain", 0, NULL, "without what truce keeps for itself", false                             \
+        "plain", 0, NULL, "without truce's own fields and collections", false                      \
     }
 
 struct plain;
 
-/* The sets of the collection are asked for. NULL: the command has no --plain, or it was not given, or
- * the store does not answer (the next call will say so). */
+/* Reads which sets the collection has. Returns NULL if the command has no --plain, if it was not
+ * given, or if the store does not answer (the next call reports it). */
 struct plain *cli_plain_new(const struct cli *cli, const char *collection);
 void cli_plain_free(struct plain *plain);
 
-/* The document without truce's own fields: _rev, _intent and _keys; of a set its tombstones, its watermark,
- * and the number and source of each element. `result` is initialised. */
+/* Copies the document without truce's own fields: _rev, _intent, and _keys; in a set also its
+ * tombstones, its watermark, and the number and source of each element. `result` is initialised. */
 void cli_plain(const struct plain *plain, const bson_t *document, bson_t *result);
 
-/* Is the collection one of truce's own? */
+/* Returns true for a collection of truce's own. */
 bool cli_plain_hides(const char *collection);
 
 #endif

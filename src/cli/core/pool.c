@@ -4,10 +4,10 @@
  *     slot     process, pipe to, pipe from
  *       queue    frames in the order given:  answered | sent | being sent | waiting
  *
- * A frame on the pipe is its size (4 bytes, the machine's order) and its bytes. When a process
- * dies, its slot gets a new one and everything in the queue is sent again from its first byte. A
- * frame at whose head DEATHS_MAX processes died in a row is taken for the cause, and fails the
- * pool.
+ * A frame on the pipe is its size (4 bytes, the machine's order) and its bytes. If a process dies,
+ * its slot gets a new one, and everything in the queue is sent again from its first byte. If
+ * DEATHS_MAX processes in a row die over the first frame of the queue, this frame is the likely
+ * cause, and the pool fails.
  */
 #include "cli/core/pool.h"
 #include "cli/core/interrupt.h"
@@ -64,7 +64,7 @@ pid_t pool_fork(void)
     fflush(NULL);
     child = fork();
     if (!child && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
-        _exit(127); /* it is gone already */
+        _exit(127); /* the parent has already ended */
     return child;
 }
 
@@ -102,7 +102,7 @@ static truce_status pool_start(struct pool *pool, int number, bson_error_t *erro
     int to[2] = {-1, -1}, from[2] = {-1, -1};
     pid_t pid = -1;
 
-    cli_interrupt_forget(); /* Ctrl-C ends all of the pool */
+    cli_interrupt_forget(); /* Ctrl-C ends the whole pool */
     if (!pipe2(to, O_CLOEXEC) && !pipe2(from, O_CLOEXEC))
         pid = pool_fork();
     if (pid == 0)
@@ -250,7 +250,7 @@ static struct frame *unsent(struct slot *slot)
     return NULL;
 }
 
-/* What cannot be written now waits; that the reader is gone is seen on the other pipe. */
+/* Writes what the pipe takes; the rest waits. If the reader is gone, the other pipe shows it. */
 static void pool_write_some(struct slot *slot)
 {
     for (struct frame *frame = unsent(slot); frame; frame = unsent(slot)) {
@@ -263,7 +263,7 @@ static void pool_write_some(struct slot *slot)
     }
 }
 
-/* The answer to the first frame, if it is there whole. */
+/* Takes the answer to the first frame if it has arrived completely. */
 static truce_status pool_take_answer(struct pool *pool, struct slot *slot, bool *taken,
                                      bson_error_t *error)
 {
@@ -334,7 +334,8 @@ truce_status pool_step(struct pool *pool, int timeout_ms, bson_error_t *error)
 
 /* ---- the worker's side ---- */
 
-/* 1: all of it, 0: the end before the first byte, -1: an error, or the end in the middle */
+/* Returns 1 for all bytes, 0 for the end before the first byte, and -1 for an error or an end in
+ * the middle. */
 static int pool_read_all(int file, void *bytes, size_t size)
 {
     size_t have = 0;

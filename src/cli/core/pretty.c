@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define LINE_BYTES 76 /* a container that fits stands on one line */
+#define LINE_BYTES 76 /* a container that fits is written on one line */
 
 static void pretty_put(struct buffer *out, const char *text)
 {
@@ -35,7 +35,7 @@ static void pretty_write_fields(struct buffer *out, bson_iter_t *fields, bool na
     new_line(out, depth);
 }
 
-/* On one line if it fits; else one line for each field. */
+/* Writes a value on one line if it fits, else one line for each field. */
 static void pretty_write_value(struct buffer *out, const bson_iter_t *iter, enum json_form form,
                                int depth)
 {

@@ -17,7 +17,7 @@ static truce_status open_rejects(struct rejects *rejects, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* a cut between two characters, not inside one */
+/* Cuts between two characters, not inside one. */
 static size_t cut_length(const char *text, size_t size)
 {
     size_t length = NDJSON_TEXT_MAX;

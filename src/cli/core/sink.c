@@ -13,7 +13,7 @@ static truce_status sink_cannot(const char *path, bson_error_t *error)
     return truce__fail(TRUCE_IO, error, "%s cannot be written: %s", path, strerror(errno));
 }
 
-/* "a/b" -> "a", "b" -> "."; free it */
+/* Returns the folder: "a" for "a/b", "." for "b". The caller frees it. */
 static char *folder_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -23,7 +23,7 @@ static char *folder_of(const char *path)
     return bson_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
-/* The file that the name leads to, through links; free it. */
+/* Returns the file that the name leads to, through links. The caller frees it. */
 static char *sink_target_of(const char *path)
 {
     char *whole = realpath(path, NULL), *copy = bson_strdup(whole ? whole : path);
@@ -41,7 +41,7 @@ static int open_nameless(const char *path)
     return file;
 }
 
-/* For file systems without files that have no name. */
+/* Opens a temporary name, for file systems without unnamed files. */
 static int open_named(struct sink *sink)
 {
     mode_t mask = umask(0);
@@ -51,7 +51,8 @@ static int open_named(struct sink *sink)
     sink->temporary = bson_strdup_printf("%s.XXXXXX", sink->path);
     file = mkostemp(sink->temporary, O_CLOEXEC);
     if (file >= 0)
-        (void)fchmod(file, 0666 & ~mask); /* else it stays private, which is as good */
+        /* on failure the file stays private, which is acceptable */
+        (void)fchmod(file, 0666 & ~mask);
     return file;
 }
 
@@ -82,7 +83,7 @@ truce_status cli_sink_open(struct sink *sink, const char *path, bson_error_t *er
     return sink_cannot(path, error);
 }
 
-/* Gives a file without a name its name; one that stands there is replaced. */
+/* Gives an unnamed file its name and replaces an existing file of that name. */
 static bool name_it(struct sink *sink)
 {
     char link[40], *beside;

@@ -1,11 +1,9 @@
 #ifndef TRUCE_CLI_CORE_SINK_H
 #define TRUCE_CLI_CORE_SINK_H
 
-/*
- * A file that appears under its name when it is whole: until then it has no name, where the file system
- * can (O_TMPFILE), so that nothing is left of it whatever is killed when. An older file of the name
- * stays until then. What is no regular file (a pipe, /dev/stdout) is written as it comes.
- */
+/* An output file that appears under its name only when it is complete. Until then it has no name,
+ * if the file system can do that (O_TMPFILE), so a killed process leaves nothing. An older file of
+ * the name stays until then. A pipe or a device (/dev/stdout) is written directly. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -13,16 +11,18 @@
 
 struct sink {
     FILE *file;
-    char *path;      /* where it will stand; NULL: it is written as it comes */
-    char *temporary; /* its name until then; NULL: it has none */
-    int why;         /* errno of the first write that failed */
+    char *path;      /* the final name; NULL if the file is written directly. */
+    char *temporary; /* the name until then; NULL if it has none. */
+    int why;         /* errno of the first write that failed. */
 };
 
-/* `path` NULL or "-": standard output. INVALID: it cannot be written; the sentence says why. */
+/* Opens the file; NULL or "-" is standard output. INVALID: it cannot be written; the message says
+ * why. */
 truce_status cli_sink_open(struct sink *sink, const char *path, bson_error_t *error);
-/* False: it could not be written; cli_sink_close, or cli_output_end, tells it. */
+/* Returns false if the bytes could not be written; cli_sink_close, or cli_output_end, reports the
+ * error. */
 bool cli_sink_write(struct sink *sink, const void *bytes, size_t size);
-/* `good`: the file is to appear; else nothing is left of it. IO: it could not be written. */
+/* Names the file if `good`, else discards it. IO: it could not be written. */
 truce_status cli_sink_close(struct sink *sink, bool good, bson_error_t *error);
 
 #endif

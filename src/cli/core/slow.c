@@ -1,4 +1,4 @@
-/* --slow: calls to the store that took long, on standard error. */
+/* --slow: prints slow calls to the store to standard error. */
 #include <stdlib.h>
 
 #include "cli/core/cli.h"

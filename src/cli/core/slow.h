@@ -1,12 +1,12 @@
 #ifndef TRUCE_CLI_CORE_SLOW_H
 #define TRUCE_CLI_CORE_SLOW_H
 
-/* Calls to the store that took long, for who looks for them: --slow MS, or TRUCE_SLOW_MS. */
+/* Prints slow calls to the store: --slow MS, or TRUCE_SLOW_MS. */
 #include "cli/core/cli.h"
 
-/* Reads both; CLI_USAGE: no number, which was said. */
+/* Reads both. If a value is not a number, prints the error and returns CLI_USAGE. */
 int cli_slow_read(struct cli *cli);
-/* For every store that the command opens. */
+/* Returns the hooks for a store that the command opens. */
 truce_store_hooks cli_slow_hooks(const struct cli *cli);
 
 #endif

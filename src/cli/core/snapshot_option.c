@@ -1,8 +1,8 @@
-/* Reading a store as of one moment, and saying what that keeps from being written over. */
+/* Reads a snapshot of the store, and reports how much of the log it pinned. */
 #include "cli/core/snapshot_option.h"
 
 #define MEGABYTE INT64_C(1048576)
-#define TELLING  (64 * MEGABYTE) /* the log has as much on any day */
+#define TELLING  (64 * MEGABYTE) /* less than this is usual for a log. */
 
 int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **view)
 {
@@ -16,7 +16,7 @@ int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **vie
     if (!cli_number(cli, "max-age", 1, 4000000, 0, &age) ||
         !cli_number(cli, "max-log", 1, INT64_C(1) << 40, 0, &log))
         return CLI_USAGE;
-    /* what was not said has no maximum */
+    /* an option that was not given sets no maximum. */
     options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)(age * 1000);
     options.log_bytes = limited && !log ? UINT64_MAX / 4 : (uint64_t)(log * MEGABYTE);
     status = truce_snapshot(store, &options, view, &error);
@@ -37,6 +37,6 @@ int64_t cli_moment_pinned(truce_store *view)
 void cli_moment_tell(const struct cli *cli, int64_t pinned)
 {
     if (pinned >= TELLING)
-        cli_remark(cli, "%lld MB were written to the store meanwhile, and kept in its log",
+        cli_remark(cli, "%lld MB were written to the store in the meantime and kept in its log",
                    (long long)(pinned / MEGABYTE));
 }

@@ -5,7 +5,7 @@
 #include "bson/date.h"
 
 struct cell {
-    char *text; /* NULL: the document has no such field */
+    char *text; /* NULL: the document has no such field. */
     int width;
     bool number;
 };
@@ -17,11 +17,11 @@ struct row {
 struct table {
     FILE *file;
     char *names[TABLE_COLUMNS];
-    char *titles[TABLE_COLUMNS]; /* the names as they are shown */
+    char *titles[TABLE_COLUMNS]; /* the names as they are shown. */
     int widths[TABLE_COLUMNS];
     int columns, count;
     int left_out;
-    bool begun; /* the widths are fixed */
+    bool begun; /* the widths are fixed. */
     struct row **rows;
 };
 
@@ -48,7 +48,8 @@ static int width_of(const char *text)
     return width;
 }
 
-/* A text (its control characters escaped) and a date as they are, anything else as JSON; cut if it is too long. */
+/* Fills a cell with a string (control characters escaped), a date, or JSON, and cuts it if it is
+ * too long. */
 static void table_fill(struct cell *cell, const bson_iter_t *value, enum json_form form)
 {
     struct buffer text = {0};
@@ -75,7 +76,7 @@ static void table_fill(struct cell *cell, const bson_iter_t *value, enum json_fo
     for (char *at = cell->text; cell->width > TABLE_CELL && *at; at++) {
         width += !table_is_inside(*at);
         if (width > TABLE_CELL - 3) {
-            memcpy(at, "...", 4); /* more than three bytes were left */
+            memcpy(at, "...", 4); /* more than three bytes were left. */
             cell->width = TABLE_CELL;
             break;
         }
@@ -83,7 +84,7 @@ static void table_fill(struct cell *cell, const bson_iter_t *value, enum json_fo
     truce__buffer_release(&text);
 }
 
-/* A name with its control characters escaped. */
+/* Returns a name with its control characters escaped. */
 static char *shown_of(const char *name)
 {
     struct buffer text = {0};
@@ -95,7 +96,7 @@ static char *shown_of(const char *name)
     return shown;
 }
 
-/* The field's column, a new one if there is room; -1: none. */
+/* Returns the field's column, a new one if there is room, or -1. */
 static int column_of(struct table *table, const char *name)
 {
     for (int i = 0; i < table->columns; i++) {
@@ -154,7 +155,7 @@ static bool print_row(struct table *table, struct row *row)
     return good;
 }
 
-/* The names and the rows that were held back. */
+/* Prints the names and the rows that were held back. */
 static bool table_begin(struct table *table)
 {
     bool good = true;
@@ -182,7 +183,7 @@ bool cli_table_add(struct table *table, const bson_t *document, enum json_form f
 void cli_table_end(struct table *table, int *left_out)
 {
     if (!table->begun)
-        (void)table_begin(table); /* the caller asks ferror */
+        (void)table_begin(table); /* the caller checks ferror */
     *left_out = table->left_out;
     for (int i = 0; i < table->columns; i++)
         bson_free(table->names[i]);

@@ -1,11 +1,9 @@
 #ifndef TRUCE_CLI_CORE_TABLE_H
 #define TRUCE_CLI_CORE_TABLE_H
 
-/*
- * Documents as a table whose columns line up: a column for each field, in the order in which they turn up.
- * The first TABLE_ROWS rows are held back, and decide what columns there are and how wide they are; later
- * ones are printed as they come.
- */
+/* Prints documents as an aligned table: a column for each field, in the order of their first
+ * appearance. The first TABLE_ROWS rows are held back; they decide the columns and their widths.
+ * Later rows are printed at once. */
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -13,14 +11,15 @@
 
 #define TABLE_ROWS    1000
 #define TABLE_COLUMNS 100
-#define TABLE_CELL    60 /* characters; what is longer is cut, with ... at its end */
+#define TABLE_CELL    60 /* in characters; a longer value is cut and ends in ... */
 
 struct table;
 
 struct table *cli_table_new(FILE *file);
-/* False: the file cannot be written. */
+/* Adds a row. Returns false if the file cannot be written. */
 bool cli_table_add(struct table *table, const bson_t *document, enum json_form form);
-/* Prints what is held back, and frees the table. `*left_out`: fields that had no column any more. */
+/* Prints the rows that are held back and frees the table. `*left_out`: the number of values without
+ * a column. */
 void cli_table_end(struct table *table, int *left_out);
 
 #endif

@@ -1,11 +1,11 @@
-/* truce aggregate: what a pipeline makes of a collection. */
+/* truce aggregate: runs an aggregation pipeline on a collection. */
 #include "cli/commands.h"
 #include "cli/core/plain.h"
 #include "cli/data/query.h"
 
 #include <string.h>
 
-/* $out and $merge write: the store must be open for that. */
+/* Returns true for $out and $merge, which need a writable store. */
 static bool pipeline_writes(const bson_t *pipeline)
 {
     bson_iter_t stage, name;
@@ -54,8 +54,8 @@ static int aggregate_run(struct cli *cli)
 const struct cli_command cli_aggregate = {
     .noun = "aggregate",
     .arguments = "COLLECTION PIPELINE",
-    .summary = "run an aggregation pipeline and print what comes out of it",
-    .help = "PIPELINE is an array of MongoDB's stages. $out and $merge write into this store.",
+    .summary = "run an aggregation pipeline and print its results",
+    .help = "PIPELINE is an array of MongoDB's stages. $out and $merge write to this store.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce aggregate students '[{$unwind: \"$classes\"},\n"

@@ -33,7 +33,7 @@ static int collections_run_list(struct cli *cli)
 const struct cli_command cli_collections_list = {
     .noun = "collections",
     .verb = "list",
-    .summary = "name the collections, with documents, bytes and indexes",
+    .summary = "list collections with their documents, bytes, and indexes",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce collections list",
@@ -44,7 +44,7 @@ const struct cli_command cli_collections_list = {
 
 /* ---- create, drop, rename ------------------------------------------------------------------ */
 
-/* the answer of a command that did something to a collection: {"created": name} */
+/* Prints the answer of a command that changed a collection: {"created": name} */
 static int done(const struct cli *cli, const char *what, const char *name, truce_status status,
                 const bson_error_t *error)
 {
@@ -69,8 +69,8 @@ const struct cli_command cli_collections_create = {
     .noun = "collections",
     .verb = "create",
     .arguments = "COLLECTION",
-    .summary = "make an empty collection",
-    .help = "The first insert makes a collection too.",
+    .summary = "create an empty collection",
+    .help = "The first insert also creates a collection.",
     .example = "truce collections create students",
     .store = CLI_STORE_WRITE,
     .run = collections_run_create,
@@ -109,12 +109,12 @@ const struct cli_command cli_collections_rename = {
     .noun = "collections",
     .verb = "rename",
     .arguments = "COLLECTION NAME",
-    .summary = "give a collection another name",
+    .summary = "rename a collection",
     .example = "truce collections create students\n"
                "truce collections rename students students_2024",
     .options =
         (const struct cli_option[]){
-            {"replace", 0, NULL, "delete a collection that has the name", false}, {0}},
+            {"replace", 0, NULL, "first drop a collection that has the new name", false}, {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_rename,
 };

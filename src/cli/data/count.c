@@ -1,4 +1,4 @@
-/* truce count: how many documents match. */
+/* truce count: counts matching documents. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -31,7 +31,7 @@ static int count_run(struct cli *cli)
 const struct cli_command cli_count = {
     .noun = "count",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "count the documents that match",
+    .summary = "count matching documents",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce count students '{\"classes.name\": \"CS 101\"}'",

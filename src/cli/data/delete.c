@@ -1,4 +1,4 @@
-/* truce delete: removes what matches a filter. */
+/* truce delete: deletes matching documents. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -38,14 +38,14 @@ out:
 const struct cli_command cli_delete = {
     .noun = "delete",
     .arguments = "COLLECTION FILTER",
-    .summary = "delete the first document that matches, or --many",
-    .help = "FILTER must be given; '{}' with --many deletes every document. The exit code is 1 if\n"
+    .summary = "delete the first matching document, or --many",
+    .help = "FILTER is required; '{}' with --many deletes every document. The exit code is 1 if\n"
             "nothing matched.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce delete students '{_id: 1}'",
     .options =
-        (const struct cli_option[]){{"many", 'm', NULL, "every document that matches", false},
+        (const struct cli_option[]){{"many", 'm', NULL, "delete every matching document", false},
                                     CLI_HINT_OPTION,
                                     {"relaxed", 0, NULL, "do not wait for the disk", false},
                                     {0}},

@@ -1,4 +1,4 @@
-/* truce distinct: the different values of a path. */
+/* truce distinct: prints the distinct values of a path. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -54,8 +54,8 @@ out:
 const struct cli_command cli_distinct = {
     .noun = "distinct",
     .arguments = "COLLECTION PATH [FILTER]",
-    .summary = "print the different values of a path, one a line",
-    .help = "The elements of arrays count one by one.",
+    .summary = "print the distinct values of a path, one a line",
+    .help = "Each element of an array counts as a value.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce distinct students classes.name '{year: 2}'",

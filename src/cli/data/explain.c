@@ -1,4 +1,4 @@
-/* truce explain: how a find or a count would run. */
+/* truce explain: shows how a find or a count would run. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -32,8 +32,8 @@ static int explain_run(struct cli *cli)
 const struct cli_command cli_explain = {
     .noun = "explain",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "show how a find would run: the plan, and what it had to look at",
-    .help = "The answer has the shape of MongoDB's explain with \"executionStats\".",
+    .summary = "show the plan of a find and what it examined",
+    .help = "The output has the form of MongoDB's explain with \"executionStats\".",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce explain students '{_id: 1}' --pretty",

@@ -1,8 +1,9 @@
 /*
- * truce export: documents as NDJSON, or as one array, that truce import reads back exactly; or as CSV.
+ * truce export: writes documents as NDJSON or as one array, which truce import reads back exactly,
+ * or as CSV.
  *
- * CSV has its columns in its first line, so the documents are read twice, in one moment: for their fields,
- * and then for their values. Where the columns are named, once.
+ * CSV names its columns in the first line. Without --fields, the documents are therefore read twice
+ * in one snapshot: first for their fields, then for their values.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -20,18 +21,18 @@ struct export
 {
     const struct cli *cli;
     struct sink sink;
-    bool to_file; /* then there is room for an answer on standard output */
+    bool to_file; /* standard output is then free for an answer. */
     enum json_form form;
     bool array;
-    struct columns *columns; /* NULL: not CSV */
-    struct plain *plain;     /* NULL: documents as they are */
+    struct columns *columns; /* NULL unless CSV. */
+    struct plain *plain;     /* NULL: documents are written unchanged. */
     int64_t count, total;
     struct fingerprint hash;
-    truce_store *view; /* the moment that is written; NULL: the store has none to give */
+    truce_store *view; /* the snapshot that is exported; NULL if the store cannot give one. */
     int64_t pinned;
 };
 
-/* How many there will be, for the progress; 0: not known. */
+/* Counts the documents for the progress; 0 if the number is unknown. */
 static int64_t export_count_all(const struct export *export, const struct cli_query *query)
 {
     const struct cli *cli = export->cli;
@@ -43,7 +44,7 @@ static int64_t export_count_all(const struct export *export, const struct cli_qu
                : count;
 }
 
-/* What is done with each document, as it is shown. */
+/* Is called with each document. */
 typedef truce_status take_function(struct export *export, const bson_t *document, void *arg,
                                    bson_error_t *error);
 
@@ -81,7 +82,8 @@ static truce_status export_learn(struct export *export, const bson_t *document, 
 struct writing {
     struct cli_progress progress;
     struct buffer line;
-    bool good; /* else the output cannot be written, which cli_sink_close or cli_output_end tells */
+    /* false: the output cannot be written, which cli_sink_close or cli_output_end reports. */
+    bool good;
 };
 
 static truce_status export_write_line(struct export *export, const bson_t *document, void *arg,
@@ -144,7 +146,7 @@ static int export_read_form(struct export *export)
     if (export->array && cli_flag(cli, "csv"))
         return cli_usage(cli, "--array and --csv exclude each other");
     if (fields && !cli_flag(cli, "csv"))
-        return cli_usage(cli, "--fields names the columns of --csv; see --projection");
+        return cli_usage(cli, "--fields needs --csv; use --projection to choose fields");
     if (!cli_flag(cli, "csv"))
         return CLI_DONE;
     export->columns = cli_columns_new(fields, &error);
@@ -220,24 +222,23 @@ static int export_run(struct cli *cli)
 const struct cli_command cli_export = {
     .noun = "export",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "write the documents that match as NDJSON, an array, or CSV",
-    .help =
-        "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
-        "back exactly. With --csv it is for other programs: a column for each field, or for\n"
-        "those of --fields; dates in ISO 8601, arrays and documents as Extended JSON.\n"
-        "\n"
-        "The output shows one moment, whoever writes meanwhile; what is written is kept in the\n"
-        "log of the store until it is done. A file given by --output appears when it is whole.",
+    .summary = "export matching documents as NDJSON, an array, or CSV",
+    .help = "The output is canonical Extended JSON, which truce import and MongoDB's tools read\n"
+            "back exactly. CSV is for other programs: it has a column for each field, or for\n"
+            "those of --fields. Dates are in ISO 8601, arrays and documents in Extended JSON.\n"
+            "\n"
+            "The output is a snapshot. Writes in the meantime stay in the log of the store until\n"
+            "the export ends. The file of --output appears when it is complete.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce export students --output students.ndjson",
     .options =
         (const struct cli_option[]){
-            {"output", 'o', "FILE", "write to a file (else to standard output)", false},
-            {"array", 0, NULL, "one array, not a document a line", false},
-            {"csv", 0, NULL, "CSV, with the names of the fields in the first line", false},
+            {"output", 'o', "FILE", "write to a file (default: standard output)", false},
+            {"array", 0, NULL, "write one array, not a document a line", false},
+            {"csv", 0, NULL, "write CSV, with the names of the fields in the first line", false},
             {"fields", 0, "PATHS", "the columns of --csv: name,address.city", false},
-            {"relaxed", 0, NULL, "numbers and dates as people write them", false},
+            {"relaxed", 0, NULL, "write numbers and dates as people do", false},
             CLI_PLAIN_OPTION,
             CLI_SORT_OPTION,
             CLI_PROJECTION_OPTION,

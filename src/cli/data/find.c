@@ -1,4 +1,4 @@
-/* truce find: the documents that match, as NDJSON. */
+/* truce find: prints matching documents as NDJSON. */
 #include "cli/commands.h"
 #include "cli/core/plain.h"
 #include "cli/data/query.h"
@@ -25,19 +25,19 @@ static int find_run(struct cli *cli)
 const struct cli_command cli_find = {
     .noun = "find",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "print the documents that match, one a line",
+    .summary = "print matching documents, one a line",
     .help = "FILTER is a query of MongoDB's language, in Extended JSON; without it, all documents\n"
-            "are printed. Numbers and dates are printed as people write them; --canonical shows\n"
-            "every type. --min and --max keep to a part of the index of --hint, whose keys they\n"
-            "are, and print it in the index's order.",
+            "are printed. Numbers and dates are printed as people write them; --canonical prints\n"
+            "every type. --min and --max are keys of the index of --hint. They restrict the find\n"
+            "to the part of the index between them, in the index's order.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce find students '{year: {$gte: 2}}' --sort '{name: 1}' -n 10",
     .options =
         (const struct cli_option[]){
             CLI_FIND_OPTIONS,
-            {"keys", 0, NULL, "print the keys of the index instead", false},
-            {"records", 0, NULL, "number each by its record: $recordId", false},
+            {"keys", 0, NULL, "print the keys of the index, not the documents", false},
+            {"records", 0, NULL, "add the record number of each document: $recordId", false},
             CLI_PLAIN_OPTION,
             CLI_CANONICAL_OPTION,
             {0}},

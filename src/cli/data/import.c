@@ -1,8 +1,10 @@
 /*
- * truce import: NDJSON, an array of JSON, or CSV into a collection. All three are "lines" here (ndjson.h).
+ * truce import: imports NDJSON, a JSON array, or CSV into a collection. All three consist of
+ * "lines" here (ndjson.h).
  *
- * A line that is no document, or that the store refuses (a unique key is taken), goes to the reject
- * file; the rest is imported. A line rejected just before a crash may be in the reject file twice.
+ * A line that is not a document, or that the store refuses (a duplicate key), goes to the reject
+ * file; the other lines are imported. A line that is rejected just before a crash may be in the
+ * reject file twice.
  *
  * The progress is recorded, so a killed import resumes.
  */
@@ -25,9 +27,9 @@
 #include "store/reserved.h"
 
 struct entry {
-    bson_t document, filter;         /* filter: {_id} with --upsert */
-    int64_t line, row, row_end, end; /* as in struct ndjson_line */
-    char *text;                      /* for the reject file */
+    bson_t document, filter;         /* `filter` is {_id} with --upsert. */
+    int64_t line, row, row_end, end; /* as in struct ndjson_line. */
+    char *text;                      /* for the reject file. */
     size_t size;
 };
 
@@ -45,46 +47,46 @@ struct import {
     bool upsert, tracked;
     bson_oid_t seed;
     struct fingerprint hash;
-    bson_t id;      /* {file, collection}: of the progress document */
-    int64_t offset; /* as the progress document has it */
+    bson_t id;      /* _id of the progress document: {file, collection}. */
+    int64_t offset; /* as in the progress document. */
     int64_t line, imported, rejected, resumed_at;
-    int64_t read_end, read_line, read_row; /* of the last line that was read, imported or not */
+    int64_t read_end, read_line, read_row; /* of the last line that was read, imported or not. */
 };
 
-/* All but the first return the exit code, and print what failed. */
+/* All but the first print their error and return the exit code. */
 
 /* ---- the progress ---------------------------------------------------------------------------- */
 
 /*
- * The progress of an import (import.h).
+ * The progress of an import.
  *
- * Lines are read in batches; each is written, and then the progress made by it:
+ * Lines are read in batches. Each batch is written, and then the progress:
  *
- *     truce_imports  {_id: {file, collection}, offset, line, row?, form?, imported, rejected, check,
- *                     hash, done, seed}
+ *     truce_imports  {_id: {file, collection}, offset, line, row?, form?, imported, rejected,
+ *                     check, hash, done, seed}
  *
- *     line, row     the number of the line that ends there; of arrays and CSV, the element's number, and
- *                   the line of the file on which it ends
- *     form          of the file: "array" or "csv"; none: NDJSON
+ *     line, row     the number of the line that ends there; of arrays and CSV, the element's
+ *                   number, and the line of the file on which it ends
+ *     form          of the file: "array" or "csv"; absent for NDJSON
  *     offset        where the next line starts
- *     check         a hash of the bytes in front of it: is it still the same file?
- *     hash          the fingerprint of the documents that were imported
+ *     check         a hash of the bytes before it, to detect another file
+ *     hash          the fingerprint of the imported documents
  *     done          the end of the file was reached
- *     seed          what the _ids of documents without one are made of, with the line's number
+ *     seed          the base of made _ids, together with the line's number
  *
- * Killed at any moment, also after its last line, and started again on the same file, it goes on at
- * `offset`: a line is imported once. The batch behind `offset` may be there, or a part of it; those
- * documents are known by their _ids, and if they are the same, taken for imported. So it needs no
- * transaction, which a process that dies would leave open for a while on a server.
+ * An import that is killed at any time and started again on the same file resumes at `offset`, and
+ * each line is imported once. The batch after `offset` may be stored in part. Its documents are
+ * recognised by their _ids; equal documents count as imported. The import therefore needs no
+ * transaction, which a dying process would leave open on a server for a while.
  *
- * The progress document stays: the same file again has nothing that is new, lines that were added to
- * it are imported, and another file under the name begins anew if the one before was done. Input that
- * cannot be read twice (a pipe) has no progress.
+ * The progress document stays. Importing the same file again changes nothing. Lines that were
+ * appended to it are imported. Another file under the same name is imported from its start if the
+ * first one was done. Input that cannot be read twice (a pipe) has no progress.
  */
 
-#define CHECK_BYTES 4096 /* of the file, in front of where it goes on */
+#define CHECK_BYTES 4096 /* bytes of the file before the offset where it resumes */
 
-/* FNV-1a of up to CHECK_BYTES in front of `offset` */
+/* Hashes up to CHECK_BYTES before `offset` with FNV-1a. */
 static bool hash_before(const char *path, int64_t offset, int64_t *hash)
 {
     unsigned char bytes[CHECK_BYTES];
@@ -122,7 +124,7 @@ static void append_progress(struct import *import, int64_t offset, int64_t line,
 
     truce__fingerprint_text(&import->hash, text);
     BSON_APPEND_UTF8(set, "hash", text);
-    (void)hash_before(import->path, offset, &check); /* unreadable now: it will not fit later */
+    (void)hash_before(import->path, offset, &check); /* an unreadable file will not match later */
     BSON_APPEND_INT64(set, "offset", offset);
     BSON_APPEND_INT64(set, "line", line);
     if (import->form != NDJSON_LINES) {
@@ -195,7 +197,8 @@ static bool is_same_form(const struct import *import, const bson_t *progress)
     return !strcmp(bson_iter_utf8(&form, NULL), form_names[import->form]);
 }
 
-/* Is the file the one that `progress` speaks of, perhaps with more lines at its end? */
+/* Returns true if the file is the one that `progress` describes, perhaps with more lines at its
+ * end. */
 static bool progress_is_same_file(const struct import *import, const bson_t *progress)
 {
     int64_t offset = truce__field_number(progress, "offset"), check;
@@ -205,7 +208,7 @@ static bool progress_is_same_file(const struct import *import, const bson_t *pro
            check == truce__field_number(progress, "check");
 }
 
-/* Goes on where `progress` says. */
+/* Resumes where `progress` says. */
 static int progress_resume(struct import *import, const bson_t *progress)
 {
     bool done = progress_is_done(progress);
@@ -232,13 +235,13 @@ static int progress_resume(struct import *import, const bson_t *progress)
     if (done && import->offset == cli_ndjson_size(import->input))
         cli_remark(import->cli, "%s was imported before (--again imports it again)", import->path);
     else
-        cli_remark(import->cli, "goes on at %s %" PRId64 " of %s (--again begins anew)",
+        cli_remark(import->cli, "resumes at %s %" PRId64 " of %s (--again starts over)",
                    import->form == NDJSON_LINES ? "line" : "document", import->resumed_at,
                    import->path);
     return CLI_DONE;
 }
 
-/* Did somebody empty the collection since? Then the progress is of no use. */
+/* Sets *empty if the collection was emptied in the meantime. The progress is then useless. */
 static int progress_is_empty(struct import *import, bool *empty)
 {
     const truce_count_options one = {.limit = 1};
@@ -251,7 +254,7 @@ static int progress_is_empty(struct import *import, bool *empty)
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Goes on where an earlier run of the same file was, or begins anew. */
+/* Resumes an earlier run of the same file, or starts at the first line. */
 static int import_find_progress(struct import *import)
 {
     bson_t filter = BSON_INITIALIZER, progress;
@@ -278,11 +281,12 @@ static int import_find_progress(struct import *import)
         else
             code = cli_usage(import->cli,
                              "%s is not the file that was imported up to line %" PRId64
-                             "; --again begins at its first line",
+                             "; --again starts at its first line",
                              import->path, truce__field_number(&progress, "line"));
     }
     if (!code && !import->resumed_at) {
-        unlink(import->rejects.path); /* of an earlier import; not there is as good */
+        /* removes the reject file of an earlier import; it may be absent */
+        unlink(import->rejects.path);
         code = insert_progress(import);
     }
     bson_destroy(&filter);
@@ -290,8 +294,8 @@ static int import_find_progress(struct import *import)
     return code;
 }
 
-/* The progress up to the end of this line. It matches only what this process wrote last. Not awaited:
- * it may fall behind the documents, never before them. */
+/* Stores the progress up to the end of this line, if no other process has changed it. The write is
+ * not awaited: the progress may be older than the documents, never newer. */
 static int import_save_progress(struct import *import, const struct entry *last)
 {
     const truce_write_options options = {.relaxed = true};
@@ -362,7 +366,8 @@ static void empty_batch(struct import *import)
     import->count = import->bytes = 0;
 }
 
-/* Its time and chance are the seed's, its counter is the line's number. */
+/* Appends an ObjectId: time and random part come from the seed, and the counter is the line's
+ * number. */
 static void append_made_id(const struct import *import, int64_t line, bson_t *document)
 {
     bson_oid_t id = import->seed;
@@ -372,7 +377,8 @@ static void append_made_id(const struct import *import, int64_t line, bson_t *do
     BSON_APPEND_OID(document, "_id", &id);
 }
 
-/* Did the run that was cut off write this document? It can have written one batch behind its progress. */
+/* Returns true if the interrupted run wrote this document. It can have written one batch after its
+ * progress. */
 static bool was_written(const struct import *import, const struct entry *entry)
 {
     bson_t filter = BSON_INITIALIZER, equal, there;
@@ -427,7 +433,7 @@ static int import_write_batch(struct import *import)
         entry_write(import, &import->entries[i], &import->writes[i]);
     status = write_entries(import, 0, import->count, &error);
     for (size_t i = 0; i < import->count && !status && !code; i++) {
-        /* a server may refuse a message as a whole for the sake of one document */
+        /* a server may refuse a whole message because of one document */
         if (import->outcomes[i].status && !import->outcomes[i].error.message[0])
             status = write_entries(import, i, 1, &error);
         if (!status)
@@ -540,7 +546,8 @@ static int cli_import_import_all(struct import *import)
     if (import->tracked)
         code = import_find_progress(import);
     else
-        unlink(import->rejects.path); /* of an earlier import; not there is as good */
+        /* removes the reject file of an earlier import; it may be absent */
+        unlink(import->rejects.path);
     cli_progress_begin(import->cli, &import->shown, "bytes read:");
     if (!code)
         code = import_read_lines(import);
@@ -562,12 +569,11 @@ static truce_status import_read_form(struct import *import, bson_error_t *error)
         import->form = NDJSON_CSV;
         if (separator && !cli_csv_separator_of(separator, &one))
             return truce__fail(TRUCE_INVALID, error,
-                               "--separator is one character (or tab), not \"%s\"", separator);
+                               "--separator needs one character (or tab), not \"%s\"", separator);
         return cli_ndjson_csv(import->input, one, types, error);
     }
     if (types || separator)
-        return truce__fail(TRUCE_INVALID, error, "--%s is for columns, and needs --csv",
-                           types ? "types" : "separator");
+        return truce__fail(TRUCE_INVALID, error, "--%s needs --csv", types ? "types" : "separator");
     return cli_ndjson_detect(import->input, &import->form, error);
 }
 
@@ -621,17 +627,18 @@ out:
 const struct cli_command cli_import = {
     .noun = "import",
     .arguments = "COLLECTION [FILE]",
-    .summary = "insert the documents of a file (NDJSON, a JSON array, CSV), or of standard input",
+    .summary = "import NDJSON, a JSON array, or CSV from a file or stdin",
     .help =
-        "One document of Extended JSON a line; or one array of documents, in a file that begins\n"
-        "with [; or, with --csv, records of cells, whose first names the fields (a.b is a path).\n"
-        "A cell without quotes that is a number, true, false or null is that; an empty one is\n"
-        "left out; anything else is a string. --types says otherwise: born=date,zip=string.\n"
-        "Cells are separated by what the header has most of: , ; | or tab.\n"
+        "The input has one document of Extended JSON a line, or one array of documents if it\n"
+        "begins with [. With --csv, its first record names the fields (a.b is a path).\n"
+        "A cell without quotes that is a number, true, false, or null has that value. An empty\n"
+        "cell is omitted. Other cells are strings. --types overrides this: born=date,zip=string.\n"
+        "The default separator is the most frequent one of the header: , ; | or tab. A first\n"
+        "line sep=; as Excel writes it also sets the separator.\n"
         "\n"
-        "Lines that are none, or that the store refuses (a unique key is taken), go to a reject\n"
-        "file with line number and reason, and the rest is imported; the exit code is 1 then.\n"
-        "Killed and started again on the same file, it goes on where it was: progress is kept in\n"
+        "Lines that are not documents, or that the store refuses (a duplicate key), go to a\n"
+        "reject file with line number and reason. The others are imported, and the exit code is 1.\n"
+        "If it is killed and started again on the same file, it resumes. Progress is stored in\n"
         "the store (" IMPORTS ").",
     .example = "printf '%s\\n' '{\"_id\": 1, \"name\": \"Ada\"}' > students.ndjson\n"
                "truce import students students.ndjson\n"
@@ -640,15 +647,16 @@ const struct cli_command cli_import = {
     .options =
         (const struct cli_option[]){
             {"csv", 0, NULL, "the input is CSV, with a header", false},
-            {"types", 0, "TYPES", "of columns: COLUMN=string, date, objectId or json, ...", false},
-            {"separator", 0, "CHAR", "between the cells: , ; | or tab (else found in the header)",
+            {"types", 0, "TYPES", "types of columns: COLUMN=string, date, objectId, or json, ...",
              false},
-            {"rejects", 0, "FILE", "the reject file (else FILE.rejects)", false},
+            {"separator", 0, "CHAR", "separator of cells: , ; | or tab (default: from the header)",
+             false},
+            {"rejects", 0, "FILE", "the reject file (default: FILE.rejects)", false},
             {"upsert", 'u', NULL, "replace documents that have the same _id", false},
-            {"batch", 0, "N", "lines that are written at a time (else 1000)", false},
-            {"again", 0, NULL, "also what was imported before", false},
+            {"batch", 0, "N", "lines in one write (default: 1000)", false},
+            {"again", 0, NULL, "import the file again from its first line", false},
             {"relaxed", 0, NULL, "do not wait for the disk at each batch", false},
             {0}},
-    .store = CLI_STORE_NONE, /* opened when the file is */
+    .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = import_run,
 };

@@ -1,4 +1,4 @@
-/* truce index create, list, drop. */
+/* truce index create, list, modify, drop. */
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 
@@ -56,20 +56,20 @@ const struct cli_command cli_index_create = {
     .noun = "index",
     .verb = "create",
     .arguments = "COLLECTION KEYS",
-    .summary = "make an index; writers go on meanwhile",
-    .help = "KEYS is {\"path\": 1} or -1 for descending, several paths for a compound index,\n"
-            "{\"path.$**\": 1} for every path below one. An index that is there already with the\n"
-            "same definition is no error.",
+    .summary = "create an index without blocking writers",
+    .help = "KEYS is {\"path\": 1}, or -1 for descending; several paths for a compound index;\n"
+            "{\"path.$**\": 1} for every path below one. Creating an index that exists with the\n"
+            "same definition succeeds.",
     .example = "truce index create students '{student_id: 1}' --unique",
     .options =
         (const struct cli_option[]){
-            {"name", 0, "NAME", "instead of one made from the keys", false},
-            {"unique", 0, NULL, "no two documents with the same key", false},
-            {"sparse", 0, NULL, "leave out documents without the path", false},
-            {"partial", 0, "FILTER", "hold only the documents that match", false},
-            {"expire-after", 0, "SECONDS", "delete documents so long after the date at the path",
+            {"name", 0, "NAME", "the name (default: made from the keys)", false},
+            {"unique", 0, NULL, "refuse documents with the same key", false},
+            {"sparse", 0, NULL, "omit documents without the path", false},
+            {"partial", 0, "FILTER", "index only matching documents", false},
+            {"expire-after", 0, "SECONDS", "delete documents this long after the date at the path",
              false},
-            {"hidden", 0, NULL, "no query uses it yet", false},
+            {"hidden", 0, NULL, "hide the index from queries", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = index_run_create,
@@ -120,18 +120,17 @@ const struct cli_command cli_index_modify = {
     .noun = "index",
     .verb = "modify",
     .arguments = "COLLECTION NAME",
-    .summary = "hide an index from queries, show it again, or let documents expire by it",
-    .help =
-        "A hidden index is kept as any other: what is unique stays so, and what expires is\n"
-        "removed. But no query uses it, so that one sees how it is without the index before it\n"
-        "is dropped.",
+    .summary = "hide or show an index, or change its expiry",
+    .help = "A hidden index is still updated, unique, and used for expiry, but no query uses it.\n"
+            "Hide an index to test the effect of dropping it.",
     .example = "truce index create students '{student_id: 1}'\n"
                "truce index modify students student_id_1 --hide",
     .options =
-        (const struct cli_option[]){{"hide", 0, NULL, "no query uses it from now on", false},
-                                    {"show", 0, NULL, "queries use it again", false},
+        (const struct cli_option[]){{"hide", 0, NULL, "hide the index from queries", false},
+                                    {"show", 0, NULL, "show the index to queries again", false},
                                     {"expire-after", 0, "SECONDS",
-                                     "delete documents so long after the date at the path", false},
+                                     "delete documents this long after the date at the path",
+                                     false},
                                     {0}},
     .store = CLI_STORE_CHANGE,
     .run = index_run_modify,
@@ -152,7 +151,7 @@ const struct cli_command cli_index_list = {
     .noun = "index",
     .verb = "list",
     .arguments = "COLLECTION",
-    .summary = "print the definitions of a collection's indexes",
+    .summary = "list the indexes of a collection",
     .example = "truce index create students '{student_id: 1}'\n"
                "truce index list students",
     .store = CLI_STORE_READ,

@@ -1,4 +1,4 @@
-/* truce insert: documents from the call, or NDJSON from standard input. */
+/* truce insert: inserts documents of the call, or NDJSON from standard input. */
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 
@@ -8,11 +8,11 @@
 
 struct insert {
     struct cli *cli;
-    bson_t ids; /* of what was inserted, for --json */
+    bson_t ids; /* ids of the inserted documents, for --json */
     int64_t inserted;
 };
 
-/* The caller learns the _id: one is put in front where there is none. */
+/* Copies the document and prepends an _id if it has none, so that the caller learns the _id. */
 static void with_id(const bson_t *document, bson_t *whole)
 {
     bson_oid_t oid;
@@ -73,7 +73,7 @@ static int insert_arguments(struct insert *insert)
     return code;
 }
 
-/* The store is opened at the first good line: bad input makes none. */
+/* Inserts a line. The store is opened at the first good line, so bad input creates no store. */
 static int insert_line(struct insert *insert, const bson_t *document, const char *what)
 {
     int code = CLI_DONE;
@@ -135,16 +135,16 @@ static int insert_run(struct cli *cli)
 const struct cli_command cli_insert = {
     .noun = "insert",
     .arguments = "COLLECTION [DOCUMENT...]",
-    .summary = "insert documents, from the call or one a line from standard input",
+    .summary = "insert documents from the call or standard input",
     .help =
         "A document without _id gets an ObjectId; --json shows the ids (the first 10,000). The\n"
-        "first document that cannot be inserted ends it; those before it stay. For large\n"
-        "files, truce import is faster and goes on after bad lines.",
+        "command ends at the first document that cannot be inserted; earlier ones stay. For\n"
+        "large files, truce import is faster, and it continues after bad lines.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}' '{_id: 2, name: \"Bob\"}'",
     .options =
         (const struct cli_option[]){
             {"relaxed", 0, NULL, "do not wait for the disk at each document", false}, {0}},
     .store = CLI_STORE_NONE,
-    /* opened when there is a document */
+    /* the store is opened when a document was read */
     .run = insert_run,
 };

@@ -1,4 +1,4 @@
-/* truce modify: find and modify in one atomic step. */
+/* truce modify: changes and returns a document in one atomic step. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -34,7 +34,7 @@ static int modify_read_call(const struct cli *cli, struct modify *m)
     m->options.relaxed = cli_flag(cli, "relaxed");
     m->options.deadline_ms = cli->deadline_ms;
     if (m->removes == (cli->arguments[2] != NULL))
-        return cli_usage(cli, "say UPDATE, or --remove%s", m->removes ? ", not both" : "");
+        return cli_usage(cli, "give UPDATE, or --remove%s", m->removes ? ", not both" : "");
     return CLI_DONE;
 }
 
@@ -71,10 +71,9 @@ static int modify_run(struct cli *cli)
 const struct cli_command cli_modify = {
     .noun = "modify",
     .arguments = "COLLECTION FILTER [UPDATE]",
-    .summary = "change or remove one document and print it, in one atomic step",
-    .help =
-        "Prints the document as it was before, with --new as it is afterwards. --sort says which\n"
-        "one if several match. The exit code is 1 if nothing matched.",
+    .summary = "find and change one document atomically, and print it",
+    .help = "Prints the document before the change, or after it with --new. --sort selects the\n"
+            "document if several match. The exit code is 1 if nothing matched.",
     .example =
         "truce insert jobs '{_id: 1, state: \"waiting\"}'\n"
         "truce modify jobs '{state: \"waiting\"}' '{$set: {state: \"taken\"}}' --sort '{_id: 1}' "
@@ -85,7 +84,7 @@ const struct cli_command cli_modify = {
             CLI_PROJECTION_OPTION,
             {"new", 0, NULL, "print the document after the change, not before", false},
             {"remove", 0, NULL, "remove it", false},
-            {"upsert", 'u', NULL, "insert one if nothing matches", false},
+            {"upsert", 'u', NULL, "insert a document if nothing matches", false},
             {"array-filters", 0, "ARRAY", "conditions for $[name] in paths", false},
             CLI_HINT_OPTION,
             {"relaxed", 0, NULL, "do not wait for the disk", false},

@@ -1,4 +1,4 @@
-/* Filters and find options from the call; documents of a cursor to standard output. */
+/* Reads filters and find options of the call, and prints the documents of a cursor. */
 #include "cli/data/query.h"
 
 #include <string.h>
@@ -14,7 +14,8 @@ static bool has_option(const struct cli *cli, const char *name)
     return false;
 }
 
-/* the option's document, initialised; *set points to it if it was given */
+/* Reads the document of an option, which is always initialised. *set points to it if it was
+ * given. */
 static bool query_read_document(const struct cli *cli, const char *name, bson_t *document,
                                 const bson_t **set)
 {

@@ -1,7 +1,7 @@
 #ifndef TRUCE_CLI_DATA_QUERY_H
 #define TRUCE_CLI_DATA_QUERY_H
 
-/* What find, explain, count, export and aggregate share: filter and find options from the call. */
+/* Filters and find options that find, explain, count, export, and aggregate share. */
 #include "cli/core/cli.h"
 
 #define CLI_SORT_OPTION                                                                            \
@@ -14,7 +14,7 @@
     }
 #define CLI_SKIP_OPTION                                                                            \
     {                                                                                              \
-        "skip", 0, "N", "leave out the first N", false                                             \
+        "skip", 0, "N", "skip the first N", false                                                  \
     }
 #define CLI_LIMIT_OPTION                                                                           \
     {                                                                                              \
@@ -24,43 +24,43 @@
     {                                                                                              \
         "hint", 0, "INDEX", "use this index: its name or its key", false                           \
     }
-/* of an index that --hint names */
+/* bounds of the index that --hint names */
 #define CLI_MIN_OPTION                                                                             \
     {                                                                                              \
-        "min", 0, "DOCUMENT", "from this key of the index of --hint on: {\"a\": 1}", false         \
+        "min", 0, "DOCUMENT", "first key of the index of --hint: {\"a\": 1}", false                \
     }
 #define CLI_MAX_OPTION                                                                             \
     {                                                                                              \
-        "max", 0, "DOCUMENT", "up to, but without, this key of it", false                          \
+        "max", 0, "DOCUMENT", "key of the index of --hint before which to stop", false             \
     }
-/* what cli_query_read reads */
+/* the options that cli_query_read reads */
 #define CLI_FIND_OPTIONS                                                                           \
     CLI_SORT_OPTION, CLI_PROJECTION_OPTION, CLI_SKIP_OPTION, CLI_LIMIT_OPTION, CLI_HINT_OPTION,    \
         CLI_MIN_OPTION, CLI_MAX_OPTION
 #define CLI_CANONICAL_OPTION                                                                       \
     {                                                                                              \
-        "canonical", 0, NULL, "every number with its type", false                                  \
+        "canonical", 0, NULL, "print every number with its type", false                            \
     }
 
 struct cli_query {
     bson_t filter, projection, sort, hint, min, max;
-    truce_find_options options;   /* points into the above */
+    truce_find_options options;   /* points into the fields above */
     truce_count_options counting; /* the same for a count */
 };
 
-/* Reads what the command's table has of the options above. CLI_DONE, or CLI_USAGE with the error
- * printed; release in both cases. `filter` may be NULL: all. */
+/* Reads those of the options above that the command has. Returns CLI_DONE, or CLI_USAGE after
+ * printing the error; release in both cases. A `filter` of NULL matches all documents. */
 int cli_query_read(const struct cli *cli, const char *filter, struct cli_query *query);
 void cli_query_release(struct cli_query *query);
 
-/* --hint: an index name or a key pattern; `hint` is initialised, empty if there is none */
+/* Reads --hint, an index name or a key pattern. `hint` is initialised, and empty if the option was
+ * not given. */
 bool cli_hint_read(const struct cli *cli, bson_t *hint);
 
-/* --canonical */
+/* Returns the form that --canonical asks for. */
 enum json_form cli_form(const struct cli *cli);
 
-/* Prints the rest of a cursor to standard output and closes it; an error is printed. The
- * result is the exit code. */
+/* Prints the rest of a cursor and closes it. Prints an error, too. Returns the exit code. */
 int cli_print_cursor(const struct cli *cli, truce_cursor *cursor);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * truce request add, show, list, run.
  *
- * `run` is a handler for the shell: a program gets the input of a request, and what it prints are changes
- * as `truce commit apply` takes them. They and the end of the request are one commit, so a request takes
- * effect once, however often its program is run and whoever dies when.
+ * `run` is a handler for the shell: a program reads the input of a request and prints changes, in
+ * the form of `truce commit apply`. The changes and the end of the request are one commit. A
+ * request therefore takes effect once, even if its program runs several times or processes die.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -48,9 +48,9 @@ const struct cli_command cli_request_add = {
     .noun = "request",
     .verb = "add",
     .arguments = "KEY NAME [INPUT]",
-    .summary = "leave work that is done exactly once, by whichever process is free",
-    .help = "KEY is yours: the same key with the same name and input adds nothing. NAME says who\n"
-            "does it (truce request run NAME, or a handler in C), INPUT is a document.",
+    .summary = "add a request that is handled exactly once",
+    .help = "You choose KEY: the same key with the same name and input adds nothing. NAME selects\n"
+            "the handler (truce request run NAME, or a handler in C). INPUT is a document.",
     .example = "truce request add order-17 ship '{order: 17}'",
     .store = CLI_STORE_WRITE,
     .run = request_run_add,
@@ -72,7 +72,7 @@ const struct cli_command cli_request_show = {
     .noun = "request",
     .verb = "show",
     .arguments = "KEY",
-    .summary = "print a request: waiting, done or failed, and why",
+    .summary = "show the state of a request",
     .example = "truce request add order-17 ship '{order: 17}'\n"
                "truce request show order-17",
     .store = CLI_STORE_READ,
@@ -105,20 +105,21 @@ static int request_run_list(struct cli *cli)
 const struct cli_command cli_request_list = {
     .noun = "request",
     .verb = "list",
-    .summary = "print the requests, oldest first",
+    .summary = "list requests, oldest first",
     .example = "truce request add order-17 ship '{order: 17}'\n"
                "truce request list --state waiting",
-    .options = (const struct cli_option[]){{"state", 0, "STATE",
-                                            "only waiting, done or failed ones", false},
-                                           {"limit", 'n', "N", "at most so many (100)", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"state", 0, "STATE", "only waiting, done, or failed requests", false},
+            {"limit", 'n', "N", "at most this many (default: 100)", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = request_run_list,
 };
 
 /* ---- run ------------------------------------------------------------------------------------ */
 
-/* The file holds the input, and then what the program printed. */
+/* Runs the program. The file holds the request's input, and then the program's output. */
 static truce_status run_program(const struct cli *cli, int in, int out, bson_error_t *error)
 {
     char **words = (char **)(uintptr_t)(cli->arguments + 1);
@@ -161,7 +162,7 @@ static int file_of(const bson_t *input)
     return good ? file : -1;
 }
 
-/* What the program printed, as changes in the commit; nothing: no changes. */
+/* Adds the program's output to the commit, as changes. Empty output means no changes. */
 static truce_status take_changes(const struct cli *cli, int out, truce_commit *commit,
                                  bson_error_t *error)
 {
@@ -177,11 +178,11 @@ static truce_status take_changes(const struct cli *cli, int out, truce_commit *c
     if (!status && text[strspn(text, " \t\r\n")]) {
         status = truce__json_read(&reader, text, strlen(text), &changes, &is_array, &why);
         if (status)
-            truce__fail(status, error, "what %s printed is no array of changes: %s",
+            truce__fail(status, error, "the output of %s is not an array of changes: %s",
                         cli->arguments[1], why.message);
         if (!status && (!is_array || cli_parts_check(cli, &changes)))
-            status = truce__fail(TRUCE_INVALID, error, "%s printed no array of changes",
-                                 cli->arguments[1]);
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "the output of %s is not an array of changes", cli->arguments[1]);
         if (!status)
             status = truce__written_add(&changes, NULL, commit, error);
         truce__json_reader_release(&reader);
@@ -256,20 +257,20 @@ const struct cli_command cli_request_run = {
     .noun = "request",
     .verb = "run",
     .arguments = "NAME PROGRAM [WORD...]",
-    .summary = "do the requests of a name, each by a program and in one commit",
+    .summary = "handle requests by a program, each in one commit",
     .help =
-        "PROGRAM gets the request's input on its standard input, and prints an array of changes\n"
-        "as truce commit apply takes them, or nothing. They take effect together with the end\n"
-        "of the request: once, also if PROGRAM has to be run again. If it fails, the request is\n"
-        "tried again later, longer each time, and set aside as failed after 10 attempts. Put --\n"
-        "in front of the program's own options. Exit code 1: an attempt failed.",
+        "PROGRAM reads the request's input from standard input and prints an array of changes,\n"
+        "as truce commit apply takes them, or nothing. The changes and the end of the request\n"
+        "are one commit: they take effect once, even if PROGRAM runs again. If it fails, the\n"
+        "request is retried with growing delays, and fails after 10 attempts. Put -- before\n"
+        "the program's own options. The exit code is 1 if an attempt failed.",
     .example = "truce request add order-17 ship '{_id: 17}'\n"
                "truce request run ship -- sh -c 'echo \"[{insert: \\\"mail\\\", with: $(cat)}]\"'\n"
                "truce find mail",
-    .options =
-        (const struct cli_option[]){{"limit", 'n', "N", "at most so many in a round (100)", false},
-                                    {"loop", 0, NULL, "go on until killed", false},
-                                    {0}},
+    .options = (const struct cli_option[]){{"limit", 'n', "N", "requests in a batch (default: 100)",
+                                            false},
+                                           {"loop", 0, NULL, "continue until killed", false},
+                                           {0}},
     .store = CLI_STORE_CHANGE,
     .run = request_run_run,
 };

@@ -1,4 +1,4 @@
-/* truce update: changes what matches a filter. */
+/* truce update: changes matching documents. */
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
@@ -69,17 +69,18 @@ out:
 const struct cli_command cli_update = {
     .noun = "update",
     .arguments = "COLLECTION FILTER UPDATE",
-    .summary = "change the first document that matches, or --many",
-    .help = "UPDATE has MongoDB's operators ({\"$set\": ...}), or is a document that replaces the\n"
-            "one found, or an array of aggregation stages. The exit code is 1 if nothing matched\n"
-            "(and nothing was inserted by --upsert).",
+    .summary = "update the first matching document, or --many",
+    .help =
+        "UPDATE has MongoDB's operators ({\"$set\": ...}), or is a replacement document, or an\n"
+        "array of aggregation stages. The exit code is 1 if nothing matched\n"
+        "(and nothing was inserted by --upsert).",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce update students '{_id: 1}' '{$inc: {year: 1}}'",
     .options =
         (const struct cli_option[]){
-            {"many", 'm', NULL, "every document that matches", false},
-            {"upsert", 'u', NULL, "insert one if nothing matches", false},
+            {"many", 'm', NULL, "update every matching document", false},
+            {"upsert", 'u', NULL, "insert a document if nothing matches", false},
             {"array-filters", 0, "ARRAY", "conditions for $[name] in paths", false},
             CLI_HINT_OPTION,
             {"relaxed", 0, NULL, "do not wait for the disk", false},

@@ -1,7 +1,8 @@
 /*
- * truce wait: until a document matches, or until something is written.
+ * truce wait: waits until a document matches, or until something is written.
  *
- * The token is taken before the look, so that no write is missed between a look and the wait.
+ * The token is taken before the collection is read, so no write is missed between a read and the
+ * wait.
  */
 #include "base/clock.h"
 #include "cli/commands.h"
@@ -10,7 +11,7 @@
 
 #define SLICE_MS 60000
 
-/* NOT_FOUND: nothing matches yet. */
+/* Looks for a match. NOT_FOUND: no document matches yet. */
 static truce_status wait_look(const struct cli *cli, const bson_t *filter, bson_t *found,
                               bson_error_t *error)
 {
@@ -19,7 +20,7 @@ static truce_status wait_look(const struct cli *cli, const bson_t *filter, bson_
     return truce_find_one(cli->store, cli->arguments[0], filter, &options, found, error);
 }
 
-/* Waits for one write, at most until `until_ns`, or Ctrl-C. */
+/* Waits for one write, until `until_ns`, or until Ctrl-C. */
 static truce_status wait_once(const struct cli *cli, uint64_t *token, int64_t until_ns,
                               bson_error_t *error)
 {
@@ -67,7 +68,8 @@ static int wait_run(struct cli *cli)
     if (cli->deadline_ms && cli->deadline_ms < longest_ms)
         longest_ms = cli->deadline_ms;
     until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
-    status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error); /* the first token */
+    /* takes the first token */
+    status = truce_wait(cli->store, cli->arguments[0], &token, 0, &error);
     while (!status || status == TRUCE_TIMEOUT) {
         if (for_match) {
             bson_destroy(&found);
@@ -89,16 +91,16 @@ out:
 const struct cli_command cli_wait = {
     .noun = "wait",
     .arguments = "COLLECTION [FILTER]",
-    .summary = "wait until a document matches, and print it; or until something is written",
-    .help = "With FILTER it returns at once if a document matches already, so nothing is missed\n"
-            "between two calls. Without FILTER it returns after the next write to the collection,\n"
-            "by any process. The exit code is 1 when the time is over, that of --timeout or of\n"
+    .summary = "wait for a matching document or for the next write",
+    .help = "With FILTER, it prints the matching document, and returns at once if one exists.\n"
+            "Without FILTER, it returns after the next write to the collection by any process.\n"
+            "The exit code is 1 after the time of --timeout or of\n"
             "--deadline.",
     .example = "truce insert jobs '{_id: 1, state: \"done\"}'\n"
                "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10",
     .options =
         (const struct cli_option[]){
-            {"timeout", 't', "SECONDS", "at most so long (for ever)", false}, {0}},
+            {"timeout", 't', "SECONDS", "at most this long (default: no maximum)", false}, {0}},
     .store = CLI_STORE_CHANGE,
     .run = wait_run,
 };

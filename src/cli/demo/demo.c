@@ -1,4 +1,4 @@
-/* truce demo: all stories, or one. */
+/* truce demo: runs all stories, or one. */
 #include "cli/demo/demo.h"
 
 #include <string.h>
@@ -38,8 +38,8 @@ static int demo_run(struct cli *cli)
     if (!found)
         return cli_usage(
             cli,
-            "there is no story \"%s\"; there are enrolments, badges, keys, post, friends, bank, "
-            "transfer, rename and tree",
+            "there is no story \"%s\"; the stories are enrolments, badges, keys, post, friends, bank, "
+            "transfer, rename, and tree",
             cli->arguments[0]);
     return code;
 }
@@ -47,31 +47,33 @@ static int demo_run(struct cli *cli)
 const struct cli_command cli_demo = {
     .noun = "demo",
     .arguments = "[STORY]",
-    .summary = "what goes wrong the usual way, and how it goes with truce",
-    .help =
-        "Each story runs on the embedded store, in a directory of its own, with real processes,\n"
-        "and checks its result. The exit code is not 0 if truce's is not all right, or nothing\n"
-        "was done. With --store it runs there: in a store with nothing in it, which is empty again\n"
-        "at the end; keys in any that has no collection truce_demo_keys, which it drops.\n"
-        "\n"
-        "  enrolments   students enrol and unenrol through a work queue; the messages arrive\n"
-        "               shuffled, some twice, at consumers that are killed with -9\n"
-        "  badges       one process changes an item of an array, four readers never look away\n"
-        "  keys         processes change two of three documents at once, and are killed with -9\n"
-        "  post         two editors save one document\n"
-        "  friends      jobs change two lists each, and their workers are killed with -9\n"
-        "  bank         people send each other money, and the processes are killed with -9\n"
-        "  transfer     a transfer by the recipe of two phases is canceled while it is applied\n"
-        "  rename       a user is renamed twice at once, beside copies of the name\n"
-        "  tree         a reader walks pages while an edit of many of them dies half-way",
+    .summary = "show failures of the usual code, and how truce avoids them",
+    .help = "Each story runs real processes on an embedded store in a directory of its own, and\n"
+            "checks the result. The exit code is not 0 if truce's result is wrong or nothing was\n"
+            "done. With --store, the story runs in that store, which must be empty and is empty\n"
+            "again at the end. The story keys only needs a store without the collection\n"
+            "truce_demo_keys, which it drops.\n"
+            "\n"
+            "  enrolments   students enrol and unenrol through a message queue; messages arrive\n"
+            "               shuffled, some twice, at consumers that are killed with -9\n"
+            "  badges       one process changes an item of an array, and four processes read it\n"
+            "  keys         processes change two of three documents together, and are killed\n"
+            "  post         two editors save the same document\n"
+            "  friends      jobs change two lists each, and their workers are killed\n"
+            "  bank         people send each other money, and the processes are killed\n"
+            "  transfer     a two-phase transfer is canceled while it is applied\n"
+            "  rename       a user with copies of the name is renamed twice at the same time\n"
+            "  tree         a reader walks pages while an edit of many pages dies halfway",
     .example = "truce demo post",
-    .options = (const struct cli_option[]){{"messages", 0, "NUMBER", "how many (20000)", false},
-                                           {"students", 0, "NUMBER", "how many (2000)", false},
-                                           {"consumers", 0, "NUMBER", "processes (5)", false},
-                                           {"seconds", 0, "NUMBER",
-                                            "badges, keys, friends, bank: each way (3)", false},
-                                           {"keep", 0, NULL, "keep the store", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"messages", 0, "NUMBER", "number of messages (default: 20000)", false},
+            {"students", 0, "NUMBER", "number of students (default: 2000)", false},
+            {"consumers", 0, "NUMBER", "number of processes (default: 5)", false},
+            {"seconds", 0, "NUMBER",
+             "badges, keys, friends, bank: seconds of each variant (default: 3)", false},
+            {"keep", 0, NULL, "keep the store", false},
+            {0}},
     .store = CLI_STORE_NONE,
     .run = demo_run,
 };

@@ -1,8 +1,9 @@
 #ifndef TRUCE_CLI_DEMO_DEMO_H
 #define TRUCE_CLI_DEMO_DEMO_H
 
-/* The stories of `truce demo`: each shows the usual way going wrong, then truce, and checks the
- * result by itself. A story returns its exit code: not CLI_DONE if truce's result is not all right. */
+/* The stories of `truce demo`. Each shows how the usual code fails and how truce behaves, and
+ * checks the result. A story returns its exit code, which is not CLI_DONE if truce's result is
+ * wrong. */
 #include "cli/core/cli.h"
 
 int demo_enrolments(struct cli *cli);

@@ -1,8 +1,10 @@
 /*
- * truce demo badges: an employee wears four badges. One process changes the date of one of them all
- * the time, and four others never look away. First the usual way: the badge is pulled, changed, and
- * pushed back, in two updates, because MongoDB refuses both on one array in one update. Then truce.
- * Every answer that the readers get is checked: the badge is there, once, and stands in its place.
+ * truce demo badges: an employee has four badges. One process keeps changing the date of one badge,
+ * and four processes keep reading.
+ *
+ * The usual code pulls the badge, changes it, and pushes it back. This takes two updates, because
+ * MongoDB refuses both on one array in one update. Then the story runs with truce. Every result of
+ * the readers is checked: the badge is present once, and in its place.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -17,7 +19,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define READERS 4
-#define WORN    4 /* badges */
+#define WORN    4 /* number of badges */
 
 enum way { USUAL, TRUCE, WAYS };
 
@@ -43,9 +45,9 @@ struct looks {
 
 static const char *const worn[WORN] = {"FIRST_YEAR", "TOP_EMPLOYEE", "MENTOR", "SAFETY"};
 
-/* ---- the writer ------------------------------------------------------------------------------- */
+/* ---- the writer ------------------------------------------------------------------------------ */
 
-/* Pull, then push: what stands in between is what the readers see. */
+/* Pulls, then pushes. Readers see the state in between. */
 static truce_status change_usual(truce_store *store, int64_t date, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1));
@@ -103,7 +105,7 @@ _Noreturn static void write_badges(const struct badges *demo, enum way way)
     _exit(1);
 }
 
-/* ---- the readers ------------------------------------------------------------------------------ */
+/* ---- the readers ----------------------------------------------------------------------------- */
 
 static void badges_judge(struct tally *tally, const bson_t *document)
 {
@@ -147,7 +149,7 @@ _Noreturn static void read_badges(const struct badges *demo)
     _exit(1);
 }
 
-/* ---- the parent ------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 static truce_status hire(const struct badges *demo, bson_error_t *error)
 {
@@ -206,7 +208,7 @@ static truce_status badges_play(struct badges *demo, enum way way, struct looks 
     return TRUCE_OK;
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static bool badges_right(const struct looks *looks)
 {
@@ -246,7 +248,7 @@ static int badges_tell(struct badges *demo)
     if (demo->cli->json) {
         badges_print_json(looks);
     } else {
-        printf("badges       1 process changes a badge, %d readers never look away\n", READERS);
+        printf("badges       1 process changes a badge, %d processes read it\n", READERS);
         for (enum way way = USUAL; way < WAYS; way++)
             printf("             %-14s %" PRId64 " reads without the badge, %" PRId64
                    " with it in another place, of %" PRId64 "; %" PRId64 " changes: %s\n",

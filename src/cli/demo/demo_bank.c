@@ -1,9 +1,11 @@
 /*
- * truce demo bank: people send each other money, from several processes, which are killed with -9 all the time.
+ * truce demo bank: people send each other money from several processes, which are killed with
+ * SIGKILL.
  *
- * The usual way a process reads two balances, and writes both: two of them that meet overwrite each other, and one
- * that is killed in between has taken and not given. With truce a transfer is one transaction of a ledger. Nobody brings or takes
- * any money, so at the end there is as much as at the beginning, or it was lost, or made of nothing.
+ * In the usual code, a process reads two balances and writes both. Two concurrent transfers
+ * overwrite each other, and a process that is killed in between has withdrawn money and not
+ * deposited it. With truce, a transfer is one transaction of a ledger. No money enters or leaves,
+ * so the sum must not change.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -40,7 +42,7 @@ static const char *bank_name_of(int64_t person, char name[20])
     return name;
 }
 
-/* ---- one transfer ------------------------------------------------------------------------------ */
+/* ---- one transfer ---------------------------------------------------------------------------- */
 
 static truce_status read_balance(truce_store *store, const char *name, int64_t *balance,
                                  bson_error_t *error)
@@ -96,7 +98,7 @@ static truce_status send_truce(truce_ledger *ledger, const char *from, const cha
     bson_oid_init(&oid, NULL);
     id = (bson_value_t){.value_type = BSON_TYPE_OID, .value.v_oid = oid};
     status = truce_ledger_post(ledger, NULL, &transaction, NULL, error);
-    return status == TRUCE_LIMIT ? TRUCE_OK : status; /* too little is there */
+    return status == TRUCE_LIMIT ? TRUCE_OK : status; /* not enough money */
 }
 
 _Noreturn static void bank_send_all(const struct bank *bank, enum way way)
@@ -125,7 +127,7 @@ _Noreturn static void bank_send_all(const struct bank *bank, enum way way)
     _exit(CLI_FAILED);
 }
 
-/* ---- at the beginning and at the end ------------------------------------------------------------ */
+/* ---- at the beginning and at the end --------------------------------------------------------- */
 
 static truce_status open_usual(truce_store *store, bson_error_t *error)
 {
@@ -150,7 +152,7 @@ static truce_status open_truce(truce_store *store, bson_error_t *error)
 
     if (!status)
         status = truce_ledger_open(ledger, NULL, &account, error);
-    account.has_min = true; /* 0: no overdraft */
+    account.has_min = true; /* no overdraft */
     for (int64_t i = 0; !status && i < PEOPLE; i++) {
         char name[20];
 
@@ -207,7 +209,8 @@ static truce_status count_truce(truce_store *store, struct books *books, bson_er
 
     if (!status)
         status = truce_ledger_verify(ledger, NULL, NULL, NULL, NULL, &report, error);
-    books->transfers = (books->transfers - PEOPLE) / 2; /* without those that brought the money */
+    /* without the transactions that opened the accounts */
+    books->transfers = (books->transfers - PEOPLE) / 2;
     books->findings = report.findings;
     truce_ledger_free(ledger);
     return status;
@@ -227,7 +230,7 @@ static truce_status with_store(const struct bank *bank, enum way way, struct boo
     return status;
 }
 
-/* ---- the parent --------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 static void bank_start(struct bank *bank, int teller, enum way way)
 {
@@ -251,7 +254,7 @@ static truce_status bank_play(struct bank *bank, enum way way, struct books *boo
     for (int i = 0; i < TELLERS; i++)
         bank_start(bank, i, way);
     while (truce__clock_monotonic_ns() < end_ns) {
-        int teller = 1 + (int)(books->kills++ % (TELLERS - 1)); /* one gets through */
+        int teller = 1 + (int)(books->kills++ % (TELLERS - 1)); /* one process is never killed */
         ;
 
         truce__clock_sleep_ms(KILL_EVERY_MS);
@@ -293,9 +296,8 @@ static void print_text(const struct books *books)
 {
     char before[TRUCE_LEDGER_AMOUNT], after[TRUCE_LEDGER_AMOUNT];
 
-    printf(
-        "bank         %d people send each other money, from %d processes that are killed with -9\n",
-        PEOPLE, TELLERS);
+    printf("bank         %d people send each other money, from %d processes that are killed\n",
+           PEOPLE, TELLERS);
     for (enum way way = USUAL; way < WAYS; way++)
         printf("             %-14s %s before, %s after; %" PRId64 " transfers, %" PRId64
                " killed: %s\n",

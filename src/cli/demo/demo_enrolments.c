@@ -1,10 +1,10 @@
 /*
- * truce demo enrolments: students who enrol and unenrol, through a work queue with several consumer
- * processes that are killed again and again. First the usual way ($addToSet and $pull as the
- * messages come), then truce, on the same messages; both are checked against an in-order run.
+ * truce demo enrolments: students enrol and unenrol through a message queue. Its consumers are
+ * killed again and again. The usual code applies the messages as they come, with $addToSet and
+ * $pull; then truce applies the same messages. Both results are compared with an in-order run.
  *
- * The queue is this process: it hands messages out in the order of their arrival, some at a time,
- * and hands them out again if the consumer died before it acknowledged them.
+ * This process is the queue. It delivers messages in the order of their arrival, several at a time.
+ * It delivers them again if the consumer died before it acknowledged them.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,8 +20,8 @@
 #include "cli/demo/demo_stage.h"
 #include "cli/set/set.h"
 
-#define CLASSES        12 /* different ones */
-#define HANDED_OUT     25 /* messages in one hand-out, as a queue's prefetch */
+#define CLASSES        12 /* distinct classes. */
+#define HANDED_OUT     25 /* messages of one delivery, as a queue's prefetch. */
 #define KILL_EVERY_NS  1000000000
 #define KILLS_AT_LEAST 5
 
@@ -35,10 +35,11 @@ struct enrolments {
     struct cli *cli;
     int messages, students, consumers;
     struct message_plan *published; /* in order: seq 1, 2, 3 ... */
-    int *arrival;                   /* published[arrival[i]] arrives as number i */
+    int *arrival;                   /* published[arrival[i]] is the i-th message to arrive. */
     int arrivals;
     int64_t
-        *winner; /* of student * CLASSES + class: the last number; negative: a delete; 0: none */
+        /* of student * CLASSES + class: the last number; negative for a delete, 0 for none. */
+        *winner;
     struct demo_stage stage;
 };
 
@@ -61,13 +62,13 @@ static void enrolments_publish(struct enrolments *demo, struct random *random)
         message->student = (int)truce__random_below(random, (uint64_t)demo->students);
         message->class = (int)truce__random_below(random, CLASSES);
         standing = &demo->winner[message->student * CLASSES + message->class];
-        message->insert = *standing <= 0; /* enrol, regret it, enrol again ... */
+        message->insert = *standing <= 0; /* enrol, unenrol, enrol again ... */
         message->seq = i + 1;
         *standing = message->insert ? message->seq : -message->seq;
     }
 }
 
-/* One message in twenty comes twice; then all are shuffled. */
+/* Duplicates one message in twenty, and then shuffles all. */
 static void disorder(struct enrolments *demo, struct random *random)
 {
     demo->arrivals = demo->messages + demo->messages / 20;
@@ -103,8 +104,8 @@ static void append_message(struct buffer *frame, int64_t line, const struct mess
 struct queue {
     struct enrolments *demo;
     struct pool *pool;
-    int next;         /* arrival that is handed out next */
-    int acknowledged; /* messages */
+    int next;         /* index of the next arrival to deliver */
+    int acknowledged; /* number of messages */
     int64_t kills, killed_ns;
 };
 
@@ -139,7 +140,7 @@ static void enrolments_hand_out(struct queue *queue)
     }
 }
 
-/* Every second, and at equal distances of a run that is over sooner. */
+/* Kills a consumer every second, and at equal distances in a shorter run. */
 static void kill_one(struct queue *queue)
 {
     const struct enrolments *demo = queue->demo;
@@ -178,8 +179,8 @@ static int enrolments_class_of(const char *name)
     return number >= 0 && number < CLASSES ? number : -1;
 }
 
-/* Is the list exactly what in-order, exactly-once delivery leaves? `numbers`: they are compared,
- * too. */
+/* Returns true if the list is what in-order, exactly-once delivery leaves. `numbers`: compares
+ * sequence numbers, too. */
 static bool enrolments_is_right(const struct enrolments *demo, int student, struct value list,
                                 bool numbers)
 {
@@ -247,7 +248,7 @@ static truce_status enrolments_check(const struct enrolments *demo, truce_store 
             enrolments_is_right(demo, (int)student,
                                 truce__value_field(truce__value_document(document), "classes", 7),
                                 numbers);
-        seen[student] = true; /* a second document is wrong, whatever is in it */
+        seen[student] = true; /* a second document is wrong, whatever its content */
     }
     if (cursor)
         truce_cursor_close(cursor);
@@ -320,7 +321,7 @@ static truce_status run_way(struct enrolments *demo, bool usual, struct outcome 
 
 /* ---- the table ---- */
 
-/* 20000 as "20,000" */
+/* Formats 20000 as "20,000". */
 static const char *grouped(int64_t number, char *text, size_t size)
 {
     char digits[32];
@@ -341,10 +342,9 @@ static void print_table(const struct enrolments *demo, const struct outcome *usu
 {
     char a[32], b[32], c[32], d[32];
 
-    printf(
-        "enrolments   %s messages out of order, duplicated; %d consumers, killed with -9 %" PRId64
-        " and %" PRId64 " times\n",
-        grouped(demo->messages, a, sizeof a), demo->consumers, usual->killed, truce->killed);
+    printf("enrolments   %s messages out of order, duplicated; %d consumers, killed %" PRId64
+           " and %" PRId64 " times\n",
+           grouped(demo->messages, a, sizeof a), demo->consumers, usual->killed, truce->killed);
     printf("             usual way  %8s of %s students wrong\n", grouped(usual->wrong, b, sizeof b),
            grouped(demo->students, c, sizeof c));
     printf("             truce      %8s of %s wrong      %s applied/s     checked against an "

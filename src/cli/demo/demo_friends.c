@@ -1,11 +1,11 @@
 /*
- * truce demo friends: jobs make two people friends, each in the other's list, and the workers are killed
- * with -9 all the time.
+ * truce demo friends: jobs make two people friends, each in the other's list. The workers are
+ * killed with SIGKILL again and again.
  *
- * The usual way a worker takes a job, changes one list, then the other, and marks the job as done: killed in between,
- * it leaves a friendship with one side, and a job that nobody has. With truce the two lists and the end of the
- * job are one commit. At the end what the dead held is given back, the rest is done, and every friendship is
- * looked at from both sides.
+ * In the usual code, a worker takes a job, changes one list, then the other, and marks the job as
+ * done. If it is killed in between, a friendship with one side and an unfinished job remain. With
+ * truce, the two lists and the end of the job are one commit. At the end, the jobs of dead workers
+ * are released, the remaining jobs are done, and every friendship is checked from both sides.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -18,7 +18,7 @@
 #include "cli/demo/demo_stage.h"
 
 #define PEOPLE        60
-#define JOBS          1200 /* pairs of their own, up to 29 for each person */
+#define JOBS          1200 /* distinct pairs, up to 29 for each person */
 #define WORKERS       4
 #define KILL_EVERY_MS 10
 #define LEASE_MS      200
@@ -37,9 +37,9 @@ struct findings {
     int64_t kills, one_sided, friendships, missing, done;
 };
 
-/* ---- one job ------------------------------------------------------------------------------------ */
+/* ---- one job --------------------------------------------------------------------------------- */
 
-/* Job n is of the people a and b. */
+/* Returns the people of job n. */
 static void people_of(int64_t n, int32_t *a, int32_t *b)
 {
     *a = (int32_t)(n % PEOPLE);
@@ -135,9 +135,9 @@ static truce_status do_truce(truce_queue *queue, bson_error_t *error)
     return status == TRUCE_EXPIRED ? TRUCE_OK : status;
 }
 
-/* ---- a worker ----------------------------------------------------------------------------------- */
+/* ---- a worker -------------------------------------------------------------------------------- */
 
-/* Until it is killed. */
+/* Works until it is killed. */
 _Noreturn static void friends_child(const struct friends *demo, enum way way)
 {
     truce_store *store = NULL;
@@ -162,7 +162,7 @@ static void friends_start(struct friends *demo, int slot, enum way way)
         friends_child(demo, way);
 }
 
-/* ---- the parent --------------------------------------------------------------------------------- */
+/* ---- the parent ------------------------------------------------------------------------------ */
 
 static truce_status add_jobs(truce_store *store, enum way way, bson_error_t *error)
 {
@@ -226,7 +226,7 @@ static void friends_look(truce_store *store, struct findings *findings)
     }
 }
 
-/* What is left is done by this process; what the dead held, when their leases have ended. */
+/* Does the remaining jobs; those of dead workers after their leases end. */
 static truce_status do_the_rest(truce_store *store, struct findings *findings, bson_error_t *error)
 {
     truce_queue *queue = open_queue(store);
@@ -313,8 +313,7 @@ static void friends_print(const struct cli *cli, const struct findings *findings
         bson_append_document_end(&answer, &part);
     }
     cli_answer(cli, &answer,
-               "friends      %d jobs each make two people friends; %d workers, %" PRId64
-               " times one is killed with -9\n"
+               "friends      %d jobs each make two people friends; %d workers, %" PRId64 " kills\n"
                "             usual way      %" PRId64 " friendships with one side, %" PRId64
                " not made\n"
                "             truce          %" PRId64 " friendships with one side, %" PRId64

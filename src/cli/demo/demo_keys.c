@@ -1,9 +1,11 @@
 /*
- * truce demo keys: three documents, red, green and any. Eight processes add keys, each to a colour
- * and to any, and some are killed with -9 all the time. First the usual way, two updates one after
- * the other; then one commit; then the same through the journal, as on a store that can do no more
- * than update one document at a time. The books are right if any has what red and green have together,
- * and every counter agrees with its list.
+ * truce demo keys: three documents: red, green, and any. Eight processes add keys, each to one
+ * colour and to any, and some are killed with SIGKILL.
+ *
+ * The usual code does two updates, one after the other. Then one commit does both. Then the same
+ * commit runs through the journal, as on a store that has only atomic updates of one document. The
+ * result is right if any has as many keys as red and green together, and every counter agrees with
+ * its list.
  */
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -22,13 +24,13 @@
 #define PROCESSES     8
 #define KILL_EVERY_MS 150
 #define LEASE_MS      300
-#define KEYS_KEPT     20 /* of each list; the counters say how many there were */
+#define KEYS_KEPT     20 /* entries of each list; the counters hold the total */
 
 enum way { USUAL, TRUCE, JOURNAL, WAYS };
 
 static const char *const way_names[] = {"usual way", "truce", "truce, journal"};
 
-/* Shared with the children. */
+/* Shared with the child processes. */
 struct tally {
     atomic_long added; /* acknowledged */
     atomic_long conflicts, reruns, helps;
@@ -46,7 +48,7 @@ struct keys {
 
 struct books {
     int64_t red, green, any; /* counters */
-    bool lists_agree;        /* each list ends with what its counter says */
+    bool lists_agree;        /* the last entry of each list equals its counter */
     int64_t added, kills;
     int64_t conflicts, reruns, helps, findings;
     double seconds;
@@ -68,7 +70,8 @@ static int64_t keys_count_in(const bson_t *document)
     return bson_iter_init_find(&iter, document, "count") ? bson_iter_as_int64(&iter) : 0;
 }
 
-/* {$set: {count: n + 1}, $push: {keys: n + 1 of `key`}}: what the code that read the document computed */
+/* Returns {$set: {count: n + 1}, $push: {keys: n + 1 of `key`}}, computed from the document that
+ * was read. */
 static bson_t *one_more(const bson_t *document, const char *key)
 {
     int64_t count = keys_count_in(document) + 1;
@@ -202,7 +205,7 @@ static truce_status begin_books(const struct keys *demo, bson_error_t *error)
     return status;
 }
 
-/* The last entry of the list carries the counter's number. */
+/* Returns true if the last entry of the list has the counter's number. */
 static bool list_agrees(const bson_t *document)
 {
     bson_iter_t keys, element, n;
@@ -299,13 +302,14 @@ static truce_status keys_play(struct keys *demo, enum way way, struct books *boo
     books->helps = atomic_load(&demo->tally->helps);
     if (atomic_load(&demo->tally->failures))
         return truce__fail(TRUCE_IO, error, "a process failed: %.400s", demo->tally->failure);
-    truce__clock_sleep_ms(2 * LEASE_MS + 50); /* what the dead held can be taken */
+    truce__clock_sleep_ms(2 * LEASE_MS + 50); /* the leases of dead processes have ended */
     return read_books(demo, books, error);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* What was acknowledged is there; what is there beyond it was committed by somebody who died. */
+/* Returns true if every acknowledged key is stored. Further keys come from processes that died
+ * after the commit. */
 static bool keys_right(const struct books *books)
 {
     return books->added > 0 && books->red + books->green == books->any && books->lists_agree &&
@@ -362,8 +366,8 @@ static int keys_tell(struct keys *demo)
     if (demo->cli->json) {
         keys_print_json(books);
     } else {
-        printf("keys         %d processes add a key to two of three documents at once; %" PRId64
-               " killed with -9\n",
+        printf("keys         %d processes add a key to two of three documents together; %" PRId64
+               " killed\n",
                PROCESSES, books[USUAL].kills + books[TRUCE].kills + books[JOURNAL].kills);
         for (enum way way = USUAL; way < WAYS; way++)
             print_way(way, &books[way]);

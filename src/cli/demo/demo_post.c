@@ -1,8 +1,9 @@
 /*
- * truce demo post: two editors open the same blog post. One corrects the title; the other adds a tag
- * and a paragraph, and saves later. Four ways to end: the usual one, which loses the correction; a
- * save that is refused; one that is merged; and one in which both changed the title, where somebody
- * must decide.
+ * truce demo post: two editors open the same blog post. One corrects the title. The other adds a
+ * tag and a paragraph, and saves later.
+ *
+ * There are four endings. The usual code loses the correction. With truce, a save is refused, or
+ * merged, or, if both changed the title, kept for a person to decide.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -23,7 +24,7 @@ struct post {
     truce_store *store;
     truce_revision *revision;
     bson_error_t error;
-    truce_status status; /* the first that was not OK: then nothing more is done */
+    truce_status status; /* the first failure; nothing more is done after it. */
 };
 
 static bson_t *post_json(const char *text)
@@ -77,7 +78,7 @@ static bool title_is(struct post *post, const char *title)
     return same;
 }
 
-/* Whoever saves last wins. */
+/* The last save wins. */
 static bool usual_loses(struct post *post)
 {
     const char *const saves[] = {FIRST, SECOND};
@@ -98,7 +99,7 @@ static bool usual_loses(struct post *post)
     return lost;
 }
 
-/* The first editor saves, then the second with the number that both have read. */
+/* The first editor saves, then the second with the revision number that both have read. */
 static truce_revision_outcome late(struct post *post, bool merges, const char *text,
                                    const char *title, bool *right)
 {
@@ -149,12 +150,12 @@ int demo_post(struct cli *cli)
     cli_answer(cli, &answer,
                "post         two editors save one post; the second has not seen the first's title\n"
                "             usual way      the title of the first is %s\n"
-               "             truce, save    the second is %s, the title stands\n"
+               "             truce, save    the second is %s, the title is kept\n"
                "             truce, merge   both changes are %s\n"
                "             truce, ask     two titles: %s",
-               lost ? "lost without a word" : "there", kept ? "refused" : "NOT refused",
+               lost ? "lost without a message" : "there", kept ? "refused" : "NOT refused",
                merged ? "in" : "NOT in",
-               asked ? "kept in the inbox for somebody to decide" : "NOT noticed");
+               asked ? "kept in the inbox for a decision" : "NOT noticed");
     bson_destroy(&answer);
     return cli_output_end(kept && merged && asked ? CLI_DONE : CLI_NO);
 }

@@ -1,9 +1,11 @@
 /*
- * truce demo rename: a user whose name is copied to 100 comments is renamed twice at once. The first process sets a flag, copies
- * to half of the comments and is stopped for a moment; the second renames again, and dies before it copies anything. The
- * first goes on, copies its older name to the rest, and takes the flag off, which is the second's by now: every comment is
- * stale, and no flag says so. With truce each copy compares its revision, and the flag goes only if it is one's own: it
- * stays, and the sweep copies the newer name.
+ * truce demo rename: a user whose name is copied to 100 comments is renamed twice at the same time.
+ *
+ * The first process sets a flag, copies to half of the comments, and stops for a while. The second
+ * renames again and dies before it copies anything. The first resumes, copies its older name to the
+ * rest, and clears the flag, which by now belongs to the second. Every comment is stale, and no
+ * flag says so. With truce, each copy compares its revision, and a process clears only its own
+ * flag. The flag stays, and the sweep copies the newer name.
  */
 #include <inttypes.h>
 
@@ -20,10 +22,10 @@ struct rename {
     truce_store *store;
     truce_sync *sync;
     bson_error_t error;
-    truce_status status; /* the first that was not OK: then nothing more is done */
+    truce_status status; /* the first failure; nothing more is done after it */
 };
 
-/* Takes both documents over. */
+/* Owns both documents and destroys them. */
 static void rename_change(struct rename *demo, const char *collection, bson_t *filter,
                           bson_t *update)
 {
@@ -73,9 +75,9 @@ static void rename_begin(struct rename *demo, enum way way)
         rename_declare(demo);
 }
 
-/* ---- the parts of a rename -------------------------------------------------------------------- */
+/* ---- the parts of a rename ------------------------------------------------------------------- */
 
-/* A truce_commit_function: the write of the master alone, as of a process that is stopped after it. */
+/* A truce_commit_function: only the write to the source, as of a process that stops after it. */
 static truce_status demo_rename_rename_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct rename *demo = ((void **)arg)[0];
@@ -106,7 +108,7 @@ static void set_name(struct rename *demo, enum way way, const char *name, bson_t
     bson_destroy(filter);
 }
 
-/* To the comments from `first` on, as many as `count`. */
+/* Copies to `count` comments from `first` on. */
 static void rename_copy(struct rename *demo, enum way way, const bson_t *user, int first, int count)
 {
     bson_t *filter = BCON_NEW("user", BCON_INT32(17), "_id", "{", "$gte", BCON_INT32(first), "$lt",
@@ -143,7 +145,7 @@ static void take_flag_off(struct rename *demo, enum way way, const bson_t *user)
     rename_change(demo, "users", filter, BCON_NEW("$unset", "{", "syncing", BCON_BOOL(true), "}"));
 }
 
-/* Both ways have somebody who looks for flags. */
+/* Both variants have a process that looks for flags. */
 static void rename_sweep(struct rename *demo, enum way way)
 {
     truce_sweep_report report;
@@ -182,9 +184,9 @@ static int64_t rename_play(struct rename *demo, enum way way)
 
     rename_begin(demo, way);
     set_name(demo, way, "Jon", &first);
-    rename_copy(demo, way, &first, 0, COMMENTS / 2); /* the first process, which is stopped here */
-    set_name(demo, way, "Johnny", &second);          /* the second, which dies here */
-    rename_copy(demo, way, &first, COMMENTS / 2, COMMENTS / 2); /* the first goes on */
+    rename_copy(demo, way, &first, 0, COMMENTS / 2); /* the first process, which stops here. */
+    set_name(demo, way, "Johnny", &second);          /* the second process, which dies here. */
+    rename_copy(demo, way, &first, COMMENTS / 2, COMMENTS / 2); /* the first process resumes. */
     take_flag_off(demo, way, &first);
     rename_sweep(demo, way);
     left = stale(demo);
@@ -217,8 +219,8 @@ int demo_rename(struct cli *cli)
     for (enum way way = USUAL; way < WAYS; way++)
         BSON_APPEND_INT64(&answer, way_names[way], left[way]);
     cli_answer(cli, &answer,
-               "rename       a user with %d comments is renamed twice at once; one of the two\n"
-               "             processes is stopped half-way, the other one dies\n"
+               "rename       a user with %d comments is renamed twice at once; of the two\n"
+               "             processes, one stops halfway, and the other dies\n"
                "             a flag         %" PRId64 " comments have an old name for good: %s\n"
                "             truce          %" PRId64 " comments have an old name: %s",
                COMMENTS, left[USUAL], left[USUAL] ? "wrong" : "right", left[TRUCE],

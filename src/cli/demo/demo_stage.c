@@ -6,7 +6,7 @@
 
 #include "store/maintenance.h"
 
-/* ---- a file of its own ------------------------------------------------------------------------ */
+/* ---- a file of its own ----------------------------------------------------------------------- */
 
 static int make_directory(struct demo_stage *stage, const char *story)
 {
@@ -33,7 +33,7 @@ static void remove_files(const struct demo_stage *stage)
     }
 }
 
-/* ---- the store of --store ---------------------------------------------------------------------- */
+/* ---- the store of --store -------------------------------------------------------------------- */
 
 struct counting {
     const char *collection;
@@ -73,15 +73,14 @@ static int take_store(struct demo_stage *stage, const char *story)
     if (counting.there)
         return cli_say(
             cli, CLI_NO,
-            "the store has a collection %s already, which the demo would change; drop it "
+            "the store already has a collection %s, which the demo would change; drop it "
             "first: truce collections drop %s",
             stage->collection, stage->collection);
     if (counting.others && !stage->collection)
-        return cli_say(
-            cli, CLI_NO,
-            "the story %s needs a store with nothing in it: give it one of its own, such "
-            "as mongodb://HOST/truce_demo",
-            story);
+        return cli_say(cli, CLI_NO,
+                       "the story %s needs an empty store: give it one of its own, such "
+                       "as mongodb://HOST/truce_demo",
+                       story);
     stage->all = !counting.others;
     return CLI_DONE;
 }
@@ -93,7 +92,7 @@ static truce_status stage_drop(void *arg, const char *collection, bson_error_t *
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- both --------------------------------------------------------------------------------------- */
+/* ---- both ------------------------------------------------------------------------------------ */
 
 int demo_stage_begin(struct demo_stage *stage, struct cli *cli, const char *story,
                      const char *collection)
@@ -127,7 +126,7 @@ void demo_stage_end(const struct demo_stage *stage)
     if (cli_flag(stage->cli, "keep"))
         cli_remark(stage->cli, "the store is in %s", own ? stage->directory : stage->uri);
     else if (demo_stage_clear(stage, &error))
-        cli_remark(stage->cli, "what the demo made is still there: %s", error.message);
+        cli_remark(stage->cli, "the demo's data could not be removed: %s", error.message);
     else if (own)
         rmdir(stage->directory);
 }

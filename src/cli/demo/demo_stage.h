@@ -1,25 +1,25 @@
 #ifndef TRUCE_CLI_DEMO_DEMO_STAGE_H
 #define TRUCE_CLI_DEMO_DEMO_STAGE_H
 
-/*
- * Where a story plays: a file of its own in a directory of its own, or the store of --store. That must be empty, and is
- * emptied at the end; or, for a story of one collection, be without this collection, which is dropped at the end.
- */
+/* The store of a story: a file in a directory of its own, or the store of --store. The latter must
+ * be empty and is emptied at the end. A story of one collection needs only a store without this
+ * collection, and drops it at the end. */
 #include "cli/core/cli.h"
 
 struct demo_stage {
     struct cli *cli;
-    const char *uri, *collection; /* collection, NULL: a story of several */
-    char directory[80], own[120]; /* own: uri, if there is no --store */
+    const char *uri, *collection; /* `collection` is NULL for a story of several collections */
+    char directory[80], own[120]; /* `own` is the URI without --store */
     bool all;                     /* the store of --store was empty */
 };
 
-/* CLI_DONE, or the exit code with the reason printed. `story` is the name of the file. */
+/* Prepares the store. Returns CLI_DONE, or the exit code after printing the reason. `story` names
+ * the file. */
 int demo_stage_begin(struct demo_stage *stage, struct cli *cli, const char *story,
                      const char *collection);
-/* As it was at first. No process of the story may run. */
+/* Empties the store again. No process of the story may run. */
 truce_status demo_stage_clear(const struct demo_stage *stage, bson_error_t *error);
-/* The same at the end, unless there is --keep: then it says where the store is. */
+/* Empties the store at the end, unless --keep is given; then prints its place. */
 void demo_stage_end(const struct demo_stage *stage);
 
 #endif

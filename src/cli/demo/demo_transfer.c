@@ -1,8 +1,10 @@
 /*
- * truce demo transfer: 100 go from A to B, by the recipe of MongoDB's manual for transfers in two phases. One process
- * applies the transfer and is stopped for a moment; meanwhile another one cancels it. The recipe looks for a mark
- * before it applies, and finds none; so what was taken back arrives all the same. With truce each write compares the fence of
- * its document, which whoever cancels raises: what comes late does nothing.
+ * truce demo transfer: 100 go from A to B, by the two-phase recipe of MongoDB's manual.
+ *
+ * One process applies the transfer and stops for a while; in the meantime, another process cancels
+ * it. The recipe looks for a mark before it applies the transfer, and finds none. The first process
+ * resumes, and the money arrives although the transfer was canceled. With truce, each write
+ * compares the fence of its document. A cancel raises the fence, so a late write has no effect.
  */
 #include <inttypes.h>
 
@@ -17,10 +19,10 @@ struct transfer {
     struct demo_stage stage;
     truce_store *store;
     bson_error_t error;
-    truce_status status; /* the first that was not OK: then nothing more is done */
+    truce_status status; /* the first failure; nothing more is done after it */
 };
 
-/* Takes both documents over. */
+/* Owns both documents and destroys them. */
 static void transfer_change(struct transfer *demo, const char *collection, bson_t *filter,
                             bson_t *update)
 {
@@ -56,8 +58,8 @@ static void transfer_begin(struct transfer *demo)
                              BCON_UTF8("pending")));
 }
 
-/* The recipe's write, where there is no mark of the transfer; truce's besides where the fence is as it was when the transfer
- * was read: there was none. */
+/* The recipe writes where the account has no mark of the transfer. truce also requires the fence
+ * that the process read with the transfer, which did not exist then. */
 static void transfer_apply(struct transfer *demo, enum way way, const char *account, int32_t value)
 {
     bson_t *filter =
@@ -70,7 +72,7 @@ static void transfer_apply(struct transfer *demo, enum way way, const char *acco
                              "pendingTransactions", BCON_INT32(1), "}"));
 }
 
-/* The recipe's write, where there is a mark. */
+/* The recipe writes where the account has a mark. */
 static void transfer_take_back(struct transfer *demo, const char *account, int32_t value)
 {
     transfer_change(demo, "accounts",
@@ -120,9 +122,9 @@ static int64_t balance_of(struct transfer *demo, const char *account)
 static void transfer_play(struct transfer *demo, enum way way, int64_t balances[2])
 {
     transfer_begin(demo);
-    transfer_apply(demo, way, "A", -100); /* the first process, which is stopped here */
+    transfer_apply(demo, way, "A", -100); /* the first process, which stops here. */
     transfer_cancel(demo, way);
-    transfer_apply(demo, way, "B", 100); /* and goes on */
+    transfer_apply(demo, way, "B", 100); /* the first process resumes. */
     balances[0] = balance_of(demo, "A");
     balances[1] = balance_of(demo, "B");
     truce_store_close(demo->store);
@@ -157,8 +159,8 @@ int demo_transfer(struct cli *cli)
     }
     cli_answer(
         cli, &answer,
-        "transfer     100 of the 1000 of A go to B; who moves them is stopped half-way, another\n"
-        "             one cancels, and the first goes on\n"
+        "transfer     100 of the 1000 of A go to B; the process stops halfway, another\n"
+        "             process cancels the transfer, and the first resumes\n"
         "             the recipe     A has %" PRId64 ", B has %" PRId64 ", and the transfer is "
         "canceled: %s\n"
         "             truce          A has %" PRId64 ", B has %" PRId64 ", and the transfer is "

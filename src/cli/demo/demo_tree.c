@@ -1,8 +1,10 @@
 /*
- * truce demo tree: 100 pages hang under 10 chapters. One edit moves ten pages under a new chapter, whose document it would write last,
- * and dies before it; another edit, of something else, is published. A reader walks the tree after each step, and counts pages whose
- * chapter is not there. Three ways: in place; by version numbers alone, where the second edit publishes what the
- * first one left at the same number; and with truce.
+ * truce demo tree: 100 pages belong to 10 chapters. One edit moves ten pages under a new chapter
+ * and dies before it writes the chapter. Another edit of other pages is published. A reader walks
+ * the tree after each step and counts pages without their chapter.
+ *
+ * There are three variants: edits in place; version numbers alone, where the second edit publishes
+ * the rest of the first one under the same number; and truce.
  */
 #include <inttypes.h>
 
@@ -13,7 +15,7 @@
 #define PAGES    100
 #define CHAPTERS 10
 #define MOVED    10
-#define CHAPTER  1000 /* its first itemId; pages begin at 0 */
+#define CHAPTER  1000 /* itemId of the first chapter; pages begin at 0 */
 
 enum way { IN_PLACE, NUMBERS, TRUCE, WAYS };
 static const char *const way_names[] = {"in_place", "numbers", "truce"};
@@ -24,12 +26,12 @@ struct tale {
     truce_tree *tree;
     truce_tree_edit *edit;
     enum way way;
-    int version; /* that is written, of NUMBERS */
+    int version; /* the version that is being written, with NUMBERS */
     bson_error_t error;
-    truce_status status; /* the first that was not OK: then nothing more is done */
+    truce_status status; /* the first failure; nothing more is done after it */
 };
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_item(struct tale *tale, int id, int up)
 {
@@ -59,7 +61,7 @@ static void tree_begin_edit(struct tale *tale, int version)
         tale->status = truce_tree_begin(tale->tree, NULL, &tale->edit, &tale->error);
 }
 
-/* Of the ways without a master there is nothing to publish in place. */
+/* Publishes the edit. In place, there is nothing to publish. */
 static void demo_tree_publish(struct tale *tale)
 {
     bson_t *filter = BCON_NEW("_id", "site"),
@@ -83,7 +85,7 @@ static void tree_end_edit(struct tale *tale)
     tale->edit = NULL;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 struct walk {
     int up[PAGES];
@@ -103,7 +105,7 @@ static bool tree_visit(const bson_t *item, void *arg)
     return true;
 }
 
-/* The last version of each, up to the master's; in place there is one. */
+/* Reads the last version of each item, up to the published one. In place, there is only one. */
 static void walk_plainly(struct tale *tale, struct walk *walk)
 {
     bson_t *which = BCON_NEW("_id", "site"), *sort = BCON_NEW("version", BCON_INT32(1)), *filter,
@@ -129,7 +131,7 @@ static void walk_plainly(struct tale *tale, struct walk *walk)
     bson_destroy(which);
 }
 
-/* Pages whose chapter is not there. */
+/* Counts pages whose chapter is missing. */
 static int64_t broken(struct tale *tale)
 {
     truce_tree_snapshot *snapshot = NULL;
@@ -151,7 +153,7 @@ static int64_t broken(struct tale *tale)
     return count;
 }
 
-/* ---- the story -------------------------------------------------------------------------------- */
+/* ---- the story ------------------------------------------------------------------------------- */
 
 static void tree_begin(struct tale *tale)
 {
@@ -177,14 +179,14 @@ static int64_t tree_play(struct tale *tale, enum way way)
 
     tale->way = way;
     tree_begin(tale);
-    tree_begin_edit(tale, 2); /* the first edit, which dies before it writes the chapter */
+    tree_begin_edit(tale, 2); /* the first edit, which dies before it writes the chapter. */
     for (int i = 0; i < MOVED; i++) {
         write_item(tale, i, CHAPTER + CHAPTERS);
         now = broken(tale);
         most = now > most ? now : most;
     }
     tree_end_edit(tale);
-    tree_begin_edit(tale, 2); /* the second */
+    tree_begin_edit(tale, 2); /* the second edit. */
     write_item(tale, CHAPTER, 0);
     demo_tree_publish(tale);
     tree_end_edit(tale);

@@ -1,4 +1,4 @@
-/* truce commit apply, list, show, resolve. */
+/* truce commit apply, list, show, resolve, unique. */
 #include "cli/document/commit.h"
 
 #include <string.h>
@@ -58,8 +58,8 @@ static int read_diffs(const struct cli *cli, const bson_t *document, struct diff
             diffs->has_input = true;
         else
             return cli_usage(cli,
-                             "\"%s\" of the diffs: there are \"collection\" with a name, "
-                             "\"changes\" with {ID: {KEY: [OLD, NEW]}} and \"input\" with a "
+                             "unexpected \"%s\" in the diffs: expected \"collection\" with a name, "
+                             "\"changes\" with {ID: {KEY: [OLD, NEW]}}, and \"input\" with a "
                              "document",
                              key);
     }
@@ -73,13 +73,14 @@ static int read_diffs(const struct cli *cli, const bson_t *document, struct diff
 
 /* ---- both ---- */
 
-/* What `truce commit apply` was given: an array or a document, and what it leaves under its key. */
+/* The input of `truce commit apply`, an array or a document, and the result that it attaches to its
+ * key. */
 struct given {
     const struct cli *cli;
     bson_t content, result, input;
     bool is_array, leaves, has_input;
-    bson_t inserted;    /* the ids that were made */
-    struct diffs diffs; /* borrows from content */
+    bson_t inserted;    /* the ids that were generated */
+    struct diffs diffs; /* borrows from `content` */
 };
 
 static truce_status commit_apply(truce_commit *commit, void *arg, bson_error_t *error)
@@ -98,7 +99,7 @@ static truce_status commit_apply(truce_commit *commit, void *arg, bson_error_t *
     return status;
 }
 
-/* The ids that were made, and what an earlier commit left under the key. */
+/* Prints the generated ids, and the result that an earlier commit attached to the key. */
 static void commit_answer(struct cli *cli, const char *key, bool earlier, const struct given *given)
 {
     const char *text = earlier ? "committed earlier" : "committed";
@@ -145,7 +146,7 @@ static int commit_transact(struct cli *cli, struct given *given)
         return CLI_USAGE;
     }
     if (given->is_array)
-        BSON_APPEND_ARRAY(&input, "changes", &given->content); /* what the key stands for */
+        BSON_APPEND_ARRAY(&input, "changes", &given->content); /* what the key identifies */
     else
         BSON_APPEND_DOCUMENT(&input, "diffs", &given->content);
     if (given->has_input)
@@ -168,23 +169,23 @@ static int commit_transact(struct cli *cli, struct given *given)
 static int check_given(const struct cli *cli, struct given *given)
 {
     if (cli_text(cli, "key") && !cli_text(cli, "key-time"))
-        return cli_usage(cli,
-                         "--key needs --key-time: the time, in ms since 1970, at which the key "
-                         "was made, the same in every retry");
+        return cli_usage(
+            cli, "--key needs --key-time: the time at which the key was created, in ms since "
+                 "1970, the same in every retry");
     if (!cli_option_document(cli, "leave", &given->result, &given->leaves) ||
         !cli_option_document(cli, "input", &given->input, &given->has_input))
         return CLI_USAGE;
     if (given->leaves && !cli_text(cli, "key"))
-        return cli_usage(cli, "--leave needs --key: nobody could ask for it without one");
+        return cli_usage(cli, "--leave needs --key: without a key, no call can ask for the result");
     if (!given->is_array)
         return read_diffs(cli, &given->content, &given->diffs);
     if (bson_empty(&given->content))
-        return cli_usage(cli,
-                         "CHANGES has no change: an array of changes, or a document with diffs");
+        return cli_usage(
+            cli, "CHANGES is empty: expected an array of changes, or a document with diffs");
     return cli_parts_check(cli, &given->content);
 }
 
-/* From the argument, or from a file, or from standard input. */
+/* Reads the changes from the argument, a file, or standard input. */
 static int read_given(const struct cli *cli, struct given *given)
 {
     const char *path = cli_text(cli, "file");
@@ -194,7 +195,7 @@ static int read_given(const struct cli *cli, struct given *given)
     bool good;
 
     if (cli->count && path)
-        return cli_usage(cli, "CHANGES and --file were both given");
+        return cli_usage(cli, "CHANGES and --file exclude each other");
     if (cli->count)
         return cli_document_or_array(cli, cli->arguments[0], "CHANGES", &given->content,
                                      &given->is_array)
@@ -236,9 +237,9 @@ const struct cli_command cli_commit_apply = {
     .noun = "commit",
     .verb = "apply",
     .arguments = "[CHANGES]",
-    .summary = "change several documents, all or none",
+    .summary = "change several documents atomically",
     .help =
-        "CHANGES, or what is in a file or comes from standard input, is an array of\n"
+        "CHANGES, a file, or standard input has an array of\n"
         "  {\"insert\": \"COLLECTION\", \"with\": DOCUMENT}\n"
         "  {\"update\": \"COLLECTION\", \"id\": ID, \"with\": OPERATORS, \"if\": FILTER}\n"
         "  {\"replace\": \"COLLECTION\", \"id\": ID, \"with\": DOCUMENT, \"if\": FILTER}\n"
@@ -250,30 +251,29 @@ const struct cli_command cli_commit_apply = {
         "  {\"enqueue\": \"QUEUE\", \"with\": PAYLOAD, \"delay_ms\": N, \"priority\": N,\n"
         "   \"unique\": \"KEY\", \"lane\": \"LANE\"}\n"
         "  {\"post\": \"LEDGER\", \"id\": ID, \"with\": {ACCOUNT: AMOUNT, ...}, \"meta\": DOCUMENT}\n"
-        "where \"if\" may be left out, and of the last two what is not needed; or a document\n"
-        "with diffs of one collection\n"
+        "Each \"if\" is optional, and so are the fields of enqueue and post.\n"
+        "Or it has a document with diffs of one collection\n"
         "  {\"collection\": \"COLLECTION\", \"changes\": {ID: {KEY: [OLD, NEW], ...}, ...},\n"
         "   \"input\": DOCUMENT}\n"
-        "where \"input\" is as --input and may be left out. A diff is refused if under one of its\n"
-        "keys stands another value than OLD; other keys may have changed. {\"$undefined\":\n"
-        "true} stands for a field that is missing. An ID of 24 hexadecimal digits is an\n"
-        "ObjectId, every other one a string.\n"
-        "Exit code 1: something in the way, nothing was changed.",
+        "where \"input\" is optional and works as --input. A diff is refused if the current value\n"
+        "of one of its keys is not OLD; other keys may have changed. {\"$undefined\": true} means\n"
+        "a missing field. An ID of 24 hexadecimal digits is an ObjectId; other IDs are strings.\n"
+        "Exit code 1: a conflict or an unmet condition; nothing was changed.",
     .example =
         "truce insert accounts '{_id: \"a\", n: 9}' '{_id: \"b\", n: 0}'\n"
         "truce commit apply '[{update: \"accounts\", id: \"a\", if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},\n"
         "                     {update: \"accounts\", id: \"b\", with: {$inc: {n: 5}}}]'",
     .options =
         (const struct cli_option[]){
-            {"file", 0, "FILE", "take CHANGES from a file; - is standard input", false},
-            {"key", 0, "KEY", "an idempotency key: it happens once for ever under it", false},
-            {"key-time", 0, "MS", "when the key was made (ms since 1970)", false},
-            {"leave", 0, "DOCUMENT", "with a key: told to whoever comes with it again", false},
-            {"input", 0, "DOCUMENT", "what identifies the request, with a key in place of CHANGES",
+            {"file", 0, "FILE", "read CHANGES from a file; - is standard input", false},
+            {"key", 0, "KEY", "an idempotency key: the commit happens at most once", false},
+            {"key-time", 0, "MS", "when the key was created (ms since 1970)", false},
+            {"leave", 0, "DOCUMENT", "with --key: the result for later calls with the key", false},
+            {"input", 0, "DOCUMENT", "with --key: what identifies the request (default: CHANGES)",
              false},
-            {"journal", 0, NULL, "through the journal, also where the store can do without", false},
+            {"journal", 0, NULL, "use the journal, even if the store has transactions", false},
             {0}},
-    .store = CLI_STORE_NONE, /* opened when the changes are read */
+    .store = CLI_STORE_NONE, /* the store is opened after the changes are read */
     .run = run_apply,
 };
 
@@ -298,17 +298,18 @@ static int commit_run_list(struct cli *cli)
 const struct cli_command cli_commit_list = {
     .noun = "commit",
     .verb = "list",
-    .summary = "print the commits that the store remembers, newest first",
-    .help = "One line for each: commits of the journal, and those that had a key or an input. One\n"
-            "that was undone says why.",
+    .summary = "list recorded commits, newest first",
+    .help =
+        "Prints a line for each commit of the journal, and for each one with a key or an input.\n"
+        "For a commit that was undone, it prints the reason.",
     .example =
         "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
         "truce commit list --state done",
     .options =
         (const struct cli_option[]){
-            {"state", 0, "STATE", "only pending, committed, aborted or done ones", false},
-            {"prefix", 0, "TEXT", "only those whose key begins with it", false},
-            {"limit", 0, "N", "at most so many (100)", false},
+            {"state", 0, "STATE", "only pending, committed, aborted, or done commits", false},
+            {"prefix", 0, "TEXT", "only commits whose key begins with this", false},
+            {"limit", 0, "N", "at most this many (default: 100)", false},
             {0}},
     .store = CLI_STORE_READ,
     .run = commit_run_list,
@@ -352,7 +353,7 @@ const struct cli_command cli_commit_show = {
     .noun = "commit",
     .verb = "show",
     .arguments = "ID",
-    .summary = "print one commit, by its id or its idempotency key",
+    .summary = "show a commit by its id or idempotency key",
     .example =
         "truce commit apply '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key 'order 17' --key-time $(date +%s000)\n"
         "truce commit show 'order 17'",
@@ -369,7 +370,8 @@ static int commit_run_resolve(struct cli *cli)
     truce_status status;
 
     if (!bson_oid_is_valid(name, strlen(name)))
-        return cli_usage(cli, "\"%s\" is no id of a commit (24 hexadecimal digits)", name);
+        return cli_usage(cli, "invalid id of a commit \"%s\": expected 24 hexadecimal digits",
+                         name);
     bson_oid_init_from_string(&id, name);
     status = truce_commit_resolve(cli->store, &id, &commit, &error);
     if (!status)
@@ -382,9 +384,9 @@ const struct cli_command cli_commit_resolve = {
     .noun = "commit",
     .verb = "resolve",
     .arguments = "ID",
-    .summary = "bring one commit to its end",
-    .help = "A decided one is released, one whose lease is over is undone. A commit that is under\n"
-            "way is left alone (exit code 1).",
+    .summary = "complete or undo an unfinished commit",
+    .help = "A decided commit is completed; one whose lease has ended is undone. A commit in\n"
+            "progress is not changed (exit code 1).",
     .example =
         "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
         "truce commit resolve $(truce find truce_commits | jq -r '._id.\"$oid\"')",
@@ -414,7 +416,7 @@ static int run_unique(struct cli *cli)
         BSON_APPEND_INT64(&answer, "documents", report.documents);
         BSON_APPEND_INT64(&answer, "converted", report.converted);
         cli_answer(cli, &answer, "%s, %lld documents, %lld converted",
-                   report.made ? "declared" : "declared already", (long long)report.documents,
+                   report.made ? "declared" : "already declared", (long long)report.documents,
                    (long long)report.converted);
     }
     bson_destroy(&answer);
@@ -425,18 +427,20 @@ const struct cli_command cli_commit_unique = {
     .noun = "commit",
     .verb = "unique",
     .arguments = "COLLECTION",
-    .summary = "let commits of the journal change values that a unique index holds",
-    .help = "Makes a unique index on the field _keys, in which each document repeats what the\n"
-            "unique indexes hold of it, so that a commit can reserve a new value beside the old\n"
-            "one; waits until every process has seen the index; and gives each document its\n"
-            "_keys. To be run again after plain inserts, or after a new unique index was made.\n"
-            "Without it the journal refuses such changes. Commits of file: stores need it only\n"
-            "where the journal is asked for.",
+    .summary = "let journal commits change values of unique indexes",
+    .help =
+        "Creates a unique index on the field _keys, in which each document repeats its keys of\n"
+        "unique indexes. A commit can then reserve a new value next to the old one. The command\n"
+        "waits until every process has seen the index, and gives each document its _keys. Run\n"
+        "it again after plain inserts, or after a new unique index was created. Without it, the\n"
+        "journal refuses such changes. Commits of file: stores need it only with\n"
+        "--journal.",
     .example = "truce index create people '{mail: 1}' --unique\n"
                "truce commit unique people --settle 100",
     .options =
         (const struct cli_option[]){
-            {"settle", 0, "MS", "how long to wait for other processes (6000)", false}, {0}},
+            {"settle", 0, "MS", "how long to wait for other processes (default: 6000)", false},
+            {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_unique,
 };

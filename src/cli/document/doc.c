@@ -20,13 +20,13 @@
 
 /* ---- ids of documents ------------------------------------------------------------------------ */
 
-/* Ids of documents as people paste them: what one command prints another takes. */
+/* Ids of documents in the form that other commands print. */
 
 static bool cli_doc_open(const struct cli *cli, truce_revision **revision);
 static void cli_doc_conflicts_print(const bson_t *entry);
 static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result);
 
-/* What no word begins with, and what is no word. */
+/* Returns true if the text begins like JSON and not like a word. */
 static bool is_json(const char *text)
 {
     return text[0] == '{' || text[0] == '[' || text[0] == '"' || text[0] == '\'' ||
@@ -43,7 +43,8 @@ static bool doc_id_is_number(const char *text)
     return *end == '\0';
 }
 
-/* ID as Extended JSON, 24 hexadecimal digits, or a word as it stands; `holder` has it as "v". */
+/* Reads an ID: Extended JSON, 24 hexadecimal digits, or a word. `holder` stores it as the field
+ * "v". */
 bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
 {
     char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
@@ -60,7 +61,8 @@ bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
     } else if (!is_json(text) && !strpbrk(text, " \t") && !doc_id_is_number(text)) {
         BSON_APPEND_UTF8(holder, "v", text);
     } else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
-        good = cli_usage(cli, "ID is a value of Extended JSON, or a word, not \"%s\"", text) < 0;
+        good =
+            cli_usage(cli, "ID must be a value of Extended JSON or a word, not \"%s\"", text) < 0;
     else {
         bson_concat(holder, &read);
     }
@@ -81,7 +83,7 @@ bson_value_t cli_doc_id_in(const bson_t *holder)
 
 #define TEXT_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
 
-/* ---- types ------------------------------------------------------------------------------------ */
+/* ---- types ----------------------------------------------------------------------------------- */
 
 static void copy_typed(struct value like, struct value value, const char *key, uint32_t key_length,
                        bson_t *to);
@@ -119,9 +121,9 @@ static void copy_typed(struct value like, struct value value, const char *key, u
     }
 }
 
-/* Relaxed Extended JSON does not tell int64 from int32, and many writers of JSON write 5 for 5.0: whole
- * numbers of `document` that are equal to the int64 or double at the same place in `like` get its type
- * back. A type that is said ({"$numberDecimal": "5"}, 5.0) stays. */
+/* Restores the types of numbers. Relaxed Extended JSON does not distinguish int64 from int32, and
+ * many programs write 5 for 5.0. If a whole number equals the int64 or double at the same place in
+ * `like`, it gets that type. An explicit type ({"$numberDecimal": "5"}, 5.0) stays. */
 static void cli_keep_types(const bson_t *like, bson_t *document)
 {
     bson_t made = BSON_INITIALIZER;
@@ -131,15 +133,15 @@ static void cli_keep_types(const bson_t *like, bson_t *document)
     bson_steal(document, &made);
 }
 
-/* ---- the text --------------------------------------------------------------------------------- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 static void edit_put(struct buffer *out, const char *text)
 {
     truce__buffer_append(out, text, strlen(text));
 }
 
-/* Lines that begin with "#" are blanked, so that columns in errors stay right. No text of JSON goes
- * over the end of a line. */
+/* Overwrites lines that begin with "#" with spaces, so that columns in errors stay right. Strings
+ * of JSON do not contain line ends. */
 static void blank_comments(char *text)
 {
     while (*text) {
@@ -152,7 +154,7 @@ static void blank_comments(char *text)
     }
 }
 
-/* ---- the editor ------------------------------------------------------------------------------- */
+/* ---- the editor ------------------------------------------------------------------------------ */
 
 static bool write_file(int descriptor, const struct buffer *text)
 {
@@ -180,7 +182,7 @@ static bool run_editor(const char *path)
     return child > 0 && waitpid(child, &state, 0) == child && !state;
 }
 
-/* The whole file, with a NUL behind; NULL: it cannot be read, or is too large. */
+/* Returns the whole file with a NUL at the end, or NULL if it cannot be read or is too large. */
 static char *edit_read_file(const char *path)
 {
     struct buffer text = {0};
@@ -206,7 +208,8 @@ static char *edit_read_file(const char *path)
     return all;
 }
 
-/* A file that the editor wrote, or put another in the place of, has another time. */
+/* Sets the time of the file. A file that the editor has written or replaced then has another
+ * time. */
 static bool set_time(const char *path, time_t seconds)
 {
     const struct timespec times[] = {{.tv_sec = seconds}, {.tv_sec = seconds}};
@@ -236,10 +239,10 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     if (!run_editor(path))
         return cli_say(cli, CLI_FAILED, "the editor failed; nothing is saved");
     if (is_unsaved(path))
-        return cli_say(cli, CLI_NO, "the editor saved nothing; nothing is decided");
+        return cli_say(cli, CLI_NO, "the editor did not save the file; nothing is decided");
     text = edit_read_file(path);
     if (!text)
-        return cli_say(cli, CLI_FAILED, "what the editor left in %s cannot be read", path);
+        return cli_say(cli, CLI_FAILED, "the edited file %s cannot be read", path);
     blank_comments(text);
     if (!text[strspn(text, " \t\r\n")])
         code = cli_say(cli, CLI_NO, "the edited document is empty; nothing is saved");
@@ -255,9 +258,9 @@ static int edit_file(struct cli *cli, const char *path, const bson_t *document, 
     return code;
 }
 
-/* Starts $EDITOR on the document, field by field on lines of their own, below `head`, lines that
- * begin with "#" and are taken away again. CLI_DONE: `edited` is initialised and to be destroyed, with
- * the types that `document` has; otherwise the error was printed. */
+/* Starts $EDITOR on the document, with one field on each line. `head` is above it, as lines
+ * that begin with "#" and are removed again. Returns CLI_DONE and initialises `edited`, with the
+ * types of `document`; the caller destroys it. Otherwise, prints the error. */
 static int cli_edit(struct cli *cli, const bson_t *document, const char *head, bson_t *edited)
 {
     const char *base = getenv("TMPDIR");
@@ -270,7 +273,7 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
     snprintf(path, sizeof path, "%.100s/truce-doc-XXXXXX.json", base ? base : "/tmp");
     descriptor = mkstemps(path, 5);
     if (descriptor < 0)
-        return cli_say(cli, CLI_FAILED, "no file can be made as %s", path);
+        return cli_say(cli, CLI_FAILED, "the file %s cannot be created", path);
     edit_put(&text, head);
     cli_pretty(&text, document, false, JSON_RELAXED);
     if (write_file(descriptor, &text) && !close(descriptor))
@@ -284,7 +287,7 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
 
 /* ---- conflicts and resolve ------------------------------------------------------------------- */
 
-/* truce doc conflicts, resolve: the inbox of what a merge cannot decide. */
+/* truce doc conflicts and resolve: the inbox of conflicts that a merge cannot decide. */
 
 static void inbox_print_entry(const char *collection, const bson_t *entry)
 {
@@ -347,11 +350,11 @@ const struct cli_command cli_doc_conflicts = {
     .noun = "doc",
     .verb = "conflicts",
     .arguments = "COLLECTION",
-    .summary = "list the conflicts that wait for somebody to decide",
+    .summary = "list the conflicts that wait for a decision",
     .help =
-        "Mine, and theirs as it stands now, side by side; with --json a document for each, with\n"
-        "both sides. The exit code is 1 if there are any. A decision says which version it has\n"
-        "seen (truce doc resolve --version).",
+        "Prints mine and the current theirs next to each other; with --json, a document for each\n"
+        "conflict, with both sides. The exit code is 1 if there are any. A decision names the\n"
+        "version that it has seen (truce doc resolve --version).",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc conflicts posts",
     .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
@@ -359,7 +362,8 @@ const struct cli_command cli_doc_conflicts = {
     .run = inbox_run_conflicts,
 };
 
-/* Everything merged, with mine where both sides disagree, and both in a text. False: it was said. */
+/* Creates the merged document. Where the sides disagree it has mine, and in strings both. On
+ * failure, prints the error and returns false. */
 static bool draft(const struct cli *cli, const truce_revision *revision, const bson_t *entry,
                   bson_t *made)
 {
@@ -386,12 +390,12 @@ static bool draft(const struct cli *cli, const truce_revision *revision, const b
     return !status || cli_error(cli, NULL, status, &error) < 0;
 }
 
-/* The conflicts as lines above the document. */
+/* Returns the conflicts as lines above the document. */
 static char *head_of(const bson_t *entry)
 {
     bson_string_t *head = bson_string_new(
-        "# Mine and theirs disagree about these. Below stands what mine has, and in\n"
-        "# texts both, between <<<<<<< mine and >>>>>>> theirs:\n");
+        "# Mine and theirs disagree about these. Below is the value of mine, and in\n"
+        "# strings both, between <<<<<<< mine and >>>>>>> theirs:\n");
     bson_iter_t iter, list;
 
     if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
@@ -403,12 +407,11 @@ static char *head_of(const bson_t *entry)
         }
     }
     bson_string_append(
-        head,
-        "# Lines that begin with # are ignored. Left unsaved, or empty, it decides nothing.\n");
+        head, "# Lines that begin with # are ignored. An unsaved or empty file decides nothing.\n");
     return bson_string_free(head, false);
 }
 
-/* The entry as it is shown, and its document as it comes back from $EDITOR; both are initialised. */
+/* Reads the entry as it is shown, and its document as $EDITOR returns it. Both are initialised. */
 static int inbox_edit(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
                       bson_t *shown, bson_t *document)
 {
@@ -433,7 +436,7 @@ static int inbox_edit(struct cli *cli, truce_revision *revision, const bson_oid_
     return code;
 }
 
-/* 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
+/* Reads 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
 static bool conflict_id(const struct cli *cli, const char *text, bson_oid_t *oid)
 {
     bson_t holder;
@@ -459,12 +462,13 @@ static bool resolve_options(const struct cli *cli, int64_t *version)
     if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
             (cli_text(cli, "with") != NULL) !=
         1)
-        return cli_usage(cli, "say one of --mine, --theirs, --edit and --with DOCUMENT") < 0;
+        return cli_usage(cli, "give one of --mine, --theirs, --edit, and --with DOCUMENT") < 0;
     if (cli_text(cli, "version") && cli_flag(cli, "new"))
-        return cli_usage(cli,
-                         "--new says that there was no document, --version that one was seen") < 0;
+        return cli_usage(cli, "--new means that no document was seen: it excludes --version") < 0;
     if (named && cli_flag(cli, "edit"))
-        return cli_usage(cli, "--edit shows what stands now, and decides against that") < 0;
+        return cli_usage(
+                   cli, "--edit decides against the current document, without --version or --new") <
+               0;
     return cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, version);
 }
 
@@ -507,7 +511,7 @@ static int inbox_run_resolve(struct cli *cli)
     int code = CLI_USAGE;
 
     if (!conflict_id(cli, cli->arguments[1], &oid))
-        return cli_usage(cli, "\"%s\" is no id of a conflict (24 hexadecimal digits)",
+        return cli_usage(cli, "invalid id of a conflict \"%s\": expected 24 hexadecimal digits",
                          cli->arguments[1]);
     if (resolve_options(cli, &version) && cli_doc_open(cli, &revision))
         code = inbox_resolve(cli, revision, &oid, version);
@@ -521,25 +525,26 @@ const struct cli_command cli_doc_resolve = {
     .arguments = "COLLECTION CONFLICT",
     .summary = "decide a conflict",
     .help =
-        "What does not conflict is merged in any case. --version is the one that truce doc\n"
-        "conflicts showed (--new: none stood any more); without it the decision is against what\n"
-        "the conflict was told with. If the document was saved again since, the decision is merged\n"
-        "with that; where the two disagree the conflict stays open, against what stands now (exit\n"
-        "code 1). The rules are those of the save, unless --rules says others.",
+        "Paths without a conflict are merged in any case. --version is the one that truce doc\n"
+        "conflicts showed (--new: the document was removed). Without it, the decision is against\n"
+        "the version of the conflict. If the document was saved again since, the decision is\n"
+        "merged with it. If the two disagree, the conflict stays open, against the current\n"
+        "version (exit code 1). The rules are those of the save, unless --rules is given.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
                "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
                "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
                "truce doc resolve posts $conflict --mine",
     .options =
-        (const struct cli_option[]){{"mine", 0, NULL, "take mine where they disagree", false},
-                                    {"theirs", 0, NULL, "take theirs", false},
-                                    {"with", 0, "DOCUMENT", "take this document", false},
-                                    {"edit", 0, NULL, "edit both merged, with $EDITOR", false},
-                                    {"version", 'v', "NUMBER", "the version that was seen", false},
-                                    {"new", 0, NULL, "it was seen that none is there", false},
-                                    DOC_OPTIONS,
-                                    {0}},
+        (const struct cli_option[]){
+            {"mine", 0, NULL, "use mine where they disagree", false},
+            {"theirs", 0, NULL, "take theirs", false},
+            {"with", 0, "DOCUMENT", "use this document", false},
+            {"edit", 0, NULL, "edit the merged document with $EDITOR", false},
+            {"version", 'v', "NUMBER", "the version that was seen", false},
+            {"new", 0, NULL, "no document was seen", false},
+            DOC_OPTIONS,
+            {0}},
     .store = CLI_STORE_CHANGE,
     .run = inbox_run_resolve,
 };
@@ -572,7 +577,7 @@ static int remove_run_remove(struct cli *cli)
     int code = CLI_USAGE;
 
     if (!cli_text(cli, "version"))
-        return cli_usage(cli, "--version NUMBER is missing: the one that was read");
+        return cli_usage(cli, "--version NUMBER is missing: the number that was read");
     if (cli_doc_id(cli, cli->arguments[1], &holder) &&
         cli_option_document(cli, "base", &base, &given) &&
         cli_number(cli, "version", 0, INT64_MAX, 0, &version) && cli_doc_open(cli, &revision)) {
@@ -598,19 +603,18 @@ const struct cli_command cli_doc_remove = {
     .noun = "doc",
     .verb = "remove",
     .arguments = "COLLECTION ID",
-    .summary = "remove a document if nobody has saved it since it was read",
+    .summary = "remove a document unless it was saved since it was read",
     .help =
-        "If its number is no longer --version, nothing is removed, what stands is told, and the\n"
-        "exit code is 1. The number is never given again: a document of that _id goes on counting.",
+        "If its number is no longer --version, nothing is removed, the current state is printed,\n"
+        "and the exit code is 1. A later document with that _id continues the numbers.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc remove posts 1 --version 1",
     .options =
-        (const struct cli_option[]){{"version", 'v', "NUMBER", "the number that was read", false},
-                                    {"base", 'b', "DOCUMENT",
-                                     "the document that was read: it has to stand as it was",
-                                     false},
-                                    DOC_OPTIONS,
-                                    {0}},
+        (const struct cli_option[]){
+            {"version", 'v', "NUMBER", "the number that was read", false},
+            {"base", 'b', "DOCUMENT", "the document that was read: it must be unchanged", false},
+            DOC_OPTIONS,
+            {0}},
     .store = CLI_STORE_CHANGE,
     .run = remove_run_remove,
 };
@@ -619,7 +623,8 @@ const struct cli_command cli_doc_remove = {
 
 #define DAY_MS INT64_C(86400000)
 
-/* By the options of the call; false: they are wrong, and it was said. */
+/* Opens the revisions by the options of the call. If they are wrong, prints the error and returns
+ * false. */
 static bool cli_doc_open(const struct cli *cli, truce_revision **revision)
 {
     bson_t rules;
@@ -645,7 +650,7 @@ static bool cli_doc_open(const struct cli *cli, truce_revision **revision)
     return true;
 }
 
-/* ---- conflicts as text ------------------------------------------------------------------------ */
+/* ---- conflicts as text ----------------------------------------------------------------------- */
 
 static void show_side(const bson_t *conflict, const char *name, char *text, size_t size)
 {
@@ -679,7 +684,7 @@ static void doc_print_change(const bson_t *change)
     print_sides(base, mine, theirs);
 }
 
-/* Of a text its hunks; all else of it is merged. */
+/* Prints the hunks of a string. All other text is merged. */
 static void print_hunks(bson_iter_t *hunks)
 {
     while (bson_iter_next(hunks)) {
@@ -706,7 +711,7 @@ static void print_conflict(const bson_t *conflict, const char *path)
     cli_put("\n");
 }
 
-/* Prints path, then base, and mine and theirs side by side. */
+/* Prints a path, then the base, and mine and theirs next to each other. */
 static void cli_doc_conflicts_print(const bson_t *entry)
 {
     bson_iter_t iter, list, path;
@@ -723,7 +728,7 @@ static void cli_doc_conflicts_print(const bson_t *entry)
     }
 }
 
-/* The version that was shown is that of the decision. */
+/* Prints how to decide. The decision applies to the version that was shown. */
 static void print_hint(const char *collection, const char *inbox, int64_t version)
 {
     char seen[40] = "--new";
@@ -731,11 +736,11 @@ static void print_hint(const char *collection, const char *inbox, int64_t versio
     if (version != TRUCE_REVISION_NEW)
         snprintf(seen, sizeof seen, "--version %" PRId64, version);
     cli_put(
-        "kept as %s; decide it by truce doc resolve %s %s %s --mine (or --theirs), or by --edit\n",
+        "kept as %s; decide it with truce doc resolve %s %s %s --mine (or --theirs, or --edit)\n",
         inbox, collection, inbox, seen);
 }
 
-/* Prints what became of a save or removal; the exit code. */
+/* Prints the outcome of a save or removal and returns the exit code. */
 static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
 {
     bool conflict = result->outcome == TRUCE_REVISION_CONFLICT, kept = false;
@@ -753,12 +758,12 @@ static int cli_doc_answer(const struct cli *cli, const truce_revision_result *re
     if (kept)
         BSON_APPEND_OID(&document, "inbox", &result->inbox);
     if (!conflict && result->version == TRUCE_REVISION_NEW) {
-        cli_answer(cli, &document, "%s, there is no such document", name);
+        cli_answer(cli, &document, "%s, the document does not exist", name);
     } else if (cli->json || !conflict) {
         cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
     } else {
         if (result->version == TRUCE_REVISION_NEW)
-            cli_put("conflict: there is no such document\n");
+            cli_put("conflict: the document does not exist\n");
         else
             cli_put("conflict with version %" PRId64 "\n", result->version);
         cli_doc_conflicts_print(&result->conflict);
@@ -769,9 +774,10 @@ static int cli_doc_answer(const struct cli *cli, const truce_revision_result *re
     return cli_output_end(conflict ? CLI_NO : CLI_DONE);
 }
 
-/* ---- save, merge ------------------------------------------------------------------------------ */
+/* ---- save, merge ----------------------------------------------------------------------------- */
 
-/* The numbers of `mine` get the types that they had in what was read, if that is known. */
+/* Gives the numbers of `mine` the types that they had in the document that was read, if it is
+ * known. */
 static void doc_keep_types(truce_revision *revision, int64_t version, const bson_t *base,
                            bson_t *mine)
 {
@@ -804,9 +810,9 @@ static int doc_save(struct cli *cli, bool merges)
 
     good &= cli_option_document(cli, "base", &base, &given);
     if (good && !cli_text(cli, "version") && !cli_flag(cli, "new"))
-        cli_usage(cli, "--version NUMBER is missing: the one that was read (or --new)");
+        cli_usage(cli, "--version NUMBER is missing: the number that was read (or --new)");
     else if (good && cli_text(cli, "version") && cli_flag(cli, "new"))
-        cli_usage(cli, "--new says that there is no document yet, --version that one was read");
+        cli_usage(cli, "--new means that there is no document yet: it excludes --version");
     else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
              cli_doc_open(cli, &revision)) {
         doc_keep_types(revision, version, given ? &base : NULL, &mine);
@@ -833,8 +839,8 @@ static int doc_run_merge(struct cli *cli)
 
 static const struct cli_option save_options[] = {
     {"version", 'v', "NUMBER", "the number that was read", false},
-    {"new", 0, NULL, "the document is not there yet", false},
-    {"base", 'b', "DOCUMENT", "the document that was read (else what is kept of it)", false},
+    {"new", 0, NULL, "the document does not exist yet", false},
+    {"base", 'b', "DOCUMENT", "the document that was read (default: the stored version)", false},
     DOC_OPTIONS,
     {0}};
 
@@ -842,10 +848,10 @@ const struct cli_command cli_doc_save = {
     .noun = "doc",
     .verb = "save",
     .arguments = "COLLECTION DOCUMENT",
-    .summary = "save a document if nobody has saved it since it was read",
+    .summary = "save a document unless it was saved since it was read",
     .help =
-        "The number is raised. If it is no longer --version, nothing is saved, the paths that the\n"
-        "two changes disagree about are shown, and the exit code is 1.",
+        "Increments the number. If it is no longer --version, nothing is saved. The command then\n"
+        "prints the paths that the two changes disagree about, and the exit code is 1.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1",
     .options = save_options,
@@ -857,12 +863,12 @@ const struct cli_command cli_doc_merge = {
     .noun = "doc",
     .verb = "merge",
     .arguments = "COLLECTION DOCUMENT",
-    .summary = "save a document, merged with what others saved since it was read",
+    .summary = "save a document, merged with later changes",
     .help =
-        "By paths; elements of arrays by _id, id or name, or a key that --rules declares. What both\n"
-        "changed is decided by --rules: {\"path\": POLICY} with mine, theirs, newest, max, min, sum,\n"
-        "union, text, ask; \"$default\" for all other paths. What is left goes to the inbox of\n"
-        "conflicts (truce doc conflicts), and the exit code is 1.",
+        "Merges by path. Elements of arrays are matched by _id, id, name, or a key of --rules.\n"
+        "If both sides changed a path, --rules decides: {\"path\": POLICY} with\n"
+        "mine, theirs, newest, max, min, sum, union, text, ask; \"$default\" for all other paths.\n"
+        "Other conflicts go to the inbox (truce doc conflicts), and the exit code is 1.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc merge posts '{_id: 1, title: \"Truce\", views: 8}' --version 1 \\\n"
                "    --rules '{views: \"sum\"}'",
@@ -871,7 +877,7 @@ const struct cli_command cli_doc_merge = {
     .run = doc_run_merge,
 };
 
-/* ---- get, log --------------------------------------------------------------------------------- */
+/* ---- get, log -------------------------------------------------------------------------------- */
 
 static int run_get(struct cli *cli)
 {
@@ -902,12 +908,12 @@ const struct cli_command cli_doc_get = {
     .noun = "doc",
     .verb = "get",
     .arguments = "COLLECTION ID",
-    .summary = "print a document as it is, or as it was",
+    .summary = "print a document, or an earlier version",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc get posts 1",
     .options =
         (const struct cli_option[]){
-            {"at", 0, "NUMBER", "as it was under that number", false}, DOC_OPTIONS, {0}},
+            {"at", 0, "NUMBER", "the version with that number", false}, DOC_OPTIONS, {0}},
     .store = CLI_STORE_READ,
     .run = run_get,
 };
@@ -950,7 +956,7 @@ const struct cli_command cli_doc_log = {
     .noun = "doc",
     .verb = "log",
     .arguments = "COLLECTION ID",
-    .summary = "print the replaced versions that are kept, newest first",
+    .summary = "list stored earlier versions, newest first",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1\n"
                "truce doc log posts 1",
@@ -959,7 +965,7 @@ const struct cli_command cli_doc_log = {
     .run = doc_run_log,
 };
 
-/* ---- patch ------------------------------------------------------------------------------------ */
+/* ---- patch ----------------------------------------------------------------------------------- */
 
 static int run_patch(struct cli *cli)
 {
@@ -1000,13 +1006,14 @@ const struct cli_command cli_doc_patch = {
     .noun = "doc",
     .verb = "patch",
     .arguments = "COLLECTION ID PATCH",
-    .summary = "change a document by a patch, and raise its number",
+    .summary = "patch a document and increment its number",
     .help =
         "PATCH is an array of operations (JSON Patch, RFC 6902), operators ($set ...), or a merge\n"
-        "patch (RFC 7396). Without --version it is applied to whatever stands there.",
+        "patch (RFC 7396). Without --version, it applies to the current version.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc patch posts 1 '[{op: \"add\", path: \"/tags\", value: [\"x\"]}]'",
-    .options = (const struct cli_option[]){{"version", 'v', "NUMBER", "only to that number", false},
+    .options = (const struct cli_option[]){{"version", 'v', "NUMBER",
+                                            "only if the document has that number", false},
                                            DOC_OPTIONS,
                                            {0}},
     .store = CLI_STORE_CHANGE,

@@ -5,22 +5,23 @@
 #include "cli/commands.h"
 
 #define ITEM_OPTIONS                                                                               \
-    {"field", 'f', "PATH", "where the items are in the document", false},                          \
-        {"identity", 'i', "FIELD", "what tells an item from the others", false},                   \
-        {"version-field", 0, "FIELD", "the number to raise, of documents that have one", false},   \
+    {"field", 'f', "PATH", "the path of the items in the document", false},                        \
+        {"identity", 'i', "FIELD", "the field that identifies an item", false},                    \
+        {"version-field", 0, "FIELD", "the revision number to increment, if a document has one",   \
+         false},                                                                                   \
     {                                                                                              \
-        "map", 0, NULL, "documents without items get a map, not an array", false                   \
+        "map", 0, NULL, "create a map, not an array, in documents without items", false            \
     }
 
-/* NULL: something is missing; it was said. */
+/* Opens the items. If an option is missing, prints the error and returns NULL. */
 static truce_item *open_item(const struct cli *cli)
 {
     const char *field = cli_text(cli, "field"), *identity = cli_text(cli, "identity");
 
     if (!field || !identity) {
         cli_usage(cli,
-                  field ? "--identity FIELD is missing: what tells an item of %s from the others"
-                        : "--field PATH is missing: where the items are in a document of %s",
+                  field ? "--identity FIELD is missing: the field that identifies an item of %s"
+                        : "--field PATH is missing: the path of the items in a document of %s",
                   field ? field : cli->arguments[0]);
         return NULL;
     }
@@ -35,7 +36,7 @@ static truce_item *open_item(const struct cli *cli)
                           });
 }
 
-/* ---- one call --------------------------------------------------------------------------------- */
+/* ---- one call -------------------------------------------------------------------------------- */
 
 static int item_answer(const struct cli *cli, const truce_item_result *result)
 {
@@ -57,7 +58,7 @@ typedef truce_status item_function(truce_item *item, const bson_t *filter, const
                                    const bson_t *second, truce_item_result *result,
                                    bson_error_t *error);
 
-/* COLLECTION FILTER `first` [`second`] */
+/* Runs a command with the arguments COLLECTION FILTER `first` [`second`]. */
 static int item_change(struct cli *cli, const char *first_name, const char *second_text,
                        const char *second_name, item_function *function)
 {
@@ -149,11 +150,11 @@ const struct cli_command cli_item_update = {
     .noun = "item",
     .verb = "update",
     .arguments = "COLLECTION FILTER QUERY UPDATE",
-    .summary = "change the items of an array that match a query, in place",
+    .summary = "update matching items of an array in place",
     .help =
-        "FILTER names the document, QUERY the items, as in $pull; UPDATE has MongoDB's operators,\n"
-        "with paths that begin at the item. One atomic write: nobody sees the array without the\n"
-        "items, and the others keep their order. The exit code is 1 if no item matched.",
+        "FILTER selects the document, and QUERY the items, as in $pull. UPDATE has MongoDB's\n"
+        "operators, with paths that begin at the item. It is one atomic write: no reader sees the\n"
+        "array without the items, and their order stays. The exit code is 1 if no item matched.",
     .example =
         "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
         "truce item update employees '{_id: 1}' '{type: \"MENTOR\"}' '{$set: {since: 2020}}' \\\n"
@@ -167,7 +168,7 @@ const struct cli_command cli_item_add = {
     .noun = "item",
     .verb = "add",
     .arguments = "COLLECTION FILTER ITEM",
-    .summary = "append an item to an array unless one of its identity is there",
+    .summary = "append an item unless one has the same identity",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item add employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .options = change_options,
@@ -179,13 +180,13 @@ const struct cli_command cli_item_replace = {
     .noun = "item",
     .verb = "replace",
     .arguments = "COLLECTION FILTER ITEM",
-    .summary = "put an item in the place of the one of its identity",
+    .summary = "replace the item with the same identity",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item replace employees '{_id: 1}' '{type: \"MENTOR\", since: 2020}' \\\n"
                "    --if '{since: 2019}' -f badges -i type",
     .options =
         (const struct cli_option[]){
-            {"if", 0, "QUERY", "only if the old item matches this too", false}, ITEM_OPTIONS, {0}},
+            {"if", 0, "QUERY", "only if the old item matches this, too", false}, ITEM_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
     .run = item_run_replace,
 };
@@ -194,7 +195,7 @@ const struct cli_command cli_item_upsert = {
     .noun = "item",
     .verb = "upsert",
     .arguments = "COLLECTION FILTER ITEM",
-    .summary = "replace the item of that identity, or add it",
+    .summary = "replace the item with the same identity, or add it",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item upsert employees '{_id: 1}' '{type: \"SAFETY\"}' -f badges -i type",
     .options = change_options,
@@ -206,7 +207,7 @@ const struct cli_command cli_item_remove = {
     .noun = "item",
     .verb = "remove",
     .arguments = "COLLECTION FILTER QUERY",
-    .summary = "remove the items of an array that match a query",
+    .summary = "remove matching items of an array",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item remove employees '{_id: 1}' '{type: \"MENTOR\"}' -f badges -i type",
     .options = change_options,
@@ -214,7 +215,7 @@ const struct cli_command cli_item_remove = {
     .run = item_run_remove,
 };
 
-/* ---- layouts and indexes ---------------------------------------------------------------------- */
+/* ---- layouts and indexes --------------------------------------------------------------------- */
 
 static int cli_item_convert(struct cli *cli, truce_item_layout layout)
 {
@@ -234,10 +235,10 @@ static int cli_item_convert(struct cli *cli, truce_item_layout layout)
     } else {
         BSON_APPEND_INT64(&document, "converted", converted.documents);
         BSON_APPEND_INT64(&document, "refused", converted.refused);
-        cli_answer(cli, &document, "%" PRId64 " converted, %" PRId64 " left as they are",
+        cli_answer(cli, &document, "%" PRId64 " converted, %" PRId64 " unchanged",
                    converted.documents, converted.refused);
         if (converted.refused)
-            cli_remark(cli, "the first that was left: %s", why.message);
+            cli_remark(cli, "the first unchanged document: %s", why.message);
     }
 out:
     bson_destroy(&document);
@@ -259,11 +260,11 @@ const struct cli_command cli_item_to_map = {
     .noun = "item",
     .verb = "to-map",
     .arguments = "COLLECTION",
-    .summary = "turn the arrays of a collection into maps, while it is written",
+    .summary = "convert arrays into maps while the collection is in use",
     .help =
-        "Each document in one atomic write; the key of an item is its identity (\"%\", \".\" and\n"
-        "\"$\" as %25, %2E and %24). Killed, it goes on when it is started again. Documents with an\n"
-        "item without identity, or two of one, are left as they are: exit code 1.",
+        "Converts each document in one atomic write. The key of an item is its identity.\n"
+        "\"%\", \".\", and \"$\" are written as %25, %2E, and %24. If it is killed, start it again, and it resumes.\n"
+        "Documents with an item without identity, or two items of one, stay unchanged (exit code 1).",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item to-map employees -f badges -i type",
     .options = change_options,
@@ -275,7 +276,7 @@ const struct cli_command cli_item_to_array = {
     .noun = "item",
     .verb = "to-array",
     .arguments = "COLLECTION",
-    .summary = "turn the maps of a collection into arrays, while it is written",
+    .summary = "convert maps into arrays while the collection is in use",
     .example = "truce insert employees '{_id: 1, badges: [{type: \"MENTOR\", since: 2019}]}'\n"
                "truce item to-map employees -f badges -i type\n"
                "truce item to-array employees -f badges -i type",
@@ -309,14 +310,13 @@ const struct cli_command cli_item_index = {
     .noun = "item",
     .verb = "index",
     .arguments = "COLLECTION [PATH]",
-    .summary = "make an index on a field of the items",
-    .help =
-        "PATH begins at the item; without it the index is on the identity. With --map one index is\n"
-        "made for each --key, or a wildcard index over the whole map.",
+    .summary = "create an index on a field of the items",
+    .help = "PATH begins at the item; the default is the identity. With --map, one index is\n"
+            "created for each --key, or a wildcard index over the whole map.",
     .example = "truce item index employees since -f badges -i type",
-    .options = (const struct cli_option[]){{"key", 'k', "KEY", "an identity of a map (many)", true},
-                                           ITEM_OPTIONS,
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"key", 'k', "KEY", "an identity of a map (may be repeated)", true}, ITEM_OPTIONS, {0}},
     .store = CLI_STORE_WRITE,
     .run = run_index,
 };

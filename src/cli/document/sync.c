@@ -20,7 +20,7 @@ static truce_sync *open_sync(const struct cli *cli)
     return truce_sync_new(cli->store, &(truce_sync_options){.deadline_ms = cli->deadline_ms});
 }
 
-/* ---- declare, drop ---------------------------------------------------------------------------- */
+/* ---- declare, drop --------------------------------------------------------------------------- */
 
 static int sync_run_declare(struct cli *cli)
 {
@@ -49,7 +49,7 @@ static int sync_run_declare(struct cli *cli)
         BSON_APPEND_UTF8(&answer, "declared", rule.name);
         if (!status)
             cli_answer(cli, &answer,
-                       "declared %s; what is there already is copied by `truce sync "
+                       "declared %s; to update existing documents, run `truce sync "
                        "repair %s`",
                        rule.name, rule.name);
         code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
@@ -63,18 +63,19 @@ static int sync_run_declare(struct cli *cli)
 const struct cli_command cli_sync_declare = {
     .noun = "sync",
     .verb = "declare",
-    .arguments = "NAME MASTER DEPENDENT REFERENCE COPIES",
-    .summary = "say which fields of which documents are copies of which",
-    .help = "MASTER and DEPENDENT are collections; REFERENCE is the field of a dependent that has\n"
-            "its master's _id; COPIES is {\"field of the dependent\": \"field of the master\"}.\n"
-            "From then on `truce sync update` and `insert` keep copies in step, and `truce sweep`\n"
-            "takes up what was left half-way. Processes that are at work see the rule within\n"
-            "5 seconds, which this command waits for.",
+    .arguments = "NAME SOURCE COPY REFERENCE FIELDS",
+    .summary = "declare which fields are copies of other fields",
+    .help =
+        "SOURCE and COPY are collections. REFERENCE is the field of a document in COPY with the\n"
+        "_id of its source. FIELDS is {\"field of the copy\": \"field of the source\"}.\n"
+        "After this, `truce sync update` and `insert` update the copies, and `truce sweep`\n"
+        "completes interrupted updates. Running processes see the rule within\n"
+        "5 seconds; this command waits for them.",
     .example = "truce sync declare author users comments user '{author: \"name\"}'",
     .options =
         (const struct cli_option[]){
-            {"alone", 0, NULL, "no other process is at work: do not wait", false},
-            {"resume", 0, "SECONDS", "what carries a flag for so long is swept (60)", false},
+            {"alone", 0, NULL, "do not wait: no other process uses the store", false},
+            {"resume", 0, "SECONDS", "age of flags that the sweep handles (default: 60)", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = sync_run_declare,
@@ -99,13 +100,13 @@ const struct cli_command cli_sync_drop = {
     .noun = "sync",
     .verb = "drop",
     .arguments = "NAME",
-    .summary = "take back a rule; the copies stay as they are",
+    .summary = "remove a rule; the copies stay",
     .example = SAMPLE "truce sync drop author",
     .store = CLI_STORE_CHANGE,
     .run = sync_run_drop,
 };
 
-/* ---- update, insert --------------------------------------------------------------------------- */
+/* ---- update, insert -------------------------------------------------------------------------- */
 
 static int answer_write(struct cli *cli, const char *verb, truce_status status,
                         const truce_sync_result *result, const bson_error_t *error)
@@ -119,7 +120,7 @@ static int answer_write(struct cli *cli, const char *verb, truce_status status,
     BSON_APPEND_INT64(&answer, "copies", result->copies);
     BSON_APPEND_BOOL(&answer, "settled", result->settled);
     cli_answer(cli, &answer, "%s; %" PRId64 " copies written%s", verb, result->copies,
-               result->settled ? "" : ", the rest is left to `truce sync run`, or the sweep");
+               result->settled ? "" : "; `truce sync run` or the sweep writes the rest");
     bson_destroy(&answer);
     return cli_output_end(CLI_DONE);
 }
@@ -153,8 +154,8 @@ const struct cli_command cli_sync_update = {
     .noun = "sync",
     .verb = "update",
     .arguments = "COLLECTION ID UPDATE",
-    .summary = "change a master, and its copies; or a dependent, its reference too",
-    .help = "UPDATE is MongoDB's operators. A copy itself is not changed: its master is.",
+    .summary = "update a source with its copies, or a copy's document",
+    .help = "UPDATE has MongoDB's operators. It cannot change a copied field: update its source.",
     .example = SAMPLE "truce sync update users 17 '{$set: {name: \"Johnny\"}}'\n"
                       "truce find comments",
     .store = CLI_STORE_CHANGE,
@@ -191,14 +192,14 @@ const struct cli_command cli_sync_insert = {
     .noun = "sync",
     .verb = "insert",
     .arguments = "COLLECTION DOCUMENT",
-    .summary = "insert a dependent with its copies, or a master",
+    .summary = "insert a document with its copies, or a source",
     .example = SAMPLE "truce sync insert comments '{_id: 2, user: 17, text: \"me, too\"}'\n"
                       "truce find comments '{_id: 2}'",
     .store = CLI_STORE_WRITE,
     .run = sync_run_insert,
 };
 
-/* ---- status ----------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 static bool print_rule(const struct cli *cli, const bson_t *rule)
 {
@@ -206,8 +207,8 @@ static bool print_rule(const struct cli *cli, const bson_t *rule)
     char text[200];
 
     return cli_answer(cli, rule,
-                      "%s: %s -> %s by %s, %s; %" PRId64 " masters and %" PRId64
-                      " dependents carry a flag",
+                      "%s: %s -> %s by %s, %s; %" PRId64 " sources and %" PRId64
+                      " copies carry a flag",
                       truce__field_text(rule, "rule"), truce__field_text(rule, "master"),
                       truce__field_text(rule, "dependent"), truce__field_text(rule, "reference"),
                       truce__value_show(copies, text, sizeof text),
@@ -237,13 +238,13 @@ static int sync_run_status(struct cli *cli)
 const struct cli_command cli_sync_status = {
     .noun = "sync",
     .verb = "status",
-    .summary = "list the rules, and how much is under way",
+    .summary = "list the rules and their pending updates",
     .example = SAMPLE "truce sync status",
     .store = CLI_STORE_READ,
     .run = sync_run_status,
 };
 
-/* ---- run -------------------------------------------------------------------------------------- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 struct running {
     struct cli *cli;
@@ -319,7 +320,7 @@ static int sync_run_run(struct cli *cli)
     BSON_APPEND_INT64(&answer, "copies", running.copies);
     BSON_APPEND_INT64(&answer, "failed", running.failed);
     if (!status)
-        cli_answer(cli, &answer, "%" PRId64 " documents settled, %" PRId64 " copies written%s",
+        cli_answer(cli, &answer, "%" PRId64 " documents reconciled, %" PRId64 " copies written%s",
                    running.settled, running.copies, running.failed ? ", some failed" : "");
     code = status ? cli_error(cli, NULL, status, &error)
                   : cli_output_end(running.failed ? CLI_NO : CLI_DONE);
@@ -332,22 +333,22 @@ static int sync_run_run(struct cli *cli)
 const struct cli_command cli_sync_run = {
     .noun = "sync",
     .verb = "run",
-    .summary = "do now what flags ask for",
+    .summary = "write pending copies now",
     .help =
-        "`truce sweep` does so with flags that are a minute old. Exit 1: something could not be\n"
-        "copied, and it was said what.",
+        "`truce sweep` does so for flags that are a minute old. Exit code 1: a copy failed, and\n"
+        "the reason was printed.",
     .example = SAMPLE "truce update users '{_id: 17}' '{$set: {name: \"Jo\", syncing: true}}'\n"
                       "truce sync run",
     .store = CLI_STORE_CHANGE,
     .run = sync_run_run,
 };
 
-/* ---- repair ----------------------------------------------------------------------------------- */
+/* ---- repair ---------------------------------------------------------------------------------- */
 
 static const char *sync_drift_name(truce_sync_drift drift)
 {
     return drift == TRUCE_SYNC_DIFFERS  ? "differs"
-           : drift == TRUCE_SYNC_ORPHAN ? "has no master"
+           : drift == TRUCE_SYNC_ORPHAN ? "has no source"
                                         : "refers to several";
 }
 
@@ -357,10 +358,10 @@ static void show_drift(const truce_sync_finding *found, void *arg)
     bson_t line = BSON_INITIALIZER;
 
     cli_progress_end(&((struct running *)arg)->shown);
-    BSON_APPEND_VALUE(&line, "dependent", found->dependent);
-    BSON_APPEND_VALUE(&line, "master", found->master);
-    BSON_APPEND_UTF8(&line, "drift", sync_drift_name(found->drift));
-    BSON_APPEND_BOOL(&line, "mended", found->mended);
+    BSON_APPEND_VALUE(&line, "copy", found->dependent);
+    BSON_APPEND_VALUE(&line, "source", found->master);
+    BSON_APPEND_UTF8(&line, "divergence", sync_drift_name(found->drift));
+    BSON_APPEND_BOOL(&line, "repaired", found->mended);
     if (!running->cli->quiet)
         cli_print(&line, JSON_RELAXED);
     bson_destroy(&line);
@@ -387,16 +388,16 @@ static int sync_run_repair(struct cli *cli)
     status = truce_sync_walk(running.sync, cli->arguments[0], &options, &report, &error);
     cli_progress_end(&running.shown);
     truce_sync_free(running.sync);
-    BSON_APPEND_INT64(&answer, "dependents", report.dependents);
+    BSON_APPEND_INT64(&answer, "documents", report.dependents);
     BSON_APPEND_INT64(&answer, "differ", report.differ);
-    BSON_APPEND_INT64(&answer, "mended", report.mended);
+    BSON_APPEND_INT64(&answer, "repaired", report.mended);
     BSON_APPEND_INT64(&answer, "orphans", report.orphans);
     BSON_APPEND_INT64(&answer, "unreadable", report.unreadable);
     BSON_APPEND_INT64(&answer, "under_way", report.under_way);
     if (!status)
         cli_answer(cli, &answer,
-                   "%" PRId64 " dependents: %" PRId64 " differ, %" PRId64 " mended, %" PRId64
-                   " without a master, %" PRId64 " with several, %" PRId64 " under way",
+                   "%" PRId64 " documents: %" PRId64 " differ, %" PRId64 " repaired, %" PRId64
+                   " without a source, %" PRId64 " with several, %" PRId64 " in progress",
                    report.dependents, report.differ, report.mended, report.orphans,
                    report.unreadable, report.under_way);
     bson_destroy(&answer);
@@ -409,14 +410,15 @@ const struct cli_command cli_sync_repair = {
     .noun = "sync",
     .verb = "repair",
     .arguments = "NAME",
-    .summary = "compare every dependent with its master, and mend what differs",
+    .summary = "compare every copy with its source, and repair it",
     .help =
-        "While everything is in use. A new rule on live data begins with it; cut off, begin it\n"
-        "again. Each one that differs is printed. Exit 1: some differ and were not mended.",
+        "The store may be in use. Run it after declaring a rule for existing documents. If it is\n"
+        "interrupted, run it again. Prints each divergence. Exit code 1: some remain.",
     .example = SAMPLE "truce update comments '{_id: 1}' '{$set: {author: \"nobody\"}}'\n"
                       "truce sync repair author",
     .options =
-        (const struct cli_option[]){{"dry-run", 0, NULL, "print, and mend nothing", false}, {0}},
+        (const struct cli_option[]){
+            {"dry-run", 0, NULL, "print the divergences, and change nothing", false}, {0}},
     .store = CLI_STORE_CHANGE,
     .run = sync_run_repair,
 };

@@ -66,21 +66,21 @@ const struct cli_command cli_ledger_currency = {
     .noun = "ledger",
     .verb = "currency",
     .arguments = "LEDGER CODE DIGITS",
-    .summary = "say how many digits a currency has behind the point",
-    .help =
-        "LEDGER is a collection. Once said it stays so. With --slots (for a sharded cluster: the\n"
-        "first command of a ledger says it) numbers of accounts are documents of that collection,\n"
-        "and no unique index.",
+    .summary = "declare the decimal digits of a currency",
+    .help = "LEDGER is a collection. The digits cannot be changed. With --slots (for a sharded\n"
+            "cluster, in the first command of a ledger), the numbers of accounts are documents of\n"
+            "that collection and need no unique index.",
     .example = "truce ledger currency book EUR 2",
     .options =
-        (const struct cli_option[]){
-            {"slots", 0, "COLLECTION", "where the numbers of accounts stand (an index)", false},
-            {0}},
+        (const struct cli_option[]){{"slots", 0, "COLLECTION",
+                                     "the collection of the accounts' numbers (default: an index)",
+                                     false},
+                                    {0}},
     .store = CLI_STORE_WRITE,
     .run = run_currency,
 };
 
-/* An amount of an option, in the currency of that name. */
+/* Reads an amount of an option, in the currency of that name. */
 static int option_amount(const struct cli *cli, const char *option, int digits, bool *given,
                          int64_t *value)
 {
@@ -127,7 +127,7 @@ static int ledger_run_open(struct cli *cli)
     int digits, code;
 
     if (!cli_text(cli, "currency"))
-        return cli_usage(cli, "--currency CODE is missing: what account %s is kept in",
+        return cli_usage(cli, "--currency CODE is missing: the currency of account %s",
                          cli->arguments[1]);
     ledger = cli_ledger_new(cli);
     status = truce_ledger_digits(ledger, cli_text(cli, "currency"), &digits, &error);
@@ -139,26 +139,26 @@ static int ledger_run_open(struct cli *cli)
 }
 
 #define RULES_OPTIONS                                                                              \
-    {"min", 0, "AMOUNT", "what is available may not fall below it (0: no overdraft)", false},      \
-        {"max", 0, "AMOUNT", "the balance may not rise above it", false},                          \
-        {"debit-only", 0, NULL, "nothing comes in", false},                                        \
+    {"min", 0, "AMOUNT", "minimum available amount (0: no overdraft)", false},                     \
+        {"max", 0, "AMOUNT", "maximum balance", false},                                            \
+        {"debit-only", 0, NULL, "refuse incoming amounts", false},                                 \
     {                                                                                              \
-        "credit-only", 0, NULL, "nothing goes out", false                                          \
+        "credit-only", 0, NULL, "refuse outgoing amounts", false                                   \
     }
 
 const struct cli_command cli_ledger_open = {
     .noun = "ledger",
     .verb = "open",
     .arguments = "LEDGER ACCOUNT",
-    .summary = "open an account, with its rules",
+    .summary = "open an account with its rules",
     .help =
-        "ACCOUNT is a name with \":\" between its parts (assets:cash). Opened again with the same\n"
-        "rules, nothing happens.",
+        "ACCOUNT is a name with \":\" between its parts (assets:cash). Opening it again with the\n"
+        "same rules changes nothing.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book customers:ada --currency EUR --min 0",
-    .options = (const struct cli_option[]){{"currency", 'c', "CODE", "what it is kept in", false},
-                                           RULES_OPTIONS,
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"currency", 'c', "CODE", "the account's currency", false}, RULES_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
     .run = ledger_run_open,
 };
@@ -178,12 +178,12 @@ const struct cli_command cli_ledger_rules = {
     .noun = "ledger",
     .verb = "rules",
     .arguments = "LEDGER ACCOUNT",
-    .summary = "give an account other rules, from its next entry on",
-    .help = "All of them: what is not said does not hold any more.",
+    .summary = "replace the rules of an account",
+    .help = "Replaces all rules, from the next entry on. A rule that is not given is removed.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
                "truce ledger rules book customers:ada --min -500.00",
-    .options = (const struct cli_option[]){{"closed", 0, NULL, "nothing is posted to it", false},
+    .options = (const struct cli_option[]){{"closed", 0, NULL, "refuse all entries", false},
                                            RULES_OPTIONS,
                                            {0}},
     .store = CLI_STORE_CHANGE,
@@ -215,8 +215,7 @@ static int run_ledger_post(struct cli *cli, truce_ledger *ledger,
     int code = CLI_USAGE;
 
     if (!cli_text(cli, "id"))
-        return cli_usage(cli, "--id ID is missing: yours for this transaction, the same in every "
-                              "retry");
+        return cli_usage(cli, "--id ID is missing: an id that you choose, the same in every retry");
     id = truce_id_utf8(cli_text(cli, "id"));
     transaction->id = &id;
     if (!cli_option_document(cli, "meta", &meta, &given))
@@ -226,7 +225,7 @@ static int run_ledger_post(struct cli *cli, truce_ledger *ledger,
         goto out;
     status = truce_ledger_post(ledger, NULL, transaction, &result, &error);
     code = status ? cli_error(cli, NULL, status, &error) : ledger_answer(cli, &result);
-    if (status == TRUCE_LIMIT) /* a rule of an account says no */
+    if (status == TRUCE_LIMIT) /* a rule of an account forbids it */
         code = CLI_NO;
 out:
     bson_destroy(&meta);
@@ -236,7 +235,7 @@ out:
 /* ---- entries of the command line ------------------------------------------------------------ */
 
 struct entries {
-    truce_ledger_entry *entries; /* LEDGER_ENTRIES_MAX; names are owned */
+    truce_ledger_entry *entries; /* room for LEDGER_ENTRIES_MAX; the names are owned */
     uint32_t count;
 };
 
@@ -257,7 +256,7 @@ static void ledger_release_entries(struct entries *entries)
     bson_free(entries->entries);
 }
 
-/* ACCOUNT=AMOUNT of an option. *length: of the account's name. */
+/* Checks ACCOUNT=AMOUNT of an option. *length is the length of the account's name. */
 static int split_entry(const struct cli *cli, const char *option, const char *text, size_t *length)
 {
     const char *equals = strrchr(text, '=');
@@ -277,7 +276,7 @@ static int ledger_read_amount(const struct cli *cli, const char *what, const cha
     return status ? cli_error(cli, what, status, &error) : CLI_DONE;
 }
 
-/* What goes from the first account to this one, too. */
+/* Reads --also, an amount that goes from the first account to another one. */
 static int read_also(const struct cli *cli, const char *text, int digits, struct entries *entries)
 {
     int64_t value = 0;
@@ -287,11 +286,12 @@ static int read_also(const struct cli *cli, const char *text, int digits, struct
     if (!code)
         code = ledger_read_amount(cli, "--also", text + length + 1, digits, &value);
     if (!code && value <= 0)
-        return cli_usage(cli, "--also: the amount is more than 0: it goes from the first account");
+        return cli_usage(cli,
+                         "--also: the amount must be more than 0: it goes from the first account");
     return code ? code : ledger_add_entry(cli, entries, text, length, value);
 }
 
-/* FROM TO AMOUNT and --also: the first entry is what all others take. */
+/* Reads FROM TO AMOUNT and --also. The first entry pays what all others receive. */
 static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
 {
     const char *from = cli->arguments[1], *to = cli->arguments[2];
@@ -301,8 +301,8 @@ static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entr
     if (!code)
         code = ledger_read_amount(cli, "AMOUNT", cli->arguments[3], digits, &value);
     if (!code && value <= 0)
-        code =
-            cli_usage(cli, "AMOUNT is more than 0: it goes from the first account to the second");
+        code = cli_usage(
+            cli, "AMOUNT must be more than 0: it goes from the first account to the second");
     if (!code)
         code = ledger_add_entry(cli, entries, from, strlen(from), 0);
     if (!code)
@@ -312,12 +312,12 @@ static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entr
     for (uint32_t i = 1; !code && i < entries->count; i++) {
         if (__builtin_sub_overflow(entries->entries[0].value, entries->entries[i].value,
                                    &entries->entries[0].value))
-            code = cli_usage(cli, "the amounts together do not fit into 64 bits");
+            code = cli_usage(cli, "the sum of the amounts does not fit into 64 bits");
     }
     return code;
 }
 
-/* --entry, in the currency of its account. */
+/* Reads --entry, in the currency of its account. */
 static int ledger_read_entry(const struct cli *cli, truce_ledger *ledger, const char *text,
                              struct entries *entries)
 {
@@ -354,9 +354,9 @@ static int read_post(const struct cli *cli, truce_ledger *ledger, struct entries
     int code;
 
     if (cli->count != (listed ? 1 : 4))
-        return cli_usage(cli, "say FROM TO AMOUNT, or --entry ACCOUNT=AMOUNT for every entry");
+        return cli_usage(cli, "give FROM TO AMOUNT, or --entry ACCOUNT=AMOUNT for every entry");
     if (listed && cli_texts(cli, "also", 0))
-        return cli_usage(cli, "--also goes with FROM TO AMOUNT, and not with --entry");
+        return cli_usage(cli, "--also needs FROM TO AMOUNT, not --entry");
     code = ledger_read_entries(cli, ledger, entries);
     return code || listed ? code : read_payment(cli, ledger, entries);
 }
@@ -384,30 +384,30 @@ static int ledger_run_post(struct cli *cli)
 
 #define ID_OPTION                                                                                  \
     {                                                                                              \
-        "id", 'i', "ID", "yours for this transaction, the same in every retry", false              \
+        "id", 'i', "ID", "your id of the transaction, the same in every retry", false              \
     }
 #define META_OPTION                                                                                \
     {                                                                                              \
-        "meta", 0, "DOCUMENT", "kept with it: {order: 17}", false                                  \
+        "meta", 0, "DOCUMENT", "metadata: {order: 17}", false                                      \
     }
 #define DATE_OPTION                                                                                \
     {                                                                                              \
-        "effective", 0, "DATE", "the value date (now)", false                                      \
+        "effective", 0, "DATE", "the value date (default: now)", false                             \
     }
 
 const struct cli_command cli_ledger_post = {
     .noun = "ledger",
     .verb = "post",
     .arguments = "LEDGER [FROM] [TO] [AMOUNT]",
-    .summary = "move an amount from one account to another, once",
+    .summary = "move an amount between accounts exactly once",
     .help =
-        "Sent again with the same --id it says \"exists\", and nothing happens; the same id with\n"
-        "other content is refused. With --pending the amount is only reserved: settle it or void\n"
-        "it, or it is free again at --expires.\n"
+        "Repeating the call with the same --id prints \"exists\" and changes nothing. The same id\n"
+        "with other content is refused. With --pending, the amount is only reserved: settle or\n"
+        "void it, or it becomes available again at --expires.\n"
         "\n"
-        "What has several payers, or several currencies, is said by its entries instead of FROM,\n"
-        "TO and AMOUNT: --entry ada=-5.00 --entry ben=-5.00 --entry shop=10.00. They sum to zero\n"
-        "in each currency.",
+        "For several payers or currencies, give the entries instead of FROM,\n"
+        "TO, and AMOUNT: --entry ada=-5.00 --entry ben=-5.00 --entry shop=10.00. They must sum to\n"
+        "zero in each currency.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
@@ -417,10 +417,12 @@ const struct cli_command cli_ledger_post = {
             ID_OPTION,
             META_OPTION,
             DATE_OPTION,
-            {"also", 0, "ACCOUNT=AMOUNT", "goes from the first account to this one, too", true},
-            {"entry", 0, "ACCOUNT=AMOUNT", "an entry; below 0: what the account pays", true},
-            {"pending", 'p', NULL, "reserve it only", false},
-            {"expires", 0, "DATE", "when it is free again", false},
+            {"also", 0, "ACCOUNT=AMOUNT", "another amount from the first account (may be repeated)",
+             true},
+            {"entry", 0, "ACCOUNT=AMOUNT", "an entry; negative: the account pays (may be repeated)",
+             true},
+            {"pending", 'p', NULL, "only reserve the amount", false},
+            {"expires", 0, "DATE", "end of the reservation", false},
             {0}},
     .store = CLI_STORE_CHANGE,
     .run = ledger_run_post,
@@ -465,7 +467,7 @@ static const struct cli_option resolve_options[] = {
     ID_OPTION,
     META_OPTION,
     DATE_OPTION,
-    {"entry", 0, "ACCOUNT=AMOUNT", "a part of it: this much of that account", true},
+    {"entry", 0, "ACCOUNT=AMOUNT", "a part: this amount of that account (may be repeated)", true},
     {0}};
 
 #define EXAMPLE_PENDING                                                                            \
@@ -479,9 +481,8 @@ const struct cli_command cli_ledger_settle = {
     .verb = "settle",
     .arguments = "LEDGER TRANSACTION",
     .summary = "post a pending transaction",
-    .help =
-        "Whole, or with --entry a part of it: the amounts that are posted, below 0 what an account\n"
-        "pays (--entry ada=-5.00 --entry shop=5.00). The rest is free again.",
+    .help = "Posts the whole, or the amounts of --entry, which are negative if the account\n"
+            "pays (--entry ada=-5.00 --entry shop=5.00). The rest becomes available again.",
     .example = EXAMPLE_PENDING "truce ledger settle book 'payment 1' --id 'payment 1 came'",
     .options = resolve_options,
     .store = CLI_STORE_CHANGE,
@@ -492,7 +493,7 @@ const struct cli_command cli_ledger_void = {
     .noun = "ledger",
     .verb = "void",
     .arguments = "LEDGER TRANSACTION",
-    .summary = "give a pending transaction up",
+    .summary = "void a pending transaction",
     .example = EXAMPLE_PENDING "truce ledger void book 'payment 1' --id 'payment 1 failed'",
     .options = void_options,
     .store = CLI_STORE_CHANGE,
@@ -503,10 +504,9 @@ const struct cli_command cli_ledger_reverse = {
     .noun = "ledger",
     .verb = "reverse",
     .arguments = "LEDGER TRANSACTION",
-    .summary = "post the opposite of a transaction, once",
-    .help =
-        "Whole, or with --entry a part of it: the amounts that are posted, below 0 what an account\n"
-        "gives back (--entry shop=-5.00 --entry ada=5.00).",
+    .summary = "reverse a transaction once",
+    .help = "Posts the whole, or the amounts of --entry, which are negative if the account\n"
+            "returns money (--entry shop=-5.00 --entry ada=5.00).",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"

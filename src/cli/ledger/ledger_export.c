@@ -1,4 +1,4 @@
-/* truce ledger export: a book as a file that truce, hledger or beancount reads (book.h). */
+/* truce ledger export: writes a book as a file that truce, hledger, or beancount reads (book.h). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ struct exporting {
     truce_ledger *ledger;
     struct book_writer writer;
     struct cli_progress shown;
-    bson_t currencies; /* those that were told */
+    bson_t currencies; /* those that were already written */
     int64_t count;
     truce_status status;
     bson_error_t error;
@@ -31,7 +31,7 @@ static truce_status export_write_record(struct exporting *exporting, const bson_
     return cli_book_write(&exporting->writer, record, &exporting->error);
 }
 
-/* Its digits; it is told before it is used. */
+/* Returns the digits of a currency. A record of it is written before its first use. */
 static truce_status export_digits_of(struct exporting *exporting, const char *currency, int *digits)
 {
     bson_t record = BSON_INITIALIZER;
@@ -112,7 +112,7 @@ static truce_status export_append_entry(struct exporting *exporting, const bson_
     truce_status status = TRUCE_OK;
     int digits = 0;
 
-    if (!*currency) { /* inserted by others */
+    if (!*currency) { /* inserted by other programs */
         status =
             truce_ledger_balance_of(exporting->ledger, account, NULL, &balance, &exporting->error);
         currency = balance.currency;
@@ -166,7 +166,8 @@ static void export_append_as(const bson_t *document, const char *field, const ch
         bson_append_iter(record, name, -1, &iter);
 }
 
-/* What was settled in time was; whoever posts it anew is later. */
+/* Returns true if the transaction is still pending. One that was settled in time would be too late
+ * in an import. */
 static bool export_is_open(struct exporting *exporting, const bson_t *document)
 {
     bson_t filter = BSON_INITIALIZER, found;
@@ -239,7 +240,7 @@ static bool export_tell(const bson_t *document, void *arg)
     }
     if (strcmp(state, "VALID") != 0 && strcmp(state, "PENDING") != 0 &&
         (strcmp(state, "VOID") != 0 || !*kind))
-        return true; /* it takes no effect, and others alone know what it is */
+        return true; /* it has no effect, and only other programs know what it is */
     return !export_fails(exporting, tell_transaction(exporting, document));
 }
 
@@ -274,7 +275,7 @@ static int ledger_export_write_all(struct exporting *exporting, const char *path
         error = exporting->error;
     }
     if (exporting->writer.broken)
-        status = TRUCE_OK; /* the sink knows why */
+        status = TRUCE_OK; /* the sink has the reason */
     closed = cli_sink_close(&sink, !status, status ? NULL : &error);
     status = status ? status : closed;
     if (!status && exporting->writer.broken)
@@ -290,8 +291,8 @@ static int ledger_export_run(struct cli *cli)
     int code;
 
     if (!cli_book_form(form, path, &exporting.writer.form))
-        return cli_usage(cli, "--form is ndjson, csv, hledger or beancount%s",
-                         form ? "" : ", where the name of the file does not say it");
+        return cli_usage(cli, "--form must be ndjson, csv, hledger, or beancount%s",
+                         form ? "" : "; the name of the file does not tell the form");
     bson_init(&exporting.currencies);
     exporting.ledger = cli_ledger_new(cli);
     code = ledger_export_write_all(&exporting, path);
@@ -305,12 +306,12 @@ const struct cli_command cli_ledger_export = {
     .noun = "ledger",
     .verb = "export",
     .arguments = "LEDGER [FILE]",
-    .summary = "write a book as NDJSON, CSV, or a journal of hledger or beancount",
+    .summary = "export a book as NDJSON, CSV, hledger, or beancount",
     .help =
-        "All in one consistent cut, in an order in which `truce ledger import` can post it again.\n"
-        "The name of the file says the form (.ndjson, .csv, .journal, .beancount), or --form does.\n"
-        "hledger and beancount agree on every balance; what they have no words for (rules, what is\n"
-        "pending) stands in comments. beancount's names of accounts are made of yours.",
+        "Writes a snapshot, in an order in which `truce ledger import` can post it again.\n"
+        "The name of the file (.ndjson, .csv, .journal, .beancount) or --form selects the form.\n"
+        "hledger and beancount compute the same balances. Comments have the data that they have\n"
+        "no syntax for (rules, pending entries). beancount's account names are made of yours.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"

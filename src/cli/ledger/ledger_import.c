@@ -1,10 +1,11 @@
 /*
- * truce ledger import: the records of a file (book.h) are posted to a book.
+ * truce ledger import: posts the records of a file (book.h) to a book.
  *
- * The file is read twice. First everything is judged that needs no balance: the file's form, currencies, accounts, amounts,
- * sums. One line that is wrong refuses the whole file, by its number and why, and nothing was booked. Then it is booked, many
- * at a time; a transaction that a rule of an account forbids is told and left out. Each has an id, its own or one
- * made of its content: the same file again books what is not there yet.
+ * The file is read twice. The first pass checks all that needs no balance: the form, currencies,
+ * accounts, amounts, sums. One wrong line refuses the whole file with its number and the reason,
+ * and nothing is posted. The second pass posts many transactions at a time. A transaction that a
+ * rule of an account forbids is reported and skipped. Each transaction has an id of its own, or one
+ * made of its content. Importing the same file again therefore posts only what is missing.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -20,13 +21,12 @@
 
 /* ---- what accounts and currencies there are -------------------------------------------------- */
 
-/* Of the ledger, of the file, or (--open) to be opened. */
+/* A name of the ledger, of the file, or (--open) one to be opened. */
 struct import_name {
-    char *name, *currency; /* of a currency: NULL */
-    int digits;            /* of a currency; with `opens`: the most that an amount has */
+    char *name, *currency; /* `currency` is NULL for a currency. */
+    int digits;            /* of a currency; if it is opened: the most that an amount has. */
     bool opens;
-    int64_t changes,
-        changed; /* of an account: how often its rules were changed; by the file so far */
+    int64_t changes, changed; /* of an account: how often the file has changed its rules so far. */
 };
 
 struct import_names {
@@ -58,13 +58,15 @@ struct importing {
     struct cli_progress shown;
 };
 
-/* Fills `item`, which is zeroed; release frees it, also if it was refused. INVALID: it is none, and why. */
+/* Fills `item`, which is zeroed. Release frees it, even after an error. INVALID: the record is
+ * wrong; the message says why. */
 truce_status import_item(struct importing *importing, int64_t line, const bson_t *record,
                          struct import_item *item, bson_error_t *error);
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Names of accounts and currencies in an import: open addressing over pointers, which stay. */
+/* Names of accounts and currencies in an import: open addressing over pointers, which stay
+ * valid. */
 
 static uint32_t names_hash_of(const char *name)
 {
@@ -84,7 +86,7 @@ static struct import_name **names_place(const struct import_names *names, const 
     return &names->slots[at];
 }
 
-/* NULL: there is none. */
+/* Returns the name, or NULL. */
 static struct import_name *import_find(const struct import_names *names, const char *name)
 {
     return names->room ? *names_place(names, name) : NULL;
@@ -133,16 +135,17 @@ static void import_names_release(struct import_names *names)
 
 /* ---- records to transactions ----------------------------------------------------------------- */
 
-/* From the records of a file (book.h) to transactions: what is wrong with one is found here, before anything is booked. */
+/* Converts the records of a file (book.h) to transactions, and checks them before anything is
+ * posted. */
 
 /* ---- fields --------------------------------------------------------------------------------- */
 
 struct field {
     const char *name;
-    bson_type_t type; /* EOD: any */
+    bson_type_t type; /* EOD allows any type */
 };
 
-/* One that is not known may be a known one with a slip of the pen. */
+/* Refuses unknown fields, because one may be a misspelt known one. */
 static truce_status items_check_fields(const bson_t *record, const struct field *fields,
                                        const char *what, bson_error_t *error)
 {
@@ -155,7 +158,7 @@ static truce_status items_check_fields(const bson_t *record, const struct field 
         while (field->name && strcmp(field->name, bson_iter_key(&iter)) != 0)
             field++;
         if (!field->name)
-            return truce__fail(TRUCE_INVALID, error, "%s has no field `%.60s`", what,
+            return truce__fail(TRUCE_INVALID, error, "%s: unknown field `%.60s`", what,
                                bson_iter_key(&iter));
         if (field->type != BSON_TYPE_EOD && field->type != bson_iter_type(&iter))
             return truce__fail(TRUCE_INVALID, error, "`%s` is %s", field->name,
@@ -197,7 +200,7 @@ static truce_status import_currency(struct importing *importing, const char *cod
     return TRUCE_OK;
 }
 
-/* The account's; NOT_FOUND: neither the ledger nor the file has it. */
+/* Finds the account. NOT_FOUND: neither the ledger nor the file has it. */
 static truce_status import_account(struct importing *importing, const char *name,
                                    struct import_name **account, bson_error_t *error)
 {
@@ -229,7 +232,7 @@ static truce_status items_read_limit(const bson_t *record, const char *name, int
                 : TRUCE_OK;
 }
 
-/* {open: ...} or {rules: ...} */
+/* Reads {open: ...} or {rules: ...}. */
 static truce_status import_rules(struct importing *importing, const bson_t *record,
                                  truce_ledger_account *account, bson_error_t *error)
 {
@@ -286,21 +289,21 @@ static truce_status currency_of(struct importing *importing, const bson_t *entry
     truce_status status;
 
     if (!*name)
-        return truce__fail(TRUCE_INVALID, error, "an entry without an account");
+        return truce__fail(TRUCE_INVALID, error, "an entry has no account");
     status = import_account(importing, name, &account, error);
     if (status)
         return status;
     if (!*code && !account->currency)
-        return truce__fail(TRUCE_INVALID, error, "an amount of %.200s without a currency", name);
+        return truce__fail(TRUCE_INVALID, error, "an amount of %.200s has no currency", name);
     if (*code && account->currency && strcmp(code, account->currency) != 0)
-        return truce__fail(TRUCE_INVALID, error, "account %.200s is in %s, and not in %.40s", name,
+        return truce__fail(TRUCE_INVALID, error, "account %.200s is in %s, not in %.40s", name,
                            account->currency, code);
     if (!account->currency)
         account->currency = bson_strdup(code);
     return import_currency(importing, account->currency, currency, error);
 }
 
-/* An amount that stands there. *of: what it is in. */
+/* Reads an explicit amount. *of is set to its currency. */
 static truce_status items_read_entry(struct importing *importing, const bson_t *entry,
                                      truce_ledger_entry *made, struct import_name **of,
                                      bson_error_t *error)
@@ -314,8 +317,8 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
     if (bson_iter_init_find(&iter, entry, "amount") && !BSON_ITER_HOLDS_UTF8(&iter))
         return truce__fail(
             TRUCE_INVALID, error,
-            "`amount` is a text with the currency's digits (\"12.50\"), and no number: "
-            "doubles and decimals are not booked");
+            "`amount` must be a string with the currency's digits (\"12.50\"), not a number: "
+            "doubles and decimals are not accepted");
     made->account = truce__field_text(entry, "account");
     if (bson_has_field(entry, "type"))
         made->type = truce__field_text(entry, "type");
@@ -331,10 +334,11 @@ static truce_status items_read_entry(struct importing *importing, const bson_t *
 struct sum {
     struct import_name *currency;
     __int128 value;
-    int digits; /* that `value` has */
+    int digits; /* the number of digits of `value` */
 };
 
-/* To a common number of digits: that of a currency to be opened grows while the file is read. */
+/* Adds with a common number of digits. The digits of a currency that is opened grow while the file
+ * is read. */
 static void items_add_to(struct sum *sums, uint32_t *count, struct import_name *currency,
                          int64_t value)
 {
@@ -356,20 +360,20 @@ static truce_status balance(struct sum *sums, uint32_t count, truce_ledger_entry
         if (left && (!left_in || sums[i].currency == left_in)) {
             if (left->value)
                 return truce__fail(TRUCE_INVALID, error,
-                                   "an entry without an amount, and more than one currency");
+                                   "an entry without an amount needs a single currency");
             if (sums[i].value < -INT64_MAX || sums[i].value > INT64_MAX)
                 return truce__fail(TRUCE_LIMIT, error,
-                                   "the entry without an amount would leave 64 bits: the other "
+                                   "the amount of the entry without one exceeds 64 bits: the other "
                                    "amounts in %s are too large",
                                    sums[i].currency->name);
             left->value = -(int64_t)sums[i].value;
         } else if (sums[i].value) {
-            char text[TRUCE_LEDGER_AMOUNT] = "more than 64 bits hold";
+            char text[TRUCE_LEDGER_AMOUNT] = "more than 64 bits";
 
             if (sums[i].value >= INT64_MIN && sums[i].value <= INT64_MAX)
                 truce_ledger_show((int64_t)sums[i].value, sums[i].digits, text);
             return truce__fail(TRUCE_INVALID, error,
-                               "it does not balance: the amounts in %s sum to %s, and not to zero",
+                               "it does not balance: the amounts in %s sum to %s, not to zero",
                                sums[i].currency->name, text);
         }
     }
@@ -389,7 +393,8 @@ static uint32_t items_count_entries(const bson_t *record)
     return count;
 }
 
-/* The one without an amount takes what the others leave; without a currency it is the account's, or theirs. */
+/* Gives the entry without an amount the rest of the others. Its currency is the account's, or
+ * theirs. */
 static truce_status items_leave(struct importing *importing, struct import_item *item,
                                 const bson_t *entry, struct sum *sums, uint32_t count,
                                 bson_error_t *error)
@@ -408,7 +413,7 @@ static truce_status items_leave(struct importing *importing, struct import_item 
     if (!status)
         status = balance(sums, count, left, currency, error);
     if (!status && !left->value && --item->transaction.count == 0) /* nothing is left */
-        status = truce__fail(TRUCE_INVALID, error, "a transaction without an amount");
+        status = truce__fail(TRUCE_INVALID, error, "the transaction has no amount");
     return status;
 }
 
@@ -432,7 +437,8 @@ static truce_status take_entries(struct importing *importing, struct import_item
         uint32_t length;
 
         if (!BSON_ITER_HOLDS_DOCUMENT(entries))
-            return truce__fail(TRUCE_INVALID, error, "an entry is {account, amount, currency}");
+            return truce__fail(TRUCE_INVALID, error,
+                               "an entry must be {account, amount, currency}");
         bson_iter_document(entries, &length, &data);
         bson_init_static(&entry, data, length);
         status = items_check_fields(&entry, fields, "an entry", error);
@@ -465,7 +471,7 @@ static truce_status items_read_entries(struct importing *importing, struct impor
     truce_status status;
 
     if (!count)
-        return truce__fail(TRUCE_INVALID, error, "a transaction without entries");
+        return truce__fail(TRUCE_INVALID, error, "the transaction has no entries");
     item->entries = bson_malloc0(count * sizeof *item->entries);
     item->transaction.entries = item->entries;
     sums = bson_malloc0(count * sizeof *sums);
@@ -487,11 +493,11 @@ static truce_status items_read_date(const bson_t *record, const char *name, int6
     if (!bson_has_field(record, name))
         return TRUCE_OK;
     if (truce__date_parse(text, strlen(text), NULL, date_ms, NULL))
-        return truce__fail(TRUCE_INVALID, error, "`%s`: \"%.40s\" is no date (2024-01-31)", name,
-                           text);
+        return truce__fail(TRUCE_INVALID, error,
+                           "`%s`: invalid date \"%.40s\": expected 2024-01-31", name, text);
     if (!*date_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "`%s` is the first moment of 1970, which stands for no date", name);
+                           "`%s` must not be 1970-01-01T00:00:00Z, which means \"no date\"", name);
     return TRUCE_OK;
 }
 
@@ -507,7 +513,7 @@ static truce_status items_read_kind(const bson_t *record, truce_ledger_kind *kin
             return TRUCE_OK;
         }
     }
-    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is no kind of transaction", name);
+    return truce__fail(TRUCE_INVALID, error, "\"%.40s\" is not a kind of transaction", name);
 }
 
 static void point_at(struct import_item *item)
@@ -547,7 +553,7 @@ truce_status import_item(struct importing *importing, int64_t line, const bson_t
     point_at(item);
     if (!transaction->id)
         return truce__fail(TRUCE_INVALID, error,
-                           "it has no `id`, and is neither {currency} nor {open} nor {rules}");
+                           "the record has no `id`, `currency`, `open`, or `rules`");
     status = items_check_fields(record, fields, "a transaction", error);
     if (!status)
         status = items_read_kind(record, &transaction->kind, error);
@@ -589,9 +595,9 @@ static truce_status judge_currency(struct importing *importing, const bson_t *re
     if (status && status != TRUCE_NOT_FOUND)
         return status;
     if (digits < 0 || digits > 18)
-        return truce__fail(TRUCE_INVALID, error, "a currency has 0 to 18 digits");
+        return truce__fail(TRUCE_INVALID, error, "a currency must have 0 to 18 digits");
     if ((!status && there != digits) || (known && !known->opens && known->digits != digits))
-        return truce__fail(TRUCE_INVALID, error, "currency %.40s has %d digits, and not %d", code,
+        return truce__fail(TRUCE_INVALID, error, "currency %.40s has %d digits, not %d", code,
                            status ? known->digits : there, (int)digits);
     known = import_add(&importing->currencies, code);
     known->digits = (int)digits;
@@ -616,7 +622,7 @@ static truce_status import_judge(void *arg, int64_t line, const bson_t *record, 
     return status;
 }
 
-/* What --open is for, and the file's own currencies first, for accounts have one. */
+/* Opens what --open allows. The file's own currencies come first, because accounts need them. */
 static truce_status open_missing(struct importing *importing, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -654,8 +660,9 @@ static void import_refuse(struct importing *importing, int64_t line, const bson_
     bson_destroy(&document);
 }
 
-/* A book that is imported where it was exported: what has no value date was told that of its booking, and what was settled
- * in time nothing of that. *own: then it is posted again as it is. */
+/* Returns true if the book is imported where it was exported. A transaction without a value date
+ * was exported with its time of booking, and one that was settled in time without an expiry. *own
+ * is then posted again unchanged. */
 static bool is_its_own(struct importing *importing, const struct import_item *item,
                        truce_ledger_transaction *own)
 {
@@ -731,7 +738,7 @@ static truce_status count_changes(struct importing *importing, struct import_nam
     return status;
 }
 
-/* *there: an earlier run opened the account, or changed its rules, so often before. */
+/* Sets *there if an earlier run opened the account, or changed its rules that often. */
 static truce_status was_set(struct importing *importing, const bson_t *record, bool *there,
                             bson_error_t *error)
 {
@@ -873,7 +880,7 @@ static int import_text(struct importing *importing, const char *path)
 
     if (status)
         return cli_error(importing->cli, NULL, status == TRUCE_IO ? TRUCE_INVALID : status, &error);
-    /* programs of Windows begin a file with a mark */
+    /* some programs write a byte order mark */
     importing->source.text = strncmp(text, "\xef\xbb\xbf", 3) ? text : text + 3;
     code = cli_store_open(importing->cli, CLI_STORE_CHANGE, &importing->cli->store);
     if (!code) {
@@ -897,7 +904,7 @@ static int ledger_import_run(struct cli *cli)
         return cli_usage(cli, "--form is ndjson, csv, hledger or beancount%s",
                          form ? "" : ", where the name of the file does not say it");
     if (cli_text(cli, "rules") && importing.source.form != BOOK_CSV)
-        return cli_usage(cli, "--rules is for CSV");
+        return cli_usage(cli, "--rules needs the form csv");
     code = import_read_rules(cli, &rules, &by_rules);
     importing.source.rules = by_rules ? &rules : NULL;
     importing.items = bson_malloc0((BATCH + 1) * sizeof *importing.items);
@@ -920,15 +927,15 @@ const struct cli_command cli_ledger_import = {
     .noun = "ledger",
     .verb = "import",
     .arguments = "LEDGER [FILE]",
-    .summary = "post what a file has: NDJSON, CSV, a journal of hledger or beancount",
+    .summary = "import transactions from a file",
     .help =
-        "The name of the file says the form (.ndjson, .csv, .journal, .beancount), or --form does.\n"
-        "A line that is wrong (a syntax error, too many digits, what does not balance, an account\n"
-        "or a currency that is not there) refuses the whole file, and nothing is booked. What a\n"
-        "rule of an account forbids is told and left out; the exit code is 1 then. The same file\n"
-        "again books what is not there yet. A date becomes the value date.\n"
+        "The name of the file (.ndjson, .csv, .journal, .beancount) or --form selects the form.\n"
+        "A wrong line (a syntax error, too many digits, an unbalanced transaction, an unknown\n"
+        "account or currency) refuses the whole file, and nothing is posted. A transaction that a\n"
+        "rule of an account forbids is printed and skipped (exit code 1). Importing the same file\n"
+        "again posts what is missing. A date becomes the value date.\n"
         "\n"
-        "--rules FILE says how the lines of another CSV are read:\n"
+        "--rules FILE describes how to read another CSV file:\n"
         "  {account: 'assets:bank', date: '$Booked', dateFormat: '%d.%m.%Y', amount: '$Amount',\n"
         "   decimal: ',', separator: ';', currency: 'EUR', id: '$Reference', description: '$Text',\n"
         "   skip: {Status: 'pending'}, otherwise: 'expenses:unknown',\n"
@@ -941,10 +948,10 @@ const struct cli_command cli_ledger_import = {
     .options =
         (const struct cli_option[]){
             {"form", 0, "FORM", "ndjson, csv, hledger, beancount", false},
-            {"open", 0, NULL, "open accounts and currencies that are not there", false},
-            {"rules", 0, "FILE", "how the lines of a CSV are read", false},
-            {"dry-run", 'n', NULL, "only look whether anything is wrong", false},
+            {"open", 0, NULL, "open missing accounts and currencies", false},
+            {"rules", 0, "FILE", "how to read the lines of a CSV file", false},
+            {"dry-run", 'n', NULL, "only check the file", false},
             {0}},
-    .store = CLI_STORE_NONE, /* opened when the file is */
+    .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = ledger_import_run,
 };

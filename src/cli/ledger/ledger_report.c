@@ -1,4 +1,5 @@
-/* truce ledger report: what changed on accounts in each period, or for each value of the metadata. */
+/* truce ledger report: shows the changes of accounts in each period, or for each value of the
+ * metadata. */
 #include "cli/ledger/ledger_report.h"
 
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static struct report_cell *report_cell_of(struct report *report, const char *gro
     return &report->cells[*slot - 1];
 }
 
-/* Its first parts, as many as the depth says. */
+/* Returns the length of the account's first `depth` parts. */
 static size_t length_at(const char *account, int64_t depth)
 {
     size_t length = 0;
@@ -105,15 +106,15 @@ static bool report_add_change(struct report *report, const char *group, const bs
 
     if (!value || !report_is_below(account, report->cli->arguments[1]))
         return true;
-    if (!*currency) { /* inserted by others */
+    if (!*currency) { /* inserted by other programs */
         report->status =
             truce_ledger_balance_of(report->ledger, account, NULL, &balance, &report->error);
         currency = balance.currency;
     }
     cell = report_cell_of(report, group, account, length, currency);
     if (!report->status && __builtin_add_overflow(cell->change, value, &cell->change))
-        report->status =
-            truce__fail(TRUCE_LIMIT, &report->error, "the sum of %s leaves 64 bits", cell->account);
+        report->status = truce__fail(TRUCE_LIMIT, &report->error, "the sum of %s exceeds 64 bits",
+                                     cell->account);
     return !report->status;
 }
 
@@ -132,7 +133,7 @@ static void name_period(const struct report *report, int64_t date_ms, char name[
         snprintf(name, DATE_TEXT_MAX, "%04d-%02d-%02d", (int)parts.year, parts.month, parts.day);
 }
 
-/* The caller frees it. */
+/* Returns the document's group. The caller frees it. */
 static char *report_group_of(const struct report *report, const bson_t *document)
 {
     bson_iter_t iter, found;
@@ -218,7 +219,7 @@ static truce_status report_add_up(struct report *report, bson_error_t *error)
 
         if (__builtin_add_overflow(follows ? cells[i - 1].balance : 0, cells[i].change,
                                    &cells[i].balance))
-            return truce__fail(TRUCE_LIMIT, error, "the sum of %s leaves 64 bits",
+            return truce__fail(TRUCE_LIMIT, error, "the sum of %s exceeds 64 bits",
                                cells[i].account);
     }
     qsort(cells, report->count, sizeof *cells, compare_by_group);
@@ -300,12 +301,13 @@ static truce_status report_print_report(const struct report *report, const char 
     status = !strcmp(form, "csv") ? report_write_csv(report, &out, error)
                                   : report_draw(report, &out, error);
     if (!status)
-        (void)cli_write(out.bytes, out.size); /* cli_output_end tells it */
+        (void)cli_write(out.bytes, out.size); /* cli_output_end reports a failure */
     truce__buffer_release(&out);
     return status;
 }
 
-/* One of these words; `otherwise` if it was not given; NULL: another one, which was said. */
+/* Returns the option's value if it is one of these words, or `otherwise` if it was not given. For
+ * another word, prints the error and returns NULL. */
 static const char *report_word_of(const struct cli *cli, const char *option, const char *otherwise,
                                   const char *const *words)
 {
@@ -348,9 +350,10 @@ static int report_run(struct cli *cli)
     int code;
 
     if (!report.by)
-        return cli_usage(cli, "--by is day, month, quarter, year, or a field: meta.order");
+        return cli_usage(cli,
+                         "--by must be day, month, quarter, year, or a field such as meta.order");
     if (!form)
-        return cli_usage(cli, "--form is text, csv or svg");
+        return cli_usage(cli, "--form must be text, csv, or svg");
     if (!cli_number(cli, "depth", 1, 100, 0, &report.depth))
         return CLI_USAGE;
     report.ledger = cli_ledger_new(cli);
@@ -370,11 +373,10 @@ const struct cli_command cli_ledger_report = {
     .noun = "ledger",
     .verb = "report",
     .arguments = "LEDGER [PREFIX]",
-    .summary = "print what changed on accounts in each period, or for each value of the metadata",
-    .help =
-        "All in one consistent cut, by value dates. PREFIX is an account, or the first parts of\n"
-        "some (assets); with --depth 1 all accounts with the same first part are one. --form svg\n"
-        "is a picture: lines of the balances, or bars for values of the metadata.",
+    .summary = "report changes by period or metadata",
+    .help = "Reports a snapshot, by value dates. PREFIX is an account, or the first parts of\n"
+            "some (assets). --depth 1 combines all accounts with the same first part. --form svg\n"
+            "draws a picture: lines of the balances, or bars for values of the metadata.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
@@ -384,9 +386,9 @@ const struct cli_command cli_ledger_report = {
                "truce ledger report book --form svg > book.svg",
     .options =
         (const struct cli_option[]){
-            {"by", 0, "GROUP", "day, month, quarter, year, or meta.FIELD (month)", false},
-            {"depth", 0, "N", "parts of the accounts' names (all)", false},
-            {"form", 0, "FORM", "text, csv or svg (text)", false},
+            {"by", 0, "GROUP", "day, month, quarter, year, or meta.FIELD (default: month)", false},
+            {"depth", 0, "N", "parts of the accounts' names (default: all)", false},
+            {"form", 0, "FORM", "text, csv, or svg (default: text)", false},
             {0}},
     .store = CLI_STORE_READ,
     .run = report_run,

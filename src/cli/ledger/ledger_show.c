@@ -11,7 +11,7 @@
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* truce ledger search: the transactions whose metadata have these values. */
+/* truce ledger search: prints transactions by their metadata. */
 
 struct searching {
     const struct cli *cli;
@@ -22,7 +22,7 @@ struct searching {
 
 /* ---- a transaction -------------------------------------------------------------------------- */
 
-/* As a document, or, in a table, as text: "bank -12.50 EUR". */
+/* Appends an entry: a document, or, in a table, a string such as "bank -12.50 EUR". */
 static void search_append_entry(const struct cli *cli, const char *account, const char *amount,
                                 const char *currency, const char *key, bson_t *entries)
 {
@@ -54,7 +54,7 @@ static truce_status show_change(struct searching *searching, const bson_t *chang
     truce_status status = TRUCE_OK;
     int digits = 0;
 
-    if (!*currency) { /* inserted by others */
+    if (!*currency) { /* inserted by other programs */
         status =
             truce_ledger_balance_of(searching->ledger, account, NULL, &balance, &searching->error);
         currency = balance.currency;
@@ -161,9 +161,9 @@ const struct cli_command cli_ledger_search = {
     .noun = "ledger",
     .verb = "search",
     .arguments = "LEDGER [META]",
-    .summary = "print the transactions whose metadata have these values",
-    .help = "META is a filter for fields of the metadata: {order: 17}, {'shop.town': 'Bonn'},\n"
-            "{till: {$gt: 5}}; without it all transactions, in the order of booking.",
+    .summary = "search transactions by their metadata",
+    .help = "META is a filter on the metadata: {order: 17}, {'shop.town': 'Bonn'},\n"
+            "{till: {$gt: 5}}. Without it, prints all transactions, in the order of booking.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book external:bank --currency EUR\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
@@ -171,11 +171,12 @@ const struct cli_command cli_ledger_search = {
                "    --meta '{order: 17}'\n"
                "truce ledger search book '{order: 17}'",
     .options =
-        (const struct cli_option[]){{"account", 0, "ACCOUNT", "that change this account", false},
-                                    {"from", 0, "DATE", "booked from then on", false},
-                                    {"before", 0, "DATE", "booked before then", false},
-                                    {"limit", 'l', "N", "so many (all)", false},
-                                    {0}},
+        (const struct cli_option[]){
+            {"account", 0, "ACCOUNT", "only those that change this account", false},
+            {"from", 0, "DATE", "booked at or after this time", false},
+            {"before", 0, "DATE", "booked before this time", false},
+            {"limit", 'l', "N", "at most this many (default: all)", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = search_run,
 };
@@ -237,13 +238,14 @@ const struct cli_command cli_ledger_balance = {
     .noun = "ledger",
     .verb = "balance",
     .arguments = "LEDGER ACCOUNT",
-    .summary = "print what is on an account, now or at a moment",
+    .summary = "print the balance of an account, now or in the past",
     .example = EXAMPLE_BOOK "truce ledger balance book customers:ada",
     .options =
-        (const struct cli_option[]){{"number", 'n', "N", "after that entry of the account", false},
-                                    {"booked", 0, "DATE", "with what was booked until then", false},
-                                    {"effective", 0, "DATE", "by value dates until then", false},
-                                    {0}},
+        (const struct cli_option[]){
+            {"number", 'n', "N", "after this entry of the account", false},
+            {"booked", 0, "DATE", "with all that was booked until this time", false},
+            {"effective", 0, "DATE", "by value dates until this time", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = ledger_show_run_balance,
 };
@@ -301,30 +303,29 @@ const struct cli_command cli_ledger_statement = {
     .noun = "ledger",
     .verb = "statement",
     .arguments = "LEDGER ACCOUNT",
-    .summary = "print the entries of an account with the balance after each",
-    .help =
-        "A page never changes, whoever writes meanwhile: the next one is --after the last number\n"
-        "of this one.",
+    .summary = "list the entries of an account with balances",
+    .help = "A page never changes, even during writes: the next one is --after the last number\n"
+            "of this one.",
     .example = EXAMPLE_BOOK "truce ledger statement book customers:ada",
     .options =
-        (const struct cli_option[]){{"after", 'a', "N", "entries behind that number (0)", false},
-                                    {"limit", 'l', "N", "so many (all)", false},
-                                    {0}},
+        (const struct cli_option[]){
+            {"after", 'a', "N", "entries after this number (default: 0)", false},
+            {"limit", 'l', "N", "at most this many (default: all)", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = ledger_show_run_statement,
 };
 
 /* ---- the tree of accounts ------------------------------------------------------------------- */
 
-/*
- * Accounts come in the order of names, so the accounts below a name ("assets" of "assets:cash") are all between the name
- * and the name with ";", the character after ":". A branch is open from its first account until a name behind these;
- * then its sum is known, and is printed. So only the branches of one name are in memory.
- */
+/* The sum of a branch of accounts. Accounts come in the order of their names. All accounts below a
+ * name ("assets" of "assets:cash") are therefore between the name and the name with ";", the
+ * character after ":". A branch is open from its first account until a name after these. Then its
+ * sum is known and is printed. Only the branches of one name are in memory. */
 struct sum {
     char currency[25];
     __int128 balance, available;
-    bool closed, account; /* account: the branch is an account of that currency itself */
+    bool closed, account; /* `account`: an account of that currency has the branch's name */
 };
 
 struct branch {
@@ -336,7 +337,7 @@ struct branch {
 struct tree {
     struct cli *cli;
     truce_ledger *ledger;
-    struct branch *open; /* each is within the one before */
+    struct branch *open; /* each one within the one before */
     uint32_t count;
     bool ended;
     truce_status status;
@@ -395,7 +396,7 @@ static void ledger_show_print_sum(struct tree *tree, const char *name, const str
     bson_destroy(&document);
 }
 
-/* Prints the branches that have no account from this one on (NULL: all). */
+/* Prints the branches that are complete before this account (NULL: all). */
 static void close_branches(struct tree *tree, const char *account)
 {
     while (tree->count) {
@@ -413,7 +414,7 @@ static void close_branches(struct tree *tree, const char *account)
     }
 }
 
-/* Adds it to itself and to every part that its name begins with. */
+/* Adds the account to each part that its name begins with. */
 static bool add_account(const truce_ledger_account *account, const truce_ledger_balance *balance,
                         void *arg)
 {
@@ -458,11 +459,11 @@ const struct cli_command cli_ledger_accounts = {
     .noun = "ledger",
     .verb = "accounts",
     .arguments = "LEDGER [PREFIX]",
-    .summary = "print the accounts with their balances, and the sums of each part of their names",
+    .summary = "list accounts with balances and sums",
     .help =
-        "All in one consistent cut: the balances of all accounts of a currency sum to zero, whoever\n"
-        "writes concurrently. The sum of a part follows its accounts. PREFIX is an account, or the\n"
-        "first parts of some (assets).",
+        "Prints a snapshot: the balances of all accounts of a currency sum to zero, even during\n"
+        "writes. The sum of a part of the names follows its accounts. PREFIX is an account, or\n"
+        "the first parts of some (assets).",
     .example = EXAMPLE_BOOK "truce ledger accounts book",
     .store = CLI_STORE_READ,
     .run = run_accounts,
@@ -491,7 +492,7 @@ const struct cli_command cli_ledger_pending = {
     .noun = "ledger",
     .verb = "pending",
     .arguments = "LEDGER [ACCOUNT]",
-    .summary = "print the pending transactions that are not settled yet",
+    .summary = "list pending transactions",
     .example = EXAMPLE_BOOK
     "truce ledger post book customers:ada external:bank 5.00 --id 'payout 1' --pending\n"
     "truce ledger pending book customers:ada",
@@ -507,7 +508,7 @@ static void print_finding(const bson_t *finding, void *arg)
     (void)cli_print(finding, JSON_RELAXED);
 }
 
-/* A file of seal parts, one in each line. */
+/* A file with the parts of a seal, one on each line. */
 struct seal_file {
     struct ndjson *lines;
     const char *path;
@@ -575,15 +576,14 @@ const struct cli_command cli_ledger_verify = {
     .noun = "ledger",
     .verb = "verify",
     .arguments = "LEDGER [ACCOUNT]",
-    .summary = "prove every entry: numbers, sums, and the chain of hashes",
-    .help =
-        "Names the first entry of each account that is wrong; the exit code is 1 then. With --seal\n"
-        "the book is compared with what `truce ledger seal` printed earlier.",
+    .summary = "verify all entries: numbers, sums, and hashes",
+    .help = "Prints the first wrong entry of each account (exit code 1). With --seal,\n"
+            "also compares the book with an earlier output of `truce ledger seal`.",
     .example = EXAMPLE_BOOK "truce ledger seal book > book.seal\n"
                             "truce ledger verify book --seal book.seal",
     .options =
         (const struct cli_option[]){
-            {"seal", 0, "FILE", "a seal, as it was printed (-: standard input)", false}, {0}},
+            {"seal", 0, "FILE", "a printed seal (-: standard input)", false}, {0}},
     .store = CLI_STORE_READ,
     .run = run_verify,
 };
@@ -608,10 +608,9 @@ const struct cli_command cli_ledger_seal = {
     .noun = "ledger",
     .verb = "seal",
     .arguments = "LEDGER",
-    .summary = "print a seal over the book as it stands, to be kept elsewhere",
-    .help =
-        "A line has at most 1,000 accounts, and the last line says that it is the last. A writer\n"
-        "that rewrites the book from an old entry on cannot rewrite a seal that is kept elsewhere.",
+    .summary = "print a seal of the book to store elsewhere",
+    .help = "A line has at most 1,000 accounts, and the last line is marked. A writer\n"
+            "that rewrites the book from an old entry on cannot rewrite a seal stored elsewhere.",
     .example = EXAMPLE_BOOK "truce ledger seal book > book.seal",
     .store = CLI_STORE_READ,
     .run = run_seal,

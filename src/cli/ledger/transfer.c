@@ -9,12 +9,12 @@
 #include "store/reserved.h"
 
 #define LAYOUT_OPTIONS                                                                             \
-    {"accounts", 'a', "COLLECTION", "where SOURCE and DESTINATION are", false},                    \
-        {"field", 'f', "PATH", "what VALUE is moved out of, and into (balance)", false},           \
-        {"marks", 0, "FIELD", "in the documents (pendingTransactions)", false},                    \
-        {"fence", 0, "FIELD", "in the documents (pendingFence)", false},                           \
+    {"accounts", 'a', "COLLECTION", "the collection of SOURCE and DESTINATION", false},            \
+        {"field", 'f', "PATH", "the field that VALUE moves between (default: balance)", false},    \
+        {"marks", 0, "FIELD", "the field of marks (default: pendingTransactions)", false},         \
+        {"fence", 0, "FIELD", "the field of the fence (default: pendingFence)", false},            \
     {                                                                                              \
-        "steps", 0, NULL, "step by step, also where one step would do", false                      \
+        "steps", 0, NULL, "apply step by step, even if one step would suffice", false              \
     }
 
 static truce_transfers *open_transfers(const struct cli *cli)
@@ -32,7 +32,7 @@ static truce_transfers *open_transfers(const struct cli *cli)
         });
 }
 
-/* A refusal is an answer: "no". */
+/* Prints the answer. A refusal is a negative answer, not an error. */
 static int transfer_answer(struct cli *cli, truce_status status, const char *state, bool exists,
                            const bson_error_t *error)
 {
@@ -48,10 +48,10 @@ static int transfer_answer(struct cli *cli, truce_status status, const char *sta
     return CLI_DONE;
 }
 
-/* ---- start ------------------------------------------------------------------------------------ */
+/* ---- start ----------------------------------------------------------------------------------- */
 
 struct request {
-    bson_t ids, entries, meta; /* ids: {v} of ID, SOURCE, DESTINATION, VALUE as "0" ... */
+    bson_t ids, entries, meta; /* `ids` has {v} of ID, SOURCE, DESTINATION, VALUE under "0" ... */
     bson_t guards[TRANSFER_ENTRIES_MAX], effects[TRANSFER_ENTRIES_MAX], undos[TRANSFER_ENTRIES_MAX];
     bson_value_t values[4], entry_ids[TRANSFER_ENTRIES_MAX];
     truce_transfer_entry items[TRANSFER_ENTRIES_MAX];
@@ -73,7 +73,8 @@ static bool transfer_read_argument(const struct cli *cli, int at, struct request
     return good;
 }
 
-/* {collection, id, when, guard, effect, undo}; false: it was said. */
+/* Reads {collection, id, when, guard, effect, undo}. On a fault, prints the error and returns
+ * false. */
 static bool transfer_read_entry(const struct cli *cli, struct request *request, uint32_t at,
                                 const bson_t *one)
 {
@@ -93,8 +94,8 @@ static bool transfer_read_entry(const struct cli *cli, struct request *request, 
                              fields.key) < 0;
     }
     if (when[0] && strcmp(when, "before") && strcmp(when, "after"))
-        return cli_usage(cli, "--entries: `when` of entry %u is \"before\" or \"after\"", at + 1) <
-               0;
+        return cli_usage(cli, "--entries: `when` of entry %u must be \"before\" or \"after\"",
+                         at + 1) < 0;
     if (!bson_iter_init_find(&iter, one, "id"))
         return cli_usage(cli, "--entries: entry %u has no id", at + 1) < 0;
     request->entry_ids[at] = *bson_iter_value(&iter);
@@ -120,14 +121,15 @@ static bool transfer_read_entries(const struct cli *cli, struct request *request
                                &is_array))
         return false;
     if (!is_array)
-        return cli_usage(cli, "--entries is an array: [{collection, id, when, guard, effect, "
+        return cli_usage(cli, "--entries must be an array: [{collection, id, when, guard, effect, "
                               "undo}, ...]") < 0;
     fields = truce__fields(truce__value_document(&request->entries));
     while (truce__fields_next(&fields)) {
         bson_t one;
 
         if (count == TRANSFER_ENTRIES_MAX || fields.value.type != BSON_TYPE_DOCUMENT)
-            return cli_usage(cli, "--entries: up to %d documents", TRANSFER_ENTRIES_MAX) < 0;
+            return cli_usage(cli, "--entries may have up to %d documents", TRANSFER_ENTRIES_MAX) <
+                   0;
         truce__value_bson(fields.value, &one);
         if (!transfer_read_entry(cli, request, count++, &one))
             return false;
@@ -144,11 +146,10 @@ static bool read_request(const struct cli *cli, struct request *request)
     int i = 0;
 
     if (cli->count != 2 && cli->count != 5)
-        return cli_usage(cli,
-                         "a transfer is BOOK ID SOURCE DESTINATION VALUE, or BOOK ID --entries "
-                         "[...]") < 0;
+        return cli_usage(cli, "expected BOOK ID SOURCE DESTINATION VALUE, or BOOK ID --entries "
+                              "[...]") < 0;
     if (cli_text(cli, "entries") && cli->count != 2)
-        return cli_usage(cli, "--entries takes the place of SOURCE DESTINATION VALUE") < 0;
+        return cli_usage(cli, "--entries replaces SOURCE DESTINATION VALUE") < 0;
     if (!cli_text(cli, "entries") && cli->count == 2)
         return cli_usage(cli, "SOURCE DESTINATION VALUE are missing, or --entries [...]") < 0;
     for (int at = 0; at < cli->count - 1; at++) {
@@ -202,14 +203,14 @@ const struct cli_command cli_transfer_start = {
     .noun = "transfer",
     .verb = "start",
     .arguments = "BOOK ID [SOURCE] [DESTINATION] [VALUE]",
-    .summary = "change several documents, all or none, holding none of them",
+    .summary = "change several documents, all or none",
     .help =
-        "BOOK is the collection of the transfers, ID yours: sent again it says so, and nothing\n"
-        "happens. VALUE goes from one document of --accounts to another, if it has as much. Or\n"
-        "--entries: [{collection, id, guard, effect, undo}, {collection, id, when: \"after\",\n"
-        "effect}], where what comes after the decision cannot refuse (a credit). The layout is\n"
-        "kept by the first transfer of a book, so it is said once. One that is refused ends\n"
-        "with exit 1, and stays refused under its ID.",
+        "BOOK is the collection of the transfers. You choose ID: repeating the call changes\n"
+        "nothing. VALUE moves from one document of --accounts to another, if it has enough. Or\n"
+        "give --entries: [{collection, id, guard, effect, undo},\n"
+        "{collection, id, when: \"after\", effect}], where an entry after the decision cannot\n"
+        "refuse (a credit). The first transfer of a book stores the layout, so give it once. A refused transfer ends\n"
+        "with exit code 1 and stays refused under its ID.",
     .example =
         "truce insert accounts '{_id: \"A\", balance: 1000}'\n"
         "truce insert accounts '{_id: \"B\", balance: 0}'\n"
@@ -220,15 +221,15 @@ const struct cli_command cli_transfer_start = {
     .options =
         (const struct cli_option[]){
             LAYOUT_OPTIONS,
-            {"overdraft", 0, NULL, "the source need not have it", false},
+            {"overdraft", 0, NULL, "allow an overdraft of the source", false},
             {"entries", 'e', "ARRAY", "instead of SOURCE DESTINATION VALUE", false},
-            {"meta", 0, "DOCUMENT", "kept with it: {order: 17}", false},
+            {"meta", 0, "DOCUMENT", "metadata: {order: 17}", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = transfer_run_start,
 };
 
-/* ---- resume, cancel --------------------------------------------------------------------------- */
+/* ---- resume, cancel -------------------------------------------------------------------------- */
 
 typedef truce_status id_function(truce_transfers *transfers, const bson_value_t *id,
                                  bson_error_t *error);
@@ -272,9 +273,9 @@ const struct cli_command cli_transfer_resume = {
     .noun = "transfer",
     .verb = "resume",
     .arguments = "BOOK ID",
-    .summary = "bring a transfer that stands still to its end",
-    .help = "`truce sweep` does so with those that have stood still for half an hour. Transfers\n"
-            "that the recipe of MongoDB's manual left are brought to their end, too.",
+    .summary = "complete an interrupted transfer",
+    .help = "`truce sweep` does so for transfers without progress for half an hour. Transfers\n"
+            "of the recipe in MongoDB's manual are also completed.",
     .example = SAMPLE "truce transfer resume transactions 7 --accounts accounts",
     .options = layout_options,
     .store = CLI_STORE_CHANGE,
@@ -285,14 +286,14 @@ const struct cli_command cli_transfer_cancel = {
     .noun = "transfer",
     .verb = "cancel",
     .arguments = "BOOK ID",
-    .summary = "take back a transfer that is not decided",
+    .summary = "cancel a transfer that is not decided",
     .example = SAMPLE "truce transfer cancel transactions 7 --accounts accounts",
     .options = layout_options,
     .store = CLI_STORE_CHANGE,
     .run = transfer_run_cancel,
 };
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static int transfer_run_show(struct cli *cli)
 {
@@ -322,7 +323,7 @@ const struct cli_command cli_transfer_show = {
     .noun = "transfer",
     .verb = "show",
     .arguments = "BOOK ID",
-    .summary = "print a transfer: its state, its entries, why it was refused",
+    .summary = "show a transfer: state, entries, reason of a refusal",
     .example = SAMPLE "truce transfer show transactions 7",
     .store = CLI_STORE_READ,
     .run = transfer_run_show,
@@ -357,11 +358,12 @@ const struct cli_command cli_transfer_list = {
     .noun = "transfer",
     .verb = "list",
     .arguments = "BOOK",
-    .summary = "print the transfers of a book, the newest first",
+    .summary = "list the transfers of a book, newest first",
     .example = SAMPLE "truce transfer list transactions --state pending",
-    .options = (const struct cli_option[]){{"state", 0, "STATE", "only these", false},
-                                           {"limit", 'l', "N", "so many (100)", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){{"state", 0, "STATE", "only these", false},
+                                    {"limit", 'l', "N", "at most this many (default: 100)", false},
+                                    {0}},
     .store = CLI_STORE_READ,
     .run = transfer_run_list,
 };

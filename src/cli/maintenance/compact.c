@@ -1,4 +1,4 @@
-/* truce compact. */
+/* truce compact: compacts a file in use. */
 #include <inttypes.h>
 
 #include "cli/commands.h"
@@ -23,18 +23,18 @@ static void compact_tell(const struct cli *cli, const truce_compact_report *repo
     BSON_APPEND_INT64(&answer, "bytes_free", report->bytes_free);
     BSON_APPEND_INT64(&answer, "reads", report->reads);
     BSON_APPEND_INT64(&answer, "process", report->process);
-    cli_answer(cli, &answer, "%s: %.1f MB before, %.1f MB after, %.1f MB of them not in use",
+    cli_answer(cli, &answer, "%s: %.1f MB before, %.1f MB after, %.1f MB of them unused",
                report->complete ? "complete" : "not complete",
                (double)report->bytes_before / MEGABYTE, (double)report->bytes_after / MEGABYTE,
                (double)report->bytes_free / MEGABYTE);
     bson_destroy(&answer);
     if (report->reads)
         cli_remark(cli,
-                   "%" PRId64 " cursors or snapshots keep the file from being cut, the oldest in "
+                   "%" PRId64 " cursors or snapshots prevent truncation, the oldest in "
                    "process %" PRId64 ": run this again when they are closed (truce doctor)",
                    report->reads, report->process);
     else if (!report->complete)
-        cli_remark(cli, "run this again: it goes on");
+        cli_remark(cli, "run this again to continue");
 }
 
 static int compact_run(struct cli *cli)
@@ -58,19 +58,20 @@ static int compact_run(struct cli *cli)
 
 const struct cli_command cli_compact = {
     .noun = "compact",
-    .summary = "give back the space of what was removed, while the store is in use",
-    .help = "A file does not become smaller by itself. This puts documents on half-empty pages\n"
-            "together, moves pages from the end of the file to free places, and cuts the end off,\n"
-            "in small steps: others read and write meanwhile. It may be ended at any time\n"
-            "(Ctrl-C, --deadline, kill) and run again; nothing is lost by it.\n"
-            "\n"
-            "A cursor or snapshot that is open keeps the pages that it may read: then the file\n"
-            "is cut when it is closed, by the next run or the next checkpoint. The log beside the\n"
-            "file (-wal) stays, and goes when the last program closes the store.\n"
-            "\n"
-            "A file that was made by an older truce is refused: truce copy makes a new one of it.\n"
-            "\n"
-            "Exit code 1: not everything could be given back now.",
+    .summary = "shrink a file while the store is in use",
+    .help =
+        "A file does not shrink by itself. The command combines half-empty pages,\n"
+        "moves pages from the end of the file to free places, and truncates the file.\n"
+        "It works in small steps; other processes read and write in the meantime. You may end it\n"
+        "at any time (Ctrl-C, --deadline, kill) and run it again; no data is lost.\n"
+        "\n"
+        "An open cursor or snapshot keeps the pages that it may read. The file is then\n"
+        "truncated after it is closed, by the next run or the next checkpoint. The log next to\n"
+        "the file (-wal) stays until the last program closes the store.\n"
+        "\n"
+        "A file of an older truce is refused: use truce copy to create a new file.\n"
+        "\n"
+        "Exit code 1: some space could not be released now.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
                "truce compact",
     .store = CLI_STORE_CHANGE,

@@ -1,7 +1,5 @@
-/*
- * truce copy: a store into another, verified. The library does it (truce/copy.h); here are the two
- * stores, what they are called, and what people read.
- */
+/* truce copy and backup. The library copies (truce/copy.h); this file names the two stores and
+ * prints the result. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,19 +20,20 @@
 struct copying {
     struct cli *cli;
     const char *from_uri, *to_uri;
-    char *from_name, *to_name; /* without passwords; the same for the same store */
+    char *from_name, *to_name; /* without passwords; always the same for a store. */
     truce_store *from, *to;
-    truce_store *view; /* of `from`, as it was when the copy began; NULL: it has none to give */
+    /* a snapshot of `from` at the start of the copy; NULL if the store cannot give one. */
+    truce_store *view;
     int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;
-    bool comparing; /* the line that is shown is about comparing */
-    int64_t told;   /* differences */
+    bool comparing; /* the progress line is about comparing. */
+    int64_t told;   /* differences that were printed. */
 };
 
-/* ---- the two stores --------------------------------------------------------------------------- */
+/* ---- the two stores -------------------------------------------------------------------------- */
 
-/* mongodb://user:password@host/database?options -> mongodb://host/database */
+/* Returns mongodb://host/database for mongodb://user:password@host/database?options. */
 static char *name_of_server(const char *uri)
 {
     const char *rest = strstr(uri, "://") + 3;
@@ -70,7 +69,7 @@ static int copy_open_one(struct copying *copying, const char *uri, enum cli_stor
     return cli_store_open(cli, use, store);
 }
 
-/* What is only looked at need not be there. */
+/* Opens TO, which need not exist for --dry-run. */
 static int open_to(struct copying *copying)
 {
     bool dry = copying->options.mode == TRUCE_COPY_COMPARE;
@@ -102,7 +101,7 @@ static int open_both(struct copying *copying)
     return code ? code : open_to(copying);
 }
 
-/* ---- what is shown ---------------------------------------------------------------------------- */
+/* ---- what is shown --------------------------------------------------------------------------- */
 
 static void copy_show_progress(bool comparing, int64_t done, int64_t total, void *arg)
 {
@@ -117,7 +116,7 @@ static void copy_show_progress(bool comparing, int64_t done, int64_t total, void
     cli_progress(&copying->shown, done, total);
 }
 
-/* ", 3 missing" unless it is none */
+/* Appends ", 3 missing", unless the number is 0. */
 static void copy_append_count(struct buffer *out, const bson_t *collection, const char *name,
                               const char *called)
 {
@@ -147,7 +146,7 @@ static void copy_show_collection(const bson_t *collection, void *arg)
     truce__buffer_release(&more);
 }
 
-/* The value of a field as JSON, or that there is none. */
+/* Appends the value of a field as JSON, or that it is missing. */
 static void append_json(struct buffer *out, const bson_t *note, const char *name)
 {
     bson_iter_t iter;
@@ -165,13 +164,13 @@ static void append_what(struct buffer *out, const bson_t *note)
     if (!strcmp(difference, "missing"))
         truce__buffer_append_text(out, " is missing");
     else if (!strcmp(difference, "extra"))
-        truce__buffer_append_text(out, " is there, and not in FROM");
+        truce__buffer_append_text(out, " is in TO, but not in FROM");
     if (*truce__field_text(note, "field")) {
         truce__buffer_append_text(out, ": ");
         truce__buffer_append_text(out, truce__field_text(note, "field"));
         truce__buffer_append_text(out, " is ");
         append_json(out, note, "to");
-        truce__buffer_append_text(out, ", and in FROM ");
+        truce__buffer_append_text(out, ", but in FROM ");
         append_json(out, note, "from");
     }
     if (*truce__field_text(note, "text")) {
@@ -203,9 +202,9 @@ static void show_difference(const bson_t *note, void *arg)
     truce__buffer_release(&out);
 }
 
-/* ---- answers ---------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
-/* A collection that was asked for and is not there; perhaps its name was mistyped. */
+/* Refuses a collection that does not exist, and suggests a similar name. */
 static int copy_refuse_name(const struct copying *copying, const bson_error_t *error)
 {
     struct cli_guess guess = {0};
@@ -239,15 +238,16 @@ static int copy_refuse(const struct copying *copying, truce_status status,
     const struct cli *cli = copying->cli;
 
     if (status == TRUCE_CONFLICT && report->open)
-        return cli_say(cli, CLI_NO,
-                       "%s: end what writes there, then `truce sweep --store %s` brings those of "
-                       "dead processes to their end (--live copies them as they are)",
-                       error->message, copying->from_name);
+        return cli_say(
+            cli, CLI_NO,
+            "%s: end the writers, then complete commits of "
+            "dead processes with `truce sweep --store %s` (--live copies them unchanged)",
+            error->message, copying->from_name);
     if (status == TRUCE_NOT_FOUND && copying->options.collections)
         return copy_refuse_name(copying, error);
     if (status == TRUCE_CONFLICT && !strstr(error->message, "another process"))
         return cli_say(cli, CLI_NO,
-                       "%s: --merge adds to it, --replace makes it what FROM is, --dry-run says "
+                       "%s: --merge adds to it, --replace makes it equal to FROM, --dry-run prints "
                        "what differs",
                        error->message);
     return cli_error(cli, NULL, status, error);
@@ -287,7 +287,7 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
     bson_destroy(&done);
 }
 
-/* A collection that patterns work with, and that was not asked for. */
+/* Returns true for a collection that patterns use and that was not asked for. */
 static bool stays_behind(const struct copying *copying, const char *collection)
 {
     const char *const *wanted = copying->options.collections;
@@ -320,31 +320,32 @@ static void name_left_behind(const struct copying *copying)
     }
     truce__buffer_append_byte(&names, 0);
     if (names.size > 1)
-        cli_remark(copying->cli, "%s stay behind: sets, commits and the like need them",
+        cli_remark(copying->cli,
+                   "%s are not copied, but sets, commits, and other patterns need them",
                    (const char *)names.bytes);
     truce__buffer_release(&names);
     bson_destroy(&collections);
 }
 
-/* What the answer means, where it is no good one. */
+/* Explains an answer that is not good. */
 static void copy_explain(const struct copying *copying, const truce_copy_report *report)
 {
     const struct cli *cli = copying->cli;
 
     if (report->differences && copying->options.mode == TRUCE_COPY_NEW) {
         if (report->inserted + report->replaced + report->removed)
-            cli_remark(cli, "if FROM is in use, end what writes there and run this again");
+            cli_remark(cli, "if FROM is in use, end its writers and run this again");
         else
-            cli_remark(cli, "--replace makes TO what FROM is; what was written to TO is lost then");
+            cli_remark(cli,
+                       "--replace makes TO equal to FROM; other documents of TO are then lost");
     }
     if (copying->options.collections)
         name_left_behind(copying);
     if (report->resumed_at)
-        cli_remark(cli, "went on where an earlier copy had ended, behind %" PRId64 " documents",
-                   report->resumed_at);
+        cli_remark(cli, "resumed an earlier copy after %" PRId64 " documents", report->resumed_at);
 }
 
-/* ---- the call --------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static void copy_set_options(struct copying *copying)
 {
@@ -364,7 +365,7 @@ static int copy_read_options(struct copying *copying, const char **collections)
     int64_t batch;
 
     if (modes > 1)
-        return cli_usage(cli, "--merge, --replace and --dry-run exclude each other");
+        return cli_usage(cli, "--merge, --replace, and --dry-run exclude each other");
     if (!cli_number(cli, "batch", 1, TRUCE_COPY_BATCH_MAX, 1000, &batch))
         return CLI_USAGE;
     if (cli->uri_given)
@@ -434,7 +435,7 @@ static int cli_copy_run(struct cli *cli)
     return code ? code : copy_copy(&copying, collections);
 }
 
-/* A copy of a store that is in use, as a file: what `copy --live` does. */
+/* Copies a store in use into a file, as `copy --live` does. */
 static int run_backup(struct cli *cli)
 {
     struct copying copying = {.cli = cli, .from_uri = cli->uri, .to_uri = cli->arguments[0]};
@@ -449,34 +450,34 @@ static int run_backup(struct cli *cli)
 const struct cli_command cli_copy = {
     .noun = "copy",
     .arguments = "FROM TO",
-    .summary = "copy a store into another of any kind, and verify the copy",
+    .summary = "copy a store into another one, and verify the copy",
     .help =
-        "All collections, truce's own among them, with their indexes: from a file to MongoDB,\n"
-        "back, or to another file. Documents are copied byte for byte; then both sides are read\n"
-        "again and compared, and each collection's count and hash printed. Killed at any moment\n"
-        "and started again, it goes on where it was (its record in TO: truce_copies).\n"
+        "Copies all collections, including truce's own, with their indexes: from a file to\n"
+        "MongoDB, back, or to another file. Documents are copied byte for byte. Then both sides are\n"
+        "read again and compared, and each collection's count and hash are printed. If it is killed\n"
+        "and started again, it resumes (its record in TO: truce_copies).\n"
         "\n"
-        "TO must not hold documents in these collections, unless you say what is to become of\n"
-        "them. A copy that is finished is only compared when the command is run again.\n"
+        "TO must not have documents in these collections, unless you give --merge or\n"
+        "--replace. If a copy is complete, a further run only compares it.\n"
         "\n"
-        "FROM may be in use: what is called the same is then FROM as of one moment, when the\n"
-        "copy began (a server before 5.0: when the comparison began). To move, end what writes,\n"
-        "run it (again, with --replace, it copies what has changed since), and let the programs\n"
+        "FROM may be in use: TO is then compared with a snapshot of FROM from the start of the\n"
+        "copy (of a server before 5.0: from the start of the comparison). To move, end the\n"
+        "writers, run it (again, with --replace, to copy later changes), and let the programs\n"
         "open TO.\n"
         "\n"
-        "Exit code 1: TO is not the same; the first differences are listed (--json: 10,000).",
+        "Exit code 1: TO differs; the first differences are printed (--json: 10,000).",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce copy school.truce copy.truce",
     .options =
         (const struct cli_option[]){
-            {"collection", 'c', "NAME", "only this one; may be given again", true},
-            {"dry-run", 'n', NULL, "write nothing, say what differs", false},
-            {"merge", 0, NULL, "insert what TO lacks, leave what it holds", false},
-            {"replace", 0, NULL, "make the collections of TO what those of FROM are", false},
-            {"live", 0, NULL, "FROM is in use: copy open commits as they are", false},
-            {"no-indexes", 0, NULL, "documents only", false},
-            {"batch", 0, "N", "documents that are copied at a time (else 1000)", false},
+            {"collection", 'c', "NAME", "only this collection (may be repeated)", true},
+            {"dry-run", 'n', NULL, "write nothing, print the differences", false},
+            {"merge", 0, NULL, "insert missing documents, change no others", false},
+            {"replace", 0, NULL, "make the collections of TO equal to those of FROM", false},
+            {"live", 0, NULL, "copy a store in use, with open commits unchanged", false},
+            {"no-indexes", 0, NULL, "copy documents only", false},
+            {"batch", 0, "N", "documents in one write (default: 1000)", false},
             CLI_MOMENT_OPTIONS,
             {0}},
     .store = CLI_STORE_NONE,
@@ -486,21 +487,20 @@ const struct cli_command cli_copy = {
 const struct cli_command cli_backup = {
     .noun = "backup",
     .arguments = "TO",
-    .summary = "copy the store into a file as it is now, while it is in use, and verify it",
+    .summary = "back up a store in use into a file, and verify it",
     .help =
-        "What `truce copy --live` does: all collections as of one moment, with open commits as\n"
-        "they are, compared afterwards. Writers go on; what they write is kept in the log of the\n"
-        "store until the backup is done, and the disk needs room for it. The backup is a\n"
+        "Works as `truce copy --live`: copies a snapshot of all collections, with open commits\n"
+        "unchanged, and compares it. Writers continue; their writes stay in the log of the\n"
+        "store until the backup is done, so the disk needs room for them. The backup is a\n"
         "store like any other: open it, or copy it back.\n"
         "\n"
-        "Killed and started again it goes on. A finished backup is not written to without\n"
-        "--replace, which makes it what the store is now.",
+        "If it is killed and started again, it resumes. A complete backup is changed only with\n"
+        "--replace, which makes it equal to the current store.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}'\n"
                "truce backup monday.truce --store school.truce",
-    .options =
-        (const struct cli_option[]){{"replace", 0, NULL, "bring an older backup up to date", false},
-                                    CLI_MOMENT_OPTIONS,
-                                    {0}},
+    .options = (const struct cli_option[]){{"replace", 0, NULL, "update an older backup", false},
+                                           CLI_MOMENT_OPTIONS,
+                                           {0}},
     .store = CLI_STORE_NONE,
     .run = run_backup,
 };

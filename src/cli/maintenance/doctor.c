@@ -1,4 +1,4 @@
-/* truce doctor. */
+/* truce doctor: examines the environment of a store. */
 #include <string.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ static void doctor_show(const bson_t *finding, void *arg)
             doctor_text_of(finding, "change"));
 }
 
-/* What the store is, in a few words. */
+/* Describes the store in a few words. */
 static void doctor_describe(const bson_t *facts, char *text, size_t size)
 {
     if (!strcmp(doctor_text_of(facts, "store"), "mongodb"))
@@ -51,7 +51,7 @@ static void doctor_describe(const bson_t *facts, char *text, size_t size)
                      ? doctor_text_of(facts, "filesystem.name")
                      : "an unknown file system");
     else
-        snprintf(text, size, "a store of the kind %s", doctor_text_of(facts, "store"));
+        snprintf(text, size, "a store of type %s", doctor_text_of(facts, "store"));
 }
 
 static void doctor_sum_up(const struct cli *cli, const truce_doctor_report *report)
@@ -70,7 +70,7 @@ static void doctor_sum_up(const struct cli *cli, const truce_doctor_report *repo
     bson_destroy(&answer);
 }
 
-/* Who may only read the file looks at it so. */
+/* Opens the file read-only if the process may only read it. */
 static enum cli_store_use look_use(const struct cli *cli)
 {
     const char *path = cli->uri && !strncmp(cli->uri, "file:", 5) ? cli->uri + 5 : cli->uri;
@@ -89,7 +89,7 @@ static int doctor_run(struct cli *cli)
 
     if (cli->arguments[0])
         cli->uri = cli->arguments[0];
-    /* a database that has no collections yet is no reason not to look at its server */
+    /* a server is examined even if the database has no collections yet */
     may_be_empty =
         cli->uri && (!strncmp(cli->uri, "mongodb", 7) || !strncmp(cli->uri, "memory:", 7));
     code = cli_store_open(cli, may_be_empty ? CLI_STORE_WRITE : look_use(cli), &cli->store);
@@ -107,22 +107,23 @@ static int doctor_run(struct cli *cli)
 const struct cli_command cli_doctor = {
     .noun = "doctor",
     .arguments = "[STORE]",
-    .summary = "look at what a store stands on, and say what to change",
-    .help = "Of a server: versions, transactions, what its durability rests on, members of the\n"
-            "replica set, clocks, rights, and the shard keys that truce's documents need. Of a\n"
-            "file: the disk, the file system, permissions, the lock file, the log. Of both: the\n"
-            "indexes, and commits that nobody brought to their end. Nothing is changed.\n"
-            "\n"
-            "Each finding is an error (a promise that does not hold here), a warning (trouble to\n"
-            "come) or a note, and says what to change. Exit code 1: there are errors or warnings.\n"
-            "\n"
-            "STORE may be a server: truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
+    .summary = "examine the environment of a store",
+    .help =
+        "Of a server, it examines versions, transactions, durability, members of the\n"
+        "replica set, clocks, rights, and the shard keys that truce's documents need. Of a\n"
+        "file, it examines the disk, the file system, permissions, the lock file, and the log. Of\n"
+        "both, it examines indexes and interrupted commits. It changes nothing.\n"
+        "\n"
+        "Each finding is an error (a guarantee does not hold), a warning (a problem is likely),\n"
+        "or a note, and names the change to make. Exit code 1: there are errors or warnings.\n"
+        "\n"
+        "STORE may be a server: truce doctor mongodb://db1,db2,db3/school?replicaSet=rs0",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce doctor || echo 'there is something to change'",
     .options =
         (const struct cli_option[]){
-            {"facts", 0, NULL, "with --json: what was found, in the last line", false}, {0}},
+            {"facts", 0, NULL, "with --json: print all facts in the last line", false}, {0}},
     .store = CLI_STORE_NONE,
     .run = doctor_run,
 };

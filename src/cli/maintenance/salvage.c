@@ -1,4 +1,4 @@
-/* truce salvage. */
+/* truce salvage: saves documents of a damaged file. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -29,7 +29,7 @@ static void show_refused(const struct cli *cli, const bson_t *collection)
     while (bson_iter_next(&list)) {
         if (bson_iter_recurse(&list, &index) && bson_iter_find(&index, "name") &&
             bson_iter_recurse(&list, &text) && bson_iter_find(&text, "text"))
-            cli_remark(cli, "the index %s was not made: %s", bson_iter_utf8(&index, NULL),
+            cli_remark(cli, "the index %s was not created: %s", bson_iter_utf8(&index, NULL),
                        bson_iter_utf8(&text, NULL));
     }
 }
@@ -83,12 +83,13 @@ static void show_report(const struct cli *cli, const truce_salvage_report *repor
     bson_destroy(&answer);
     if (report->doubtful)
         cli_remark(cli,
-                   "look at the documents of the collections NAME.doubtful before you use them");
+                   "examine the documents of the collections NAME.doubtful before you use them");
     if (report->strays)
-        cli_remark(cli, "nobody knows whose the documents of the collections salvaged_N are");
+        cli_remark(cli,
+                   "the documents of the collections salvaged_N belong to unknown collections");
 }
 
-/* SQLite would write into FROM if it were opened as TO. */
+/* Refuses FROM as TO, because SQLite would write into it. */
 static int check_arguments(struct cli *cli, const char *from)
 {
     const char *to =
@@ -141,20 +142,19 @@ static int salvage_run(struct cli *cli)
 const struct cli_command cli_salvage = {
     .noun = "salvage",
     .arguments = "FROM TO",
-    .summary = "save what can be read of a damaged file into an empty store",
-    .help =
-        "Reads the file FROM and its log page by page, whatever is wrong with them, and writes\n"
-        "nothing into either. TO may be a store of any kind, and must be empty:\n"
-        "\n"
-        "    NAME            documents that are sound, with the indexes of the collection\n"
-        "    NAME.doubtful   whole documents from pages whose checksum is wrong, or of which a\n"
-        "                    younger version was lost\n"
-        "    salvaged_N      sound documents of which nobody knows the collection any more\n"
-        "\n"
-        "No program may have FROM open. For each collection it is said what was saved and what\n"
-        "was not. A backup is better: what is gone with a page cannot be brought back.\n"
-        "\n"
-        "Exit code 1: not everything that was there could be saved as sound.",
+    .summary = "salvage a damaged file into an empty store",
+    .help = "Reads the file FROM and its log page by page in spite of any damage, and changes\n"
+            "neither. TO may be any store, and must be empty:\n"
+            "\n"
+            "    NAME            intact documents, with the indexes of the collection\n"
+            "    NAME.doubtful   complete documents of pages with a wrong checksum, or of which a\n"
+            "                    later version was lost\n"
+            "    salvaged_N      intact documents of an unknown collection\n"
+            "\n"
+            "No program may have FROM open. Prints for each collection what was saved and what\n"
+            "was not. A backup is better: the contents of a lost page cannot be restored.\n"
+            "\n"
+            "Exit code 1: some documents could not be saved intact.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}' --store school.truce\n"
                "truce salvage school.truce saved.truce",
     .store = CLI_STORE_NONE,

@@ -1,4 +1,4 @@
-/* truce simulate. */
+/* truce simulate: runs the simulator. */
 #include <string.h>
 
 #include "cli/commands.h"
@@ -39,7 +39,8 @@ static void print_sum(const struct cli *cli, int64_t seeds, const struct sim_res
     bson_destroy(&answer);
 }
 
-/* --of; SIM_SUBJECTS: all of them. False: there is no such subject; it was said. */
+/* Reads --of; SIM_SUBJECTS means all. For an unknown subject, prints the error and returns
+ * false. */
 static bool read_subject(const struct cli *cli, enum sim_subject *subject)
 {
     const char *of = cli_text(cli, "of");
@@ -50,14 +51,14 @@ static bool read_subject(const struct cli *cli, enum sim_subject *subject)
     }
     *subject = SIM_SUBJECTS;
     if (of)
-        cli_usage(
-            cli,
-            "--of is commits, items, revisions, sets, queue, ledger, transfer, tree or sync, not \"%s\"",
-            of);
+        cli_usage(cli,
+                  "invalid --of \"%s\": expected commits, items, revisions, sets, queue, ledger, "
+                  "transfer, tree, or sync",
+                  of);
     return !of;
 }
 
-/* False: it was violated. */
+/* Runs one seed. Returns false if it found a violation. */
 static bool simulate(struct cli *cli, enum sim_subject subject, uint64_t seed,
                      struct sim_result *sum)
 {
@@ -104,26 +105,27 @@ static int simulate_run(struct cli *cli)
 
 const struct cli_command cli_simulate = {
     .noun = "simulate",
-    .summary = "run commits and patterns under every kind of fault, ordered by a seed",
+    .summary = "simulate commits and patterns under faults",
     .help =
-        "Logical clients on a store in memory commit, look and sweep; their order at every\n"
-        "store call, their deaths, lost answers, calls that land late and clocks that jump are\n"
-        "drawn from the seed. Each run is judged: commits are all or nothing, exactly once,\n"
-        "strictly serializable; items are never absent, twice or half-changed for any reader; no\n"
-        "edit of a revision is lost without a word; operations of a set count in their order,\n"
-        "whenever they come; the effects of a job are there once, and those of a worker that lost\n"
-        "it not at all; the money of a ledger and of transfers is neither made nor lost; a\n"
-        "version of a tree is seen whole; a copy that is behind is known to be; plain writers\n"
-        "beside all of them are never overwritten without a word; and all is at rest in the end.\n"
-        "A seed that fails is run again with less and less of it, and what is left is printed.",
+        "Logical clients on a store in memory commit, read, and sweep. The seed decides their\n"
+        "order at every store call, deaths, lost answers, late calls, and clock jumps. Each run\n"
+        "is checked. Commits are all or nothing, exactly once,\n"
+        "and strictly serializable. No reader sees an item absent, twice, or half-changed. No\n"
+        "edit of a revision is lost silently. Operations of a set take effect in order of number,\n"
+        "not of arrival. The effects of a job happen once, and those of a worker that lost\n"
+        "it never. The money of a ledger and of transfers is neither created nor lost. A\n"
+        "version of a tree is seen completely. A stale copy is marked. Plain writes\n"
+        "are never overwritten silently. At the end, no work is pending.\n"
+        "A failing seed is reduced to the smallest run that fails, which is printed.",
     .example = "truce simulate --count 100\n"
                "truce simulate --seed 42",
     .options =
         (const struct cli_option[]){
             {"of", 0, "WHAT",
-             "commits, items, revisions, sets, queue, ledger, transfer, tree, sync (all)", false},
-            {"seed", 0, "N", "the first seed (1); alone: only this one", false},
-            {"count", 0, "N", "how many seeds, one after the other (10,000)", false},
+             "commits, items, revisions, sets, queue, ledger, transfer, tree, sync (default: all)",
+             false},
+            {"seed", 0, "N", "the first seed (default: 1); without --seeds, the only one", false},
+            {"count", 0, "N", "number of consecutive seeds (default: 10,000)", false},
             {"trace", 0, NULL, "print every call", false},
             {0}},
     .store = CLI_STORE_NONE,

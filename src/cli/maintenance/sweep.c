@@ -1,4 +1,4 @@
-/* truce sweep, truce check. */
+/* truce sweep and truce check. */
 #include "base/clock.h"
 #include "base/field.h"
 #include "cli/commands.h"
@@ -42,7 +42,7 @@ static void sweep_print_report(const struct cli *cli, const truce_sweep_report *
     bson_destroy(&answer);
 }
 
-/* Rounds until nothing is left over. */
+/* Repeats the pass until nothing is left. */
 static int sweep_once(struct cli *cli, const truce_sweep_options *options,
                       truce_sweep_report *report)
 {
@@ -66,7 +66,7 @@ static void show_failed(const bson_t *finding, void *arg)
 {
     char *text = bson_as_relaxed_extended_json(finding, NULL);
 
-    cli_say(arg, CLI_FAILED, "could not be mended: %s", text ? text : "");
+    cli_say(arg, CLI_FAILED, "could not be repaired: %s", text ? text : "");
     bson_free(text);
 }
 
@@ -95,19 +95,19 @@ static int sweep_run_sweep(struct cli *cli)
 
 const struct cli_command cli_sweep = {
     .noun = "sweep",
-    .summary = "finish or undo what dead processes left behind",
-    .help = "Commits that were decided are brought to their end, those whose owner is gone are\n"
-            "undone, documents that they held are set free, and old commits are deleted; so are\n"
-            "documents that an index with expireAfterSeconds says are too old. Safe at any time,\n"
-            "and in many processes at once.",
+    .summary = "complete or undo work of dead processes",
+    .help = "Completes decided commits, undoes those whose owner has died,\n"
+            "releases their documents, and deletes old commits. Also deletes\n"
+            "documents that expired by an index with expireAfterSeconds. Safe at any time\n"
+            "and in several processes at the same time.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce sweep",
     .options =
         (const struct cli_option[]){
-            {"loop", 0, NULL, "go on until killed", false},
-            {"every", 0, "SECONDS", "between rounds, with --loop (60)", false},
-            {"keep-days", 0, "DAYS", "how long ended commits can be asked about (7; -1: for ever)",
+            {"loop", 0, NULL, "continue until killed", false},
+            {"every", 0, "SECONDS", "time between passes with --loop (default: 60)", false},
+            {"keep-days", 0, "DAYS", "how long to keep ended commits (default: 7; -1: forever)",
              false},
             {0}},
     .store = CLI_STORE_CHANGE,
@@ -179,20 +179,21 @@ static int sweep_run_check(struct cli *cli)
 
 const struct cli_command cli_check = {
     .noun = "check",
-    .summary = "look for what should not be, in a live store",
+    .summary = "check a live store for damage and inconsistency",
     .help =
-        "Of a file: damaged-page, damaged-document, unreadable, wrong-index, repeated-key; an\n"
-        "index that is wrong is built anew by --repair, and writers wait as long. Of every store:\n"
+        "Rules of a file: damaged-page, damaged-document, unreadable, wrong-index, repeated-key.\n"
+        "--repair rebuilds a wrong index; writers wait for it. Rules of every store:\n"
         "orphan-intent, foreign-intent, expired-lease, half-applied, unreleased,\n"
-        "overwritten, forked, missing-document, blocked, displaced, spoilt-entry, stale-keys.\n"
-        "Each finding names the document, the rule and what --repair would do; without --repair\n"
+        "overwritten, forked, missing-document, blocked, displaced, corrupted-entry, stale-keys.\n"
+        "Each finding names the document, the rule, and the effect of --repair. Without --repair,\n"
         "nothing is written.\n"
         "Exit code 1: there are findings that were not repaired.",
     .example =
         "truce insert students '{_id: 1, name: \"Ada\", year: 2, classes: [{name: \"CS 101\"}]}'\n"
         "truce check",
     .options =
-        (const struct cli_option[]){{"repair", 0, NULL, "mend what can be mended", false}, {0}},
-    .store = CLI_STORE_NONE, /* opened as --repair says */
+        (const struct cli_option[]){{"repair", 0, NULL, "repair the findings if possible", false},
+                                    {0}},
+    .store = CLI_STORE_NONE, /* --repair decides how the store is opened */
     .run = sweep_run_check,
 };

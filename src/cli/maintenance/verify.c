@@ -1,4 +1,4 @@
-/* truce verify. */
+/* truce verify: checks a history of transactions. */
 #include <stdio.h>
 
 #include "cli/commands.h"
@@ -74,16 +74,18 @@ static int verify_run(struct cli *cli)
 const struct cli_command cli_verify = {
     .noun = "verify",
     .arguments = "FILE",
-    .summary = "was a history of transactions, on any store, strictly serializable?",
+    .summary = "check a history of transactions for anomalies",
     .help =
-        "FILE (- for standard input) has a transaction on each line:\n"
+        "Checks that a history, of any store, is strictly serializable. FILE (- is standard\n"
+        "input) has a transaction on each line:\n"
         "  {\"process\": 3, \"begin\": 17, \"end\": 25, \"status\": \"ok\",\n"
         "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", \"y\", null]]}\n"
-        "begin and end are of one clock; status is ok, fail (certainly not committed) or unknown.\n"
-        "A key is a list (append) or a register (w); no value is written to a key twice. Anomalies:\n"
+        "begin and end are of one clock. status is ok, fail (not committed), or unknown.\n"
+        "A key is a list (append) or a register (w). No value may be written to a key twice.\n"
+        "The anomalies are\n"
         "G0, G1a, G1b, G1c, G-single, G2-item (cycles also with -realtime), internal, duplicate,\n"
-        "incompatible-order, not-linearizable; with the transactions, numbered from 0, and the\n"
-        "cycle. Exit code 1: there are anomalies.",
+        "incompatible-order, not-linearizable. Each is printed with its transactions, numbered\n"
+        "from 0, and its cycle. Exit code 1: there are anomalies.",
     .example =
         "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": [[\"append\", \"x\", 5]]}' > h.ndjson\n"
         "truce verify h.ndjson",

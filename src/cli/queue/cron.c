@@ -4,10 +4,11 @@
 #include "base/clock.h"
 #include "bson/date.h"
 #include "cli/commands.h"
+#include "cli/queue/queue_options.h"
 #include "store/reserved.h"
 #include "store/restored.h"
 
-/* ---- set ---------------------------------------------------------------------------------------- */
+/* ---- set ------------------------------------------------------------------------------------- */
 
 static bool read_missed(const struct cli *cli, truce_cron_missed *missed)
 {
@@ -22,11 +23,11 @@ static bool read_missed(const struct cli *cli, truce_cron_missed *missed)
         }
     }
     if (text)
-        cli_usage(cli, "--missed is once, skip or all, and not \"%s\"", text);
+        cli_usage(cli, "--missed must be once, skip, or all, not \"%s\"", text);
     return !text;
 }
 
-/* Its next time, in the answer. */
+/* Prints the next time of a cron line. */
 static int tell_next(struct cli *cli, const char *name)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(name)), cron, answer = BSON_INITIALIZER;
@@ -92,36 +93,36 @@ const struct cli_command cli_cron_set = {
     .noun = "cron",
     .verb = "set",
     .arguments = "NAME QUEUE LINE PAYLOAD",
-    .summary = "have jobs added by the clock",
+    .summary = "add jobs to a queue on a schedule",
     .help =
-        "LINE is \"minute hour day month weekday\", with the second in front if there are six;\n"
-        "or @hourly, @daily, @weekly, @monthly, @yearly, or \"@every 90s\" (s, m, h, d). Whoever\n"
-        "works on the queue fires it, and so does `truce sweep`. Each time gives one job, however\n"
-        "many there are. Times that went by while nobody was there give one job (--missed once),\n"
-        "none (skip), or one each (all). The same line set again keeps its next time.",
+        "LINE is \"minute hour day month weekday\", or six fields that begin with the second,\n"
+        "or @hourly, @daily, @weekly, @monthly, @yearly, or \"@every 90s\" (s, m, h, d). The\n"
+        "workers of the queue fire it, and so does `truce sweep`. Each time adds one job, for any\n"
+        "number of workers. Times that were missed without a worker add one job (--missed once),\n"
+        "none (skip), or one each (all). Setting the same line again keeps its next time.",
     .example =
         "truce cron set nightly reports '0 3 * * *' '{report: \"sales\"}' --zone Europe/Berlin\n"
         "truce cron set pulse mail '@every 30s' '{}' --missed skip",
     .options =
         (const struct cli_option[]){
-            {"zone", 0, "ZONE", "whose clocks: Europe/Berlin, +02:00 (UTC)", false},
-            {"missed", 0, "WHAT", "once, skip, all (once)", false},
-            {"most", 0, "N", "of --missed all, the newest so many (100)", false},
-            {"priority", 0, "NUMBER", "of its jobs: -1000 to 1000 (0)", false},
-            {"attempts", 0, "NUMBER", "dead after so many failures (10)", false},
-            {"timeout", 0, "MS", "of one attempt (none)", false},
-            {"keep", 0, "MS", "after it is done; -1: for ever (7 days)", false},
-            {"keep-cancelled", 0, "MS", "after it was cancelled (--keep)", false},
-            {"keep-discarded", 0, "MS", "after it was discarded (--keep)", false},
-            {"keep-dead", 0, "MS", "as a dead letter (for ever)", false},
-            {"metadata", 0, "DOCUMENT", "kept in its jobs", false},
-            {"tag", 0, "TEXT", "kept in its jobs (many)", true},
+            {"zone", 0, "ZONE", "time zone: Europe/Berlin, +02:00 (default: UTC)", false},
+            {"missed", 0, "WHAT", "once, skip, all (default: once)", false},
+            {"most", 0, "N", "with --missed all: the newest N times (default: 100)", false},
+            {"priority", 0, "NUMBER", "priority of the jobs, -1000 to 1000 (default: 0)", false},
+            {"attempts", 0, "NUMBER", "failures until a job is dead (default: 10)", false},
+            {"timeout", 0, "MS", "maximum time of one attempt (default: none)", false},
+            {"keep", 0, "MS", "time to keep a done job; -1: forever (default: 7 days)", false},
+            {"keep-cancelled", 0, "MS", "time to keep a cancelled job (default: --keep)", false},
+            {"keep-discarded", 0, "MS", "time to keep a discarded job (default: --keep)", false},
+            {"keep-dead", 0, "MS", "time to keep a dead letter (default: forever)", false},
+            {"metadata", 0, "DOCUMENT", "metadata of the jobs", false},
+            {"tag", 0, "TEXT", "a tag of the jobs (may be repeated)", true},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = cron_run_set,
 };
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static int cron_run_list(struct cli *cli)
 {
@@ -144,7 +145,7 @@ static int cron_run_list(struct cli *cli)
 const struct cli_command cli_cron_list = {
     .noun = "cron",
     .verb = "list",
-    .summary = "print the cron lines of all queues, with their next times",
+    .summary = "list cron lines with their next times",
     .example = "truce cron set nightly reports '0 3 * * *' '{report: \"sales\"}'\n"
                "truce cron list",
     .store = CLI_STORE_READ,
@@ -161,8 +162,10 @@ static int cron_run_next(struct cli *cli)
     if (!cli_number(cli, "count", 1, 10000, 5, &count))
         return CLI_USAGE;
     if (after && truce__date_parse(after, strlen(after), NULL, &at_ms, &error))
-        return cli_usage(cli, "--after is a time such as 2026-03-29T00:00:00Z, and not \"%s\"",
-                         after);
+        return cli_usage(
+            cli,
+            "--after: invalid date \"%s\": expected RFC 3339, for example 2026-03-29T00:00:00Z",
+            after);
     for (int64_t i = 0; i < count && !status; i++) {
         bson_t answer = BSON_INITIALIZER;
         char text[DATE_TEXT_MAX];
@@ -181,19 +184,20 @@ const struct cli_command cli_cron_next = {
     .noun = "cron",
     .verb = "next",
     .arguments = "LINE",
-    .summary = "print when a cron line would fire, in UTC",
+    .summary = "print the next times of a cron line, in UTC",
     .example = "truce cron next '30 2 * * *' --zone Europe/Berlin --after 2026-03-28T12:00:00Z\n"
                "truce cron next '0 9 * * MON-FRI' -c 3",
-    .options = (const struct cli_option[]){{"zone", 0, "ZONE",
-                                            "whose clocks: Europe/Berlin, +02:00 (UTC)", false},
-                                           {"after", 0, "TIME", "from then on (now)", false},
-                                           {"count", 'c', "N", "so many times (5)", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"zone", 0, "ZONE", "time zone: Europe/Berlin, +02:00 (default: UTC)", false},
+            {"after", 0, "TIME", "first time to consider (default: now)", false},
+            {"count", 'c', "N", "number of times (default: 5)", false},
+            {0}},
     .store = CLI_STORE_NONE,
     .run = cron_run_next,
 };
 
-/* ---- by name ------------------------------------------------------------------------------------ */
+/* ---- by name --------------------------------------------------------------------------------- */
 
 typedef truce_status cron_function(truce_store *store, const char *name, bson_error_t *error);
 
@@ -236,8 +240,9 @@ const struct cli_command cli_cron_pause = {
     .noun = "cron",
     .verb = "pause",
     .arguments = "NAME...",
-    .summary = "let cron lines add no jobs",
-    .help = "What goes by meanwhile is not missed: `truce cron resume` goes on with the next time.",
+    .summary = "pause cron lines",
+    .help = "Times in the meantime do not count as missed: `truce cron resume` continues with the\n"
+            "next time.",
     .example = "truce cron set nightly reports @daily '{}'\n"
                "truce cron pause nightly",
     .store = CLI_STORE_CHANGE,
@@ -248,7 +253,7 @@ const struct cli_command cli_cron_resume = {
     .noun = "cron",
     .verb = "resume",
     .arguments = "NAME...",
-    .summary = "let paused cron lines go on with their next time",
+    .summary = "resume cron lines with their next time",
     .example = "truce cron set nightly reports @daily '{}'\n"
                "truce cron pause nightly\n"
                "truce cron resume nightly",

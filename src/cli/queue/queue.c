@@ -1,4 +1,5 @@
-/* truce queue add, top, list, show, stats, cancel, retry, discard, redrive, pause, resume, limit. `truce work` is in work.c. */
+/* truce queue add, top, list, show, stats, cancel, retry, discard, redrive, pause, resume, limit.
+ * `truce work` is in work.c. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 
 /* ---- add ------------------------------------------------------------------------------------- */
 
-/* truce queue add, and the options that jobs have wherever they come from. */
+/* truce queue add, and the options that all commands for new jobs share. */
 
 static bool cli_job_id(const struct cli *cli, const char *text, bson_oid_t *id);
 
@@ -32,7 +33,7 @@ static bool read_conflict_policy(const struct cli *cli, truce_conflict_policy *o
         }
     }
     if (text)
-        cli_usage(cli, "--on-conflict is ignore, replace, reschedule or refuse, and not \"%s\"",
+        cli_usage(cli, "--on-conflict must be ignore, replace, reschedule, or refuse, not \"%s\"",
                   text);
     return !text;
 }
@@ -48,11 +49,11 @@ bool cli_job_failure(const struct cli *cli, const char *text, truce_job_failure 
             return true;
     }
     if (text && *text)
-        cli_usage(cli, "a failure means cancel, go-on or wait, and not \"%s\"", text);
+        cli_usage(cli, "--failure must be cancel, go-on, or wait, not \"%s\"", text);
     return !text || !*text;
 }
 
-/* What the options borrow: the ids of others. */
+/* The ids of other jobs, which the options borrow. */
 struct others {
     bson_oid_t after[CLI_OPTIONS_MAX], batch;
 };
@@ -62,8 +63,7 @@ static bool read_others(const struct cli *cli, truce_job_options *options, struc
     bool good = cli_job_failure(cli, cli_text(cli, "failure"), &options->failure);
 
     if (good && cli_text(cli, "failure") && !cli_texts(cli, "after", 0) && !cli_flag(cli, "open")) {
-        cli_usage(
-            cli, "--failure speaks of the jobs that --after names, or of those of an --open batch");
+        cli_usage(cli, "--failure needs --after, or --open for a batch");
         good = false;
     }
     for (const char *text; good && (text = cli_texts(cli, "after", (int)options->after_count));)
@@ -127,13 +127,12 @@ bool cli_rate(const struct cli *cli, const char *text, uint32_t *jobs, uint32_t 
             return true;
         }
     }
-    cli_usage(cli,
-              "a rate is so many jobs in so long, for example 100/1m (ms, s, m, h), and not \"%s\"",
+    cli_usage(cli, "invalid rate \"%s\": expected jobs/time, for example 100/1m (ms, s, m, h)",
               text);
     return false;
 }
 
-/* Those of a job that is added now. */
+/* Reads the options of a new job. */
 static bool queue_add_read_options(const struct cli *cli, truce_job_options *options,
                                    bson_t *metadata, bson_t *tags)
 {
@@ -154,7 +153,7 @@ static bool queue_add_read_options(const struct cli *cli, truce_job_options *opt
                             : cli_flag(cli, "unclaimed") ? TRUCE_UNIQUE_UNCLAIMED
                                                          : TRUCE_UNIQUE_LIVE;
     if (good && cli_flag(cli, "once") && cli_flag(cli, "unclaimed")) {
-        cli_usage(cli, "--once and --unclaimed do not go together");
+        cli_usage(cli, "--once and --unclaimed exclude each other");
         return false;
     }
     return good;
@@ -209,40 +208,42 @@ const struct cli_command cli_queue_add = {
     .arguments = "QUEUE PAYLOAD...",
     .summary = "add jobs to a queue",
     .help =
-        "PAYLOAD is a document. With --unique a job that meets a live one of its key adds\n"
-        "nothing, or does what --on-conflict says: ignore, replace, reschedule, refuse. With --once\n"
-        "a key counts as long as its job is kept, done or not: such an add may be repeated. With\n"
-        "--unclaimed one that runs has no key any more: what is said meanwhile is done once more.\n"
+        "PAYLOAD is a document. With --unique, if a live job has the key, the call adds\n"
+        "nothing, or follows --on-conflict: ignore, replace, reschedule, refuse. With --once,\n"
+        "the key is taken as long as its job is stored, done or not: repeat such an add safely.\n"
+        "With --unclaimed, a job releases its key when it starts: a later add runs once more.\n"
         "Prints the job's id.",
     .example = "truce queue add people '{command: \"ADD_FRIEND\", users: [1, 2]}'\n"
                "truce queue add mail '{to: \"ada@x.org\"}' --unique ada --delay 60000",
     .options =
         (const struct cli_option[]){
-            {"delay", 0, "MS", "not before so long", false},
-            {"at", 0, "TIME", "or not before that time (2026-12-24T18:00:00Z)", false},
-            {"priority", 0, "NUMBER", "-1000 to 1000, the highest first (0)", false},
-            {"attempts", 0, "NUMBER", "dead after so many failures (10)", false},
-            {"timeout", 0, "MS", "of one attempt (none)", false},
-            {"keep", 0, "MS", "after it is done; -1: for ever (7 days)", false},
-            {"keep-cancelled", 0, "MS", "after it was cancelled (--keep)", false},
-            {"keep-discarded", 0, "MS", "after it was discarded (--keep)", false},
-            {"keep-dead", 0, "MS", "as a dead letter (for ever)", false},
-            {"metadata", 0, "DOCUMENT", "kept in the job", false},
-            {"tag", 0, "TEXT", "kept in the job (many)", true},
-            {"name", 0, "NAME", "for people: of a step of a workflow", false},
-            {"after", 0, "ID", "not before that job has ended (many)", true},
-            {"failure", 0, "WHAT", "if one of these fails: cancel, go-on, wait (cancel)", false},
-            {"open", 0, NULL, "it closes a batch, until truce queue close", false},
-            {"batch", 0, "ID", "the job that closes its batch", false},
-            {"lane", 0, "NAME", "its jobs run one after the other", false},
-            {"width", 0, "N", "so many of the lane at a time (1)", false},
-            {"rate", 0, "N/TIME", "so many of the lane begin in a time: 10/1m", false},
+            {"delay", 0, "MS", "delay of the job", false},
+            {"at", 0, "TIME", "time of the job (2026-12-24T18:00:00Z)", false},
+            {"priority", 0, "NUMBER", "-1000 to 1000, the highest first (default: 0)", false},
+            {"attempts", 0, "NUMBER", "failures until the job is dead (default: 10)", false},
+            {"timeout", 0, "MS", "maximum time of one attempt (default: none)", false},
+            {"keep", 0, "MS", "time to keep it when done; -1: forever (default: 7 days)", false},
+            {"keep-cancelled", 0, "MS", "time to keep it when cancelled (default: --keep)", false},
+            {"keep-discarded", 0, "MS", "time to keep it when discarded (default: --keep)", false},
+            {"keep-dead", 0, "MS", "time to keep it as a dead letter (default: forever)", false},
+            {"metadata", 0, "DOCUMENT", "metadata of the job", false},
+            {"tag", 0, "TEXT", "a tag of the job (may be repeated)", true},
+            {"name", 0, "NAME", "a name for people, such as a step of a workflow", false},
+            {"after", 0, "ID", "run after this job has ended (may be repeated)", true},
+            {"failure", 0, "WHAT", "if one of these fails: cancel, go-on, wait (default: cancel)",
+             false},
+            {"open", 0, NULL, "open a batch; the job runs after truce queue close", false},
+            {"batch", 0, "ID", "add the job to the batch of this --open job", false},
+            {"lane", 0, "NAME", "a lane: its jobs run one after the other", false},
+            {"width", 0, "N", "jobs of the lane that run at a time (default: 1)", false},
+            {"rate", 0, "N/TIME", "jobs of the lane that start in a time: 10/1m", false},
             {"unique", 0, "KEY", "the key of a unique job", false},
-            {"unique-payload", 0, NULL, "the payload is the key", false},
-            {"period", 0, "MS", "one job of the key in each period", false},
-            {"once", 0, NULL, "the key counts while its job is kept", false},
-            {"unclaimed", 0, NULL, "the key counts until a worker has its job", false},
-            {"on-conflict", 0, "POLICY", "ignore, replace, reschedule, refuse (ignore)", false},
+            {"unique-payload", 0, NULL, "use the payload as the key", false},
+            {"period", 0, "MS", "allow one job of the key in each period", false},
+            {"once", 0, NULL, "keep the key while the job is stored", false},
+            {"unclaimed", 0, NULL, "release the key when the job starts", false},
+            {"on-conflict", 0, "POLICY", "ignore, replace, reschedule, refuse (default: ignore)",
+             false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = queue_add_run_add,
@@ -250,14 +251,14 @@ const struct cli_command cli_queue_add = {
 
 /* ---- top ------------------------------------------------------------------------------------- */
 
-/* truce queue top: the figures of all queues, again and again. */
+/* truce queue top: shows the figures of all queues until it is interrupted. */
 
 #define SLICE_MS 50
 
 static const char *const columns[] = {"ready", "delayed", "waiting", "blocked", "running", "dead"};
 #define COLUMNS (sizeof columns / sizeof *columns)
 
-/* "12s", "3m", "5h", "2d" */
+/* Writes "12s", "3m", "5h", or "2d". */
 static void say_time(int64_t ms, char *text, size_t size)
 {
     int64_t s = ms / 1000;
@@ -325,7 +326,7 @@ static int run_top(struct cli *cli)
     if (!cli_number(cli, "every", 100, 3600000, 1000, &every_ms))
         return CLI_USAGE;
     if (live)
-        cli_interrupt_forget(); /* Ctrl-C ends it at once: nothing is written */
+        cli_interrupt_forget(); /* Ctrl-C ends the command at once, because it writes nothing */
     do {
         if (live)
             cli_paint("\033[H\033[2J");
@@ -339,13 +340,14 @@ static int run_top(struct cli *cli)
 const struct cli_command cli_queue_top = {
     .noun = "queue",
     .verb = "top",
-    .summary = "watch the figures of all queues; Ctrl-C ends it",
-    .help =
-        "On a terminal they are shown anew every second; else, and with --json, once. oldest: for\n"
-        "how long the oldest ready job has been ready.",
+    .summary = "watch the figures of all queues",
+    .help = "On a terminal, updates the figures every second until Ctrl-C. Else, and with --json,\n"
+            "prints them once. oldest: the age of the oldest ready job.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue top --json",
-    .options = (const struct cli_option[]){{"every", 0, "MS", "how often (1000)", false}, {0}},
+    .options =
+        (const struct cli_option[]){
+            {"every", 0, "MS", "time between updates (default: 1000)", false}, {0}},
     .store = CLI_STORE_READ,
     .run = run_top,
 };
@@ -358,7 +360,7 @@ truce_queue *cli_queue_open(const struct cli *cli, const char *name)
                            &(truce_queue_options){.queue = name, .deadline_ms = cli->deadline_ms});
 }
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static bool cli_job_id(const struct cli *cli, const char *text, bson_oid_t *id)
 {
@@ -367,7 +369,7 @@ static bool cli_job_id(const struct cli *cli, const char *text, bson_oid_t *id)
     if (good)
         bson_oid_init_from_string(id, text);
     else
-        cli_usage(cli, "\"%s\" is no job's id: it has 24 hexadecimal digits", text);
+        cli_usage(cli, "invalid id of a job \"%s\": expected 24 hexadecimal digits", text);
     return good;
 }
 
@@ -403,8 +405,8 @@ static bool queue_check_state(const struct cli *cli, const char *state)
     if (state)
         cli_usage(
             cli,
-            "there is no state \"%s\" of jobs: ready, delayed, waiting, blocked, running, done, dead, "
-            "cancelled, discarded",
+            "invalid state \"%s\": expected ready, delayed, waiting, blocked, running, done, dead, "
+            "cancelled, or discarded",
             state);
     return !state;
 }
@@ -432,13 +434,14 @@ const struct cli_command cli_queue_list = {
     .noun = "queue",
     .verb = "list",
     .arguments = "[QUEUE]",
-    .summary = "print jobs, the oldest first, to the second",
+    .summary = "list jobs, oldest first",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue list mail --state ready",
-    .options = (const struct cli_option[]){{"state", 0, "STATE", "only jobs in that state", false},
-                                           {"tag", 0, "TEXT", "only jobs with that tag", false},
-                                           {"limit", 'n', "N", "at most so many (100)", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){{"state", 0, "STATE", "only jobs in this state", false},
+                                    {"tag", 0, "TEXT", "only jobs with this tag", false},
+                                    {"limit", 'n', "N", "at most this many (default: 100)", false},
+                                    {0}},
     .store = CLI_STORE_READ,
     .run = queue_run_list,
 };
@@ -466,16 +469,15 @@ static int run_stats(struct cli *cli)
 const struct cli_command cli_queue_stats = {
     .noun = "queue",
     .verb = "stats",
-    .summary =
-        "print how many jobs of each queue are ready, delayed, waiting, blocked, running and dead",
-    .help = "oldest_ms: how long the oldest ready job has been waiting.",
+    .summary = "count the jobs of each queue by state",
+    .help = "oldest_ms: the age of the oldest ready job.",
     .example = "truce queue add mail '{to: \"ada@x.org\"}'\n"
                "truce queue stats --table",
     .store = CLI_STORE_READ,
     .run = run_stats,
 };
 
-/* ---- jobs by their ids -------------------------------------------------------------------------- */
+/* ---- jobs by their ids ----------------------------------------------------------------------- */
 
 int cli_find_job(struct cli *cli, const char *text, bson_oid_t *id, bson_t *job)
 {
@@ -518,7 +520,7 @@ int cli_each_job(struct cli *cli, job_function *function, const char *done)
             else
                 cli_answer(cli, &answer, "%s %s", done, text);
             if (status == TRUCE_INVALID)
-                code = CLI_NO; /* the call is right, and its state says no */
+                code = CLI_NO; /* the call is valid, but the job's state does not allow it */
         }
         worst = code > worst ? code : worst;
         bson_destroy(&answer);
@@ -543,7 +545,7 @@ const struct cli_command cli_queue_show = {
     .noun = "queue",
     .verb = "show",
     .arguments = "ID",
-    .summary = "print one job, with its errors, its steps and its result",
+    .summary = "show a job with its errors, steps, and result",
     .example = "truce queue show $(truce queue add mail '{to: \"ada@x.org\"}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = queue_run_show,
@@ -558,8 +560,8 @@ const struct cli_command cli_queue_cancel = {
     .noun = "queue",
     .verb = "cancel",
     .arguments = "ID...",
-    .summary = "cancel live jobs, also while they run",
-    .help = "A worker that has the job is told, on whatever machine, and its effects are refused.",
+    .summary = "cancel live jobs, including running ones",
+    .help = "The job's worker is notified, on any machine, and its changes are refused.",
     .example = "truce queue cancel $(truce queue add mail '{to: \"ada@x.org\"}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = queue_run_cancel,
@@ -574,7 +576,7 @@ const struct cli_command cli_queue_retry = {
     .noun = "queue",
     .verb = "retry",
     .arguments = "ID...",
-    .summary = "make delayed, dead, cancelled or discarded jobs ready again",
+    .summary = "retry delayed, dead, cancelled, or discarded jobs",
     .example = "truce queue retry $(truce queue add mail '{}' --delay 60000 | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = run_retry,
@@ -589,13 +591,13 @@ const struct cli_command cli_queue_discard = {
     .noun = "queue",
     .verb = "discard",
     .arguments = "ID...",
-    .summary = "give up jobs that are not running and not done",
+    .summary = "discard jobs that are not running and not done",
     .example = "truce queue discard $(truce queue add mail '{}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = run_discard,
 };
 
-/* ---- queues ------------------------------------------------------------------------------------- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 static int run_redrive(struct cli *cli)
 {
@@ -658,8 +660,9 @@ const struct cli_command cli_queue_pause = {
     .noun = "queue",
     .verb = "pause",
     .arguments = "QUEUE",
-    .summary = "give out no jobs of a queue; it still takes them",
-    .help = "Jobs that run go on. Every worker knows it within a second.",
+    .summary = "stop handing out jobs of a queue",
+    .help = "Running jobs continue, and the queue accepts new jobs. Every worker sees it within a\n"
+            "second.",
     .example = "truce queue pause mail",
     .store = CLI_STORE_WRITE,
     .run = queue_run_pause,
@@ -669,7 +672,7 @@ const struct cli_command cli_queue_resume = {
     .noun = "queue",
     .verb = "resume",
     .arguments = "QUEUE",
-    .summary = "give out the jobs of a paused queue again",
+    .summary = "resume a paused queue",
     .example = "truce queue resume mail",
     .store = CLI_STORE_WRITE,
     .run = queue_run_resume,
@@ -692,8 +695,7 @@ static int run_limit(struct cli *cli)
         limits.running = (uint32_t)running;
         if (limits.pool && !limited) {
             truce_queue_free(queue);
-            return cli_usage(cli,
-                             "--pool goes with --running or --rate: what the pool's limits are");
+            return cli_usage(cli, "--pool needs --running or --rate: the limits of the pool");
         }
         status = truce_queue_limit(queue, &limits, &error);
         code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
@@ -710,17 +712,18 @@ const struct cli_command cli_queue_limit = {
     .noun = "queue",
     .verb = "limit",
     .arguments = "QUEUE",
-    .summary = "let only so many jobs of a queue run at once, or in a time",
+    .summary = "limit the running jobs or the rate of a queue",
     .help =
-        "Over all processes. Without options the queue has no limits any more. Queues of one --pool\n"
-        "share one count. Every worker knows it within a second.",
+        "Limits apply to all processes together. Without options, removes the limits. Queues of\n"
+        "one --pool share its limits. Every worker sees a change within a second.",
     .example = "truce queue limit mail --running 5 --rate 100/1m\n"
                "truce queue limit mail --running 2 --pool smtp",
     .options =
-        (const struct cli_option[]){{"running", 0, "N", "jobs that run at once", false},
-                                    {"rate", 0, "N/TIME", "jobs begun in a time: 100/1m", false},
-                                    {"pool", 0, "NAME", "the limits are this pool's", false},
-                                    {0}},
+        (const struct cli_option[]){
+            {"running", 0, "N", "maximum number of running jobs", false},
+            {"rate", 0, "N/TIME", "maximum rate of started jobs: 100/1m", false},
+            {"pool", 0, "NAME", "the pool that has these limits", false},
+            {0}},
     .store = CLI_STORE_WRITE,
     .run = run_limit,
 };

@@ -1,4 +1,5 @@
-/* truce queue flow, close, results, signal, graph: jobs that wait for other jobs or for an event. */
+/* truce queue flow, close, results, signal, graph: jobs that wait for other jobs or for an
+ * event. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,14 +15,14 @@
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-/* truce queue graph: the jobs that hang together, as lines, for Graphviz, or as a picture. */
+/* truce queue graph: prints connected jobs as lines, for Graphviz, or as a picture. */
 
-/* ---- a job ---------------------------------------------------------------------------------------- */
+/* ---- a job ----------------------------------------------------------------------------------- */
 
 struct node {
     bson_t job;     /* borrowed */
     char label[64]; /* its name, or its id */
-    int x, y;       /* of the picture */
+    int x, y;       /* position in the picture */
 };
 
 struct picture {
@@ -38,7 +39,7 @@ static void read_node(struct node *node, const bson_t *job)
     size_t length = strlen(name);
 
     bson_oid_to_string(&id.value.v_oid, text);
-    if (length >= sizeof node->label) /* whole characters */
+    if (length >= sizeof node->label) /* only whole characters */
         for (length = sizeof node->label - 1; ((unsigned char)name[length] & 0xc0) == 0x80;)
             length--;
     bson_snprintf(node->label, sizeof node->label, "%.*s", *name ? (int)length : 24,
@@ -90,7 +91,7 @@ static void each_before(struct picture *picture, const struct node *node, edge_f
     }
 }
 
-/* What ends a quoted text, or a line, in either form. */
+/* Appends a label and escapes the characters that would end it. */
 static void graph_append_escaped(bson_string_t *text, const char *label, bool xml)
 {
     for (const char *end = label + strlen(label); label < end; label++) {
@@ -108,7 +109,7 @@ static void graph_append_escaped(bson_string_t *text, const char *label, bool xm
     }
 }
 
-/* ---- lines ---------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void line_edge(struct picture *picture, const struct node *from, const struct node *to)
 {
@@ -140,7 +141,7 @@ static void print_lines(struct picture *picture)
     }
 }
 
-/* ---- Graphviz ------------------------------------------------------------------------------------- */
+/* ---- Graphviz -------------------------------------------------------------------------------- */
 
 static const char *graph_colour_of(const struct node *node)
 {
@@ -178,7 +179,7 @@ static void print_dot(struct picture *picture)
     cli_write(picture->text->str, picture->text->len);
 }
 
-/* ---- a picture ------------------------------------------------------------------------------------ */
+/* ---- a picture ------------------------------------------------------------------------------- */
 
 #define BOX_WIDTH  200
 #define BOX_HEIGHT 44
@@ -211,7 +212,7 @@ static void svg_box(struct picture *picture, const struct node *node)
     bson_string_append(picture->text, "</text>\n");
 }
 
-/* Levels from the left to the right; jobs of one level below each other, as they come. */
+/* Places the levels from left to right, and the jobs of a level below each other. */
 static void graph_place(struct picture *picture, int *width, int *height)
 {
     int64_t level = -1;
@@ -251,7 +252,7 @@ static void print_svg(struct picture *picture)
     cli_write(picture->text->str, picture->text->len);
 }
 
-/* ---- the command ---------------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static void graph_print(const struct cli *cli, struct picture *picture)
 {
@@ -296,8 +297,8 @@ const struct cli_command cli_queue_graph = {
     .arguments = "ID",
     .summary = "draw the jobs that wait for each other",
     .help =
-        "All that hang together with the job, up to 1,000: as lines, for Graphviz (--dot), or as a\n"
-        "picture (--svg).",
+        "Draws all jobs connected with the job, up to 1,000: as lines, for Graphviz (--dot), or\n"
+        "as a picture (--svg).",
     .example = "id=$(truce queue add web '{url: 1}' --name get | cut -d' ' -f2)\n"
                "truce queue add web '{}' --name sum --after $id\n"
                "truce queue graph $id",
@@ -308,9 +309,9 @@ const struct cli_command cli_queue_graph = {
     .run = run_graph,
 };
 
-/* ---- the file ------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
-/* A job of the file, and what its options borrow from. */
+/* A job of the file, and the values that its options borrow. */
 struct entry {
     truce_job_options options;
     bson_t payload, metadata, tags;
@@ -340,7 +341,7 @@ static bool flow_is_field(const char *key)
     return false;
 }
 
-/* NULL if all of its fields are known, and are what they must be. */
+/* Returns the first unknown field, or field with a wrong type, or NULL. */
 static const char *bad_field(const bson_t *job)
 {
     static const char *const texts[] = {"name", "queue", "failure", "lane", "rate"};
@@ -379,7 +380,7 @@ static void borrow(const bson_t *job, const char *name, bson_t *part, bool *ther
     *there = bson_init_static(part, bytes, size);
 }
 
-/* The names; NULL: one of them is none. */
+/* Returns the names, or NULL if an element is not a name. */
 static const char **flow_read_after(const bson_t *after)
 {
     const char **names = bson_malloc0((bson_count_keys(after) + 1) * sizeof *names);
@@ -424,7 +425,7 @@ static int read_numbers(const struct flow_call *call, const bson_t *job, struct 
     options->lane_width = (uint32_t)width;
     good &= priority >= -JOB_PRIORITY_MAX && attempts >= 0 && timeout >= 0 && width >= 0;
     return good ? CLI_DONE
-                : cli_usage(call->cli, "job \"%s\" of the workflow has a number that cannot be",
+                : cli_usage(call->cli, "job \"%s\" of the workflow has a number out of range",
                             truce__field_text(job, "name"));
 }
 
@@ -437,7 +438,7 @@ static int flow_read_job(struct flow_call *call, size_t i, const bson_t *job)
 
     if (field)
         return cli_usage(call->cli,
-                         "job %zu of the workflow: the field \"%s\" is not known, or not "
+                         "job %zu of the workflow: the field \"%s\" is unknown, or not "
                          "of its type",
                          i + 1, field);
     if (!*queue)
@@ -457,7 +458,7 @@ static int flow_read_job(struct flow_call *call, size_t i, const bson_t *job)
     borrow(job, "after", &after, &there);
     entry->after = flow_read_after(&after);
     if (!entry->after)
-        return cli_usage(call->cli, "job %zu of the workflow: \"after\" is an array of names",
+        return cli_usage(call->cli, "job %zu of the workflow: \"after\" must be an array of names",
                          i + 1);
     entry->options.lane = bson_has_field(job, "lane") ? truce__field_text(job, "lane") : NULL;
     call->jobs[i] = (truce_flow_job){
@@ -482,7 +483,8 @@ static int read_jobs(struct flow_call *call)
         bson_t job;
 
         if (!BSON_ITER_HOLDS_DOCUMENT(&iter))
-            return cli_usage(call->cli, "job %zu of the workflow is no document", call->count + 1);
+            return cli_usage(call->cli, "job %zu of the workflow is not a document",
+                             call->count + 1);
         bson_iter_document(&iter, &size, &bytes);
         if (bson_init_static(&job, bytes, size))
             code = flow_read_job(call, call->count, &job);
@@ -524,7 +526,7 @@ static int flow_read_file(struct flow_call *call)
                                  &call->content, &is_array);
     bson_free(text);
     if (good && !is_array)
-        return cli_usage(call->cli, "a workflow is an array of jobs");
+        return cli_usage(call->cli, "a workflow must be an array of jobs");
     return good ? CLI_DONE : CLI_USAGE;
 }
 
@@ -558,25 +560,26 @@ const struct cli_command cli_queue_flow = {
     .noun = "queue",
     .verb = "flow",
     .arguments = "FILE",
-    .summary = "add a workflow: jobs that wait for each other",
+    .summary = "add a workflow of jobs that wait for each other",
     .help =
-        "FILE (- is standard input) has an array of jobs, which are added in one commit:\n"
+        "FILE (- is standard input) has an array of jobs, which one commit adds:\n"
         "  {\"name\": NAME, \"queue\": QUEUE, \"payload\": DOCUMENT, \"after\": [NAME, ...],\n"
         "   \"failure\": \"cancel\"}\n"
-        "and besides priority, delay, attempts, timeout, keep, keep_cancelled, keep_discarded,\n"
-        "keep_dead, lane, width, rate, tags, metadata, as the options of truce queue add. A job\n"
-        "runs when those in `after` are done; `failure` says what becomes of it if one ends\n"
-        "otherwise: cancel (until that one is retried), go-on, wait (while that one is dead). A\n"
-        "circle, or a name that is not there, is refused. Prints names and ids.",
+        "Further fields are priority, delay, attempts, timeout, keep, keep_cancelled,\n"
+        "keep_discarded, keep_dead, lane, width, rate, tags, and metadata. They are the options\n"
+        "of truce queue add. A job runs when the jobs in `after` are done. If one of them ends\n"
+        "otherwise, `failure` decides: cancel (until that one is retried), go-on, or wait (while\n"
+        "that one is dead). A cycle or an unknown name is refused. Prints names and ids.",
     .example = "echo '[{name: \"get\", payload: {url: 1}}, {name: \"sum\", after: [\"get\"]}]' |\n"
                "    truce queue flow - --queue web",
     .options =
-        (const struct cli_option[]){{"queue", 0, "QUEUE", "of jobs that name none", false}, {0}},
+        (const struct cli_option[]){{"queue", 0, "QUEUE", "the queue of jobs without one", false},
+                                    {0}},
     .store = CLI_STORE_NONE,
     .run = run_flow,
 };
 
-/* ---- close, results --------------------------------------------------------------------------------- */
+/* ---- close, results -------------------------------------------------------------------------- */
 
 static int run_close(struct cli *cli)
 {
@@ -587,8 +590,10 @@ const struct cli_command cli_queue_close = {
     .noun = "queue",
     .verb = "close",
     .arguments = "ID...",
-    .summary = "let a batch have no more jobs: its closing job runs after the last of them",
-    .help = "ID is that of a job that was added with --open; those of its batch with --batch ID.",
+    .summary = "close a batch so that its last job can run",
+    .help =
+        "ID is that of a job that was added with --open. It runs after the jobs that were added\n"
+        "with --batch ID.",
     .example = "id=$(truce queue add mail '{report: 1}' --open | cut -d' ' -f2)\n"
                "truce queue add mail '{to: \"ada@x.org\"}' --batch $id\n"
                "truce queue close $id",
@@ -616,14 +621,14 @@ const struct cli_command cli_queue_results = {
     .noun = "queue",
     .verb = "results",
     .arguments = "ID",
-    .summary = "print the results of the jobs that a job waited for",
-    .help = "A program of truce work finds them with truce queue results $TRUCE_JOB.",
+    .summary = "show the results of the jobs that a job waited for",
+    .help = "A program of truce work reads them with truce queue results $TRUCE_JOB.",
     .example = "truce queue results $(truce queue add mail '{}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
     .run = run_results,
 };
 
-/* ---- signal ----------------------------------------------------------------------------------------- */
+/* ---- signal ---------------------------------------------------------------------------------- */
 
 static int run_signal(struct cli *cli)
 {
@@ -656,7 +661,7 @@ const struct cli_command cli_queue_signal = {
     .noun = "queue",
     .verb = "signal",
     .arguments = "ID NAME [EVENT]",
-    .summary = "tell a job of an event, for which it waits or will wait",
+    .summary = "send an event to a job",
     .help = "The first event of a name counts. EVENT is a document. A job waits by truce_job_wait\n"
             "(truce/queue.h).",
     .example = "id=$(truce queue add orders '{order: 7}' | cut -d' ' -f2)\n"

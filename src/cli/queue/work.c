@@ -1,22 +1,24 @@
 /*
- * truce work: does the jobs of queues, each by a program.
+ * truce work: runs a program for each job of the given queues.
  *
  *     the payload     on the program's standard input, one line of JSON
  *     TRUCE_QUEUE, TRUCE_JOB, TRUCE_JOB_ATTEMPT, TRUCE_JOB_EPOCH     in its environment
- *     exit code 0     done; what it printed is the result: a document, or {output: its text}
+ *     exit code 0     done; the output is the result: a document, or {output: its text}
  *                     with --commit: an array of changes, which are one commit with the job's end
- *     75              later (EX_TEMPFAIL), and this attempt does not count
- *     any other, or a signal     failed; the end of what it printed to standard error is the reason
+ *     75              later (EX_TEMPFAIL); this attempt does not count
+ *     any other code, or a signal     failed; the end of its standard error is the reason
  *
- * While the program runs the lease is kept alive. If the job is cancelled, or is not this worker's any more, or its
- * time is over, the program's process group gets SIGTERM, and SIGKILL after the grace; then nothing that it printed
- * counts. SIGTERM or Ctrl-C to the worker itself: no job is begun any more; the one at work may end within the grace, and
- * is given back otherwise, with its id said. A second signal kills the worker.
+ * While the program runs, the worker extends the lease. If the job is cancelled, lost, or out of
+ * time, the program's process group gets SIGTERM, and SIGKILL after the grace time. Its output is
+ * then ignored. After SIGTERM or Ctrl-C, the worker starts no job. The running job may end within
+ * the grace time; otherwise, the worker releases it and prints its id. A second signal kills the
+ * worker.
  *
- * This file claims and ends jobs, and runs programs that stay; work_program.c runs a program for each job, and has
- * the child processes and their answers.
+ * This file claims and ends jobs, and runs programs that stay (--keep-open). work_program.c runs
+ * one program for each job, and manages the child processes and their answers.
  *
- * Each of --workers is a thread that has one program; they share the store, so that their commits share its disk.
+ * Each of --workers is a thread with one program. The threads share the store, so their commits
+ * share syncs.
  */
 #include "cli/queue/work.h"
 
@@ -38,7 +40,7 @@
 
 /* ---- claims ---------------------------------------------------------------------------------- */
 
-/* truce work: which job is next, and the signs of life of one at work. */
+/* truce work: chooses the next job, and extends its lease. */
 
 static truce_status claim_by_weight(struct work *work, struct work_job *at, bson_error_t *error)
 {
@@ -62,7 +64,7 @@ bool work_begun_all(struct work *work)
     return work->limit && atomic_load(&work->begun) >= work->limit;
 }
 
-/* The job counts before it is claimed: several look for one at once. */
+/* Counts the job before it is claimed, because several threads claim at the same time. */
 truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error)
 {
     truce_status status = TRUCE_NOT_FOUND;
@@ -76,7 +78,7 @@ truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *er
     return status;
 }
 
-/* A moment, or until somebody writes to the jobs. */
+/* Waits for a short time, or until a job is written. */
 static truce_status work_pause(struct work *work, uint64_t *token, uint32_t most_ms,
                                bson_error_t *error)
 {
@@ -96,7 +98,7 @@ truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error)
     return work_pause(work, token, (uint32_t)most_ms, error);
 }
 
-/* When its time is over, by the monotonic clock; 0: never. */
+/* Returns when the attempt times out, by the monotonic clock; 0 means never. */
 static int64_t work_timeout_ms(const struct work_job *at)
 {
     return truce__field_number(truce_job_document(at->job), "timeout_ms");
@@ -110,7 +112,7 @@ static void keep_lease(const struct work *work, struct work_job *at)
         return;
     at->extended_ns = truce__clock_monotonic_ns();
     if (truce_job_extend(at->job, &error) == TRUCE_EXPIRED)
-        at->lost = true; /* what else fails is tried again, and the lease ends if it goes on */
+        at->lost = true; /* other failures are retried; if they persist, the lease ends */
 }
 
 void work_look_after(const struct work *work, struct work_job *at)
@@ -125,7 +127,7 @@ void work_look_after(const struct work *work, struct work_job *at)
 
 /* ---- the end of a job ------------------------------------------------------------------------ */
 
-/* truce work: what became of a job. Its new state is in the store, its end is printed. */
+/* truce work: stores the outcome of a job, and prints it. */
 
 void work_stop(struct work *work, int code)
 {
@@ -134,7 +136,7 @@ void work_stop(struct work *work, int code)
     atomic_compare_exchange_strong(&work->code, &none, code);
 }
 
-/* A store that fails ends the worker; a job that is lost does not. */
+/* Reports the end of a job. A failure of the store ends the worker; the loss of a job does not. */
 static void work_end_report(struct work *work, struct work_job *at, const char *word,
                             truce_status status, const bson_error_t *error)
 {
@@ -179,7 +181,8 @@ void work_done(struct work *work, struct work_job *at, const bson_t *result, con
     truce_status status;
 
     if (changes && cli_parts_check(work->cli, changes)) {
-        status = truce__fail(TRUCE_INVALID, &error, "the program printed no array of changes");
+        status =
+            truce__fail(TRUCE_INVALID, &error, "the program's output is not an array of changes");
     } else if (changes) {
         truce_job_result(at->job, result);
         status = truce_job_commit(at->job, work_end_add_changes, (bson_t *)changes, NULL, &error);
@@ -216,56 +219,59 @@ void work_lost(struct work *work, struct work_job *at)
 /* ---- a program that stays -------------------------------------------------------------------- */
 
 /*
- * truce work --keep-open: a program that stays, and takes jobs and answers them by lines of JSON.
+ * truce work --keep-open: a program that stays. It receives jobs and answers them, each as a line
+ * of JSON.
  *
- *     to it      {"job": ID, "epoch": 1, "queue": "mail", "attempt": 1, "payload": {...}, "deadline": ms since 1970}
+ *     to it      {"job": ID, "epoch": 1, "queue": "mail", "attempt": 1, "payload": {...},
+ *                 "deadline": ms since 1970}
  *                {"cancel": ID, "epoch": 1, "reason": "lost" or "timed out"}
- *     from it    what work_program.c takes, in any order
+ *     from it    the answers of work_program.c, in any order
  *
- *                 .-- answered ------------------------------------------------> its end
- *     claimed, sent -- lost or timed out: told by a cancel line -- answered --> lost, failed
- *                 \                                           \-- not within the grace: the program is ended
- *                  \-- the program ended, closed an end of its pipes, or wrote a line that is no answer --> failed
+ *                 .-- answered -------------------------------------------------> its end
+ *     claimed, sent -- lost or timed out: cancel line sent -- answered --> lost, failed
+ *                 \                                            \-- not in time: program is ended
+ *                  \-- the program ended, closed a pipe, or wrote an invalid line --> failed
  *
  * Invariants:
- *   O1. A job is sent once, and ends once here: by its answer, or by the end of its program.
- *   O2. An answer counts for the job of that id and that epoch which the program has; any other changes nothing.
- *   O3. The lease is kept until the job's end, and no job is given back while its program may still work on it: it has
- *       answered, or it is dead.
- *   O4. What a program does wrong ends that program, and the attempts of its jobs, with the reason. It is started anew, later
- *       each time that it has answered nothing meanwhile.
- *   O5. A program that is ended for one job's sake gives its others back; they count no attempt.
+ * O1. A job is sent once and ends once here: by its answer, or by the end of its program.
+ * O2. An answer counts only for the job with that id and epoch that the program has. Any other
+ *   changes nothing.
+ * O3. The lease is extended until the job's end. No job is released while its program may still
+ *   work on it: the program has answered, or it is dead.
+ * O4. A fault of a program ends the program and the attempts of its jobs, with the reason. The
+ *   program is started again, after growing delays as long as it answers nothing.
+ * O5. If a program is ended because of one job, its other jobs are released, and no attempt counts.
  *
- * The worker killed: its programs read the end of their input.
+ * If the worker is killed, its programs read the end of their input.
  */
 
-#define BUSY_MS     50 /* between two looks at the jobs */
-#define READY_MS    5  /* ... while there is room for others */
+#define BUSY_MS     50 /* between two reads of the jobs. */
+#define READY_MS    5  /* the same while there is room for more jobs. */
 #define REST_MS     100
 #define REST_MS_MAX 30000
-#define SHOWN_BYTES 100 /* of a line that is none */
+#define SHOWN_BYTES 100 /* of an invalid line. */
 #define NS_IN_MS    INT64_C(1000000)
 
 struct open_job {
     struct work_job at;
-    int64_t told_ns; /* the cancel line; 0: none */
+    int64_t told_ns; /* when the cancel line was sent; 0 if it was not. */
 };
 
-/* One program, and the jobs that it has. */
+/* One program and its jobs. */
 struct station {
     struct work *work;
     struct work_child child;
     struct open_job *jobs;
     int64_t count;
     struct json_reader reader;
-    char *fault;     /* what it did wrong; NULL: nothing */
-    bool gives_back; /* it is ended, and its jobs are not to blame */
+    char *fault;     /* the program's fault, or NULL. */
+    bool gives_back; /* the program is ended, and its jobs count no attempt. */
     bool drained, answered;
     uint64_t token;
     int64_t asked_ns, rest_ms, rest_until_ns, ending_ns;
 };
 
-/* ---- lines to the program ------------------------------------------------------------------------- */
+/* ---- lines to the program -------------------------------------------------------------------- */
 
 static void work_open_append(struct buffer *line, const char *text)
 {
@@ -309,16 +315,15 @@ static void send_cancel(struct station *station, struct open_job *job)
     job->told_ns = truce__clock_monotonic_ns();
 }
 
-/* ---- lines from it -------------------------------------------------------------------------------- */
+/* ---- lines from it --------------------------------------------------------------------------- */
 
 static void work_open_blame(struct station *station, const char *line, size_t size, const char *why)
 {
     int shown = size > SHOWN_BYTES ? SHOWN_BYTES : (int)size;
 
     if (!station->fault)
-        station->fault =
-            bson_strdup_printf("the program wrote a line that is no answer: %s: %.*s%s", why, shown,
-                               line, size > SHOWN_BYTES ? " ..." : "");
+        station->fault = bson_strdup_printf("the program wrote an invalid line: %s: %.*s%s", why,
+                                            shown, line, size > SHOWN_BYTES ? " ..." : "");
 }
 
 static struct open_job *job_of(struct station *station, const struct answer *answer)
@@ -333,7 +338,7 @@ static struct open_job *job_of(struct station *station, const struct answer *ans
     return NULL;
 }
 
-/* The place of one that has ended goes to the last. */
+/* Removes a job; the last one takes its place. */
 static void remove_job(struct station *station, struct open_job *job)
 {
     *job = station->jobs[--station->count];
@@ -347,7 +352,8 @@ static void keep_progress(struct station *station, struct open_job *job, const b
     if (status == TRUCE_EXPIRED)
         job->at.lost = true;
     else if (status)
-        cli_remark(station->work->cli, "the progress of a job is not kept: %s", error.message);
+        cli_remark(station->work->cli, "the progress of a job could not be stored: %s",
+                   error.message);
 }
 
 static void end_job(struct station *station, struct open_job *job, const struct answer *answer)
@@ -406,10 +412,10 @@ static void work_open_hear(struct station *station)
     while (!station->fault && work_child_line(&station->child, &line, &size, &too_long))
         work_open_take_answer(station, line, size);
     if (too_long && !station->fault)
-        work_open_blame(station, line, size, "it is too long");
+        work_open_blame(station, line, size, "the line is too long");
 }
 
-/* ---- the jobs that it has ------------------------------------------------------------------------- */
+/* ---- the jobs that it has -------------------------------------------------------------------- */
 
 static bool work_open_is_stopped(const struct work *work)
 {
@@ -427,7 +433,8 @@ static bool work_open_has_room(const struct station *station)
            !station->child.told_ns && !station->child.silent_ns && !station->fault;
 }
 
-/* While the program has jobs nobody sleeps in the store: what it answers comes first. */
+/* Checks for new jobs without sleeping in the store while the program has jobs: its answers come
+ * first. */
 static bool may_be_jobs(struct station *station, bson_error_t *error)
 {
     uint64_t before = station->token;
@@ -481,16 +488,16 @@ static void look_after_jobs(struct station *station)
     }
 }
 
-/* ---- its end -------------------------------------------------------------------------------------- */
+/* ---- its end --------------------------------------------------------------------------------- */
 
-/* Whether it has to end: SIGTERM now, SIGKILL after the grace. */
+/* Ends the program if it must end: SIGTERM now, SIGKILL after the grace time. */
 static void look_after_child(struct station *station)
 {
     struct work *work = station->work;
     struct work_child *child = &station->child;
 
     if (work_open_is_over(station) && !station->count) {
-        station->drained = true; /* it gets no more lines, whatever others leave */
+        station->drained = true; /* it gets no more lines, even if other threads still work */
         work_child_close_in(child);
     }
     if (!station->ending_ns && (station->drained || work_open_is_stopped(work)))
@@ -507,7 +514,7 @@ static char *work_open_reason_of(const struct station *station)
     if (station->fault)
         return bson_strdup(station->fault);
     if (station->child.silent_ns && station->child.told_ns)
-        return bson_strdup("the program closed its input or its output, and did not end");
+        return bson_strdup("the program closed its input or output and did not end");
     return work_child_end(&station->child);
 }
 
@@ -550,7 +557,7 @@ static void bury(struct station *station)
     work_child_forget(&station->child);
 }
 
-/* ---- one program after the other ------------------------------------------------------------------ */
+/* ---- one program after the other ------------------------------------------------------------- */
 
 static void start_child(struct station *station)
 {
@@ -571,10 +578,10 @@ static int work_open_pause_of(const struct station *station)
 {
     if (!work_open_has_room(station))
         return BUSY_MS;
-    return station->count ? READY_MS : 0; /* without a job it has waited in the store */
+    return station->count ? READY_MS : 0; /* without a job, the thread has waited in the store */
 }
 
-/* One program, which takes jobs by lines. */
+/* Runs one program that receives jobs as lines. */
 static void work_keeping_open(struct work *work)
 {
     struct station station = {.work = work, .reader = {.typed = false}};
@@ -608,7 +615,8 @@ static void on_end(int number)
     atomic_store(&work_ending, true);
 }
 
-/* SA_RESETHAND: the second one kills. No SA_RESTART: whoever sleeps wakes. */
+/* Handles SIGTERM and SIGINT. With SA_RESETHAND, the second signal kills; without SA_RESTART,
+ * sleeping threads wake. */
 static void hear_signals(void)
 {
     struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
@@ -637,7 +645,7 @@ static int work_all(struct work *work)
     while (count < work->workers && !pthread_create(&threads[count], NULL, work_on, work))
         count++;
     if (count < work->workers)
-        cli_remark(work->cli, "only %d of %d programs at once", count, (int)work->workers);
+        cli_remark(work->cli, "only %d of %d programs could be started", count, (int)work->workers);
     work_on(work);
     for (int i = 1; i < count; i++)
         pthread_join(threads[i], NULL);
@@ -645,9 +653,9 @@ static int work_all(struct work *work)
     return code ? code : cli_output_end(atomic_load(&work->failed) ? CLI_NO : CLI_DONE);
 }
 
-/* ---- the call ------------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
-/* "mail" or "mail=3" */
+/* Reads "mail" or "mail=3". */
 static bool work_add_source(struct work *work, const char *text, int64_t backoff_ms,
                             int64_t backoff_max_ms)
 {
@@ -657,7 +665,10 @@ static bool work_add_source(struct work *work, const char *text, int64_t backoff
     long long weight = equals ? strtoll(equals + 1, &end, 10) : 1;
 
     if ((equals && (*end || end == equals + 1)) || weight < 1 || weight > QUEUE_WEIGHT_MAX) {
-        cli_usage(work->cli, "--queue %s: a queue's name, and = with a weight of 1 to 1000", text);
+        cli_usage(
+            work->cli,
+            "invalid --queue \"%s\": expected NAME, or NAME=WEIGHT with a weight of 1 to 1000",
+            text);
         return false;
     }
     source->weight = (uint32_t)weight;
@@ -693,20 +704,20 @@ static bool work_read_call(struct work *work)
     good = good && cli_number(cli, "workers", 1, WORK_PROGRAMS_MAX, 1, &work->workers) &&
            cli_number(cli, "at-once", 1, WORK_AT_ONCE_MAX, 1, &work->at_once);
     if (good && !work->keeps_open && cli_text(cli, "at-once")) {
-        cli_usage(cli, "--at-once is for --keep-open: another program has one job");
+        cli_usage(cli, "--at-once needs --keep-open: other programs have one job");
         return false;
     }
     if (good && work->keeps_open && (work->commits || cli_text(cli, "output"))) {
-        cli_usage(cli, "--commit and --output are not for --keep-open: an answer has its own "
+        cli_usage(cli, "--keep-open excludes --commit and --output: an answer has its own "
                        "\"changes\" and \"result\"");
         return false;
     }
     if (good && !cli_text(cli, "exec")) {
-        cli_usage(cli, "--exec PROGRAM is missing: what does the jobs");
+        cli_usage(cli, "--exec PROGRAM is missing: the program that runs for each job");
         return false;
     }
     if (good && !cli_texts(cli, "queue", 0)) {
-        cli_usage(cli, "--queue QUEUE is missing: whose jobs are done");
+        cli_usage(cli, "--queue QUEUE is missing");
         return false;
     }
     for (const char *text; good && (text = cli_texts(cli, "queue", work->count));) {
@@ -725,7 +736,7 @@ static int work_run(struct cli *cli)
 
     if (work_read_call(&work)) {
         code = CLI_DONE;
-        if (!cli->rehearsal) { /* it would wait for jobs for ever */
+        if (!cli->rehearsal) { /* the rehearsal would wait for jobs forever */
             cli_interrupt_forget();
             hear_signals();
             code = work_all(&work);
@@ -741,54 +752,57 @@ static int work_run(struct cli *cli)
 const struct cli_command cli_work = {
     .noun = "work",
     .arguments = "[WORD...]",
-    .summary = "do the jobs of queues, each by a program",
+    .summary = "run a program for each job of queues",
     .help =
-        "The program gets a job's payload on its standard input, and TRUCE_JOB, TRUCE_QUEUE,\n"
-        "TRUCE_JOB_ATTEMPT and TRUCE_JOB_EPOCH in its environment; WORDs are its arguments (put --\n"
-        "in front). Exit code 0: done, and what it printed is the result, a document or any text.\n"
-        "75: later, which counts as no attempt. Another one, or a signal: failed, with the end of\n"
-        "its standard error as the reason, and tried again after a time that doubles.\n"
+        "The program reads a job's payload from standard input. TRUCE_JOB, TRUCE_QUEUE,\n"
+        "TRUCE_JOB_ATTEMPT, and TRUCE_JOB_EPOCH are in its environment. WORDs are its arguments\n"
+        "(put -- before them). Exit code 0: done; its output is the result, a document or text.\n"
+        "75: later; the attempt does not count. Another code, or a signal: failed; the end of\n"
+        "its standard error is the reason, and the job is retried after a time that doubles.\n"
         "\n"
-        "With --commit it prints an array of changes as truce commit apply takes them. They and\n"
-        "the end of the job are one commit: they are made once, and not at all by a worker that\n"
-        "lost the job meanwhile. The lease is kept alive while the program runs. If the job is\n"
-        "cancelled, lost or out of time, the program gets SIGTERM, and SIGKILL after the grace.\n"
-        "SIGTERM or Ctrl-C to the worker: the job at work may end within the grace, or is given\n"
-        "back. Exit code 1: an attempt failed.\n"
+        "With --commit, it prints an array of changes as truce commit apply takes them. They and\n"
+        "the end of the job are one commit: they happen once, and not at all in a worker that\n"
+        "has lost the job. The lease is extended while the program runs. If the job is\n"
+        "cancelled, lost, or out of time, the program gets SIGTERM, and SIGKILL after --grace.\n"
+        "After SIGTERM or Ctrl-C to the worker, the running job may end within --grace, or is\n"
+        "released. Exit code 1: an attempt failed.\n"
         "\n"
-        "With --keep-open the program stays. It reads a job a line, and answers it by a line:\n"
+        "With --keep-open, the program stays. Each job and each answer is a line:\n"
         "  {\"job\": ID, \"epoch\": 1, \"queue\": \"mail\", \"attempt\": 1, \"payload\": {...}}\n"
         "  {\"done\": ID, \"epoch\": 1, \"result\": {...}, \"changes\": [...]}\n"
         "  {\"fail\": ID, \"epoch\": 1, \"error\": \"...\", \"delay_ms\": 1000}\n"
         "  {\"snooze\": ID, \"epoch\": 1, \"delay_ms\": 1000}\n"
         "  {\"discard\": ID, \"epoch\": 1, \"error\": \"...\"}\n"
         "  {\"progress\": ID, \"epoch\": 1, \"result\": {...}}\n"
-        "Result, changes, delay_ms, and the error of a discard, may be missing. A job that ends\n"
-        "otherwise is told, {\"cancel\": ID, \"epoch\": 1, \"reason\": \"lost\"}, and is to be\n"
-        "answered within the grace all the same. A line that is no answer ends the program; its\n"
-        "jobs fail with the reason, and it is started anew. So do they when it ends by itself.\n"
-        "The end of its input says that there are no more jobs.",
+        "Result, changes, delay_ms, and the error of a discard are optional. If a job is lost or\n"
+        "times out, the program reads {\"cancel\": ID, \"epoch\": 1, \"reason\": \"lost\"}. It\n"
+        "must still answer within --grace. An invalid line ends the program; its jobs\n"
+        "fail with the reason, and it is started again. The same happens if it ends by itself.\n"
+        "The end of its input means that there are no more jobs.",
     .example = "truce queue add mail '{_id: 1, to: \"ada@x.org\"}'\n"
                "truce work --queue mail --drain --commit --exec sh -- \\\n"
                "    -c 'echo \"[{insert: \\\"sent\\\", with: $(cat)}]\"'\n"
                "truce find sent",
     .options =
         (const struct cli_option[]){
-            {"queue", 0, "QUEUE", "whose jobs; NAME=3: three times as often (many)", true},
-            {"exec", 0, "PROGRAM", "what does them", false},
-            {"commit", 0, NULL, "it prints changes, which are one with the job's end", false},
-            {"keep-open", 0, NULL, "one program stays, with a job and an answer a line", false},
-            {"workers", 0, "N", "so many programs at once, up to 64 (1)", false},
-            {"at-once", 0, "N", "--keep-open: each has so many jobs, up to 1000 (1)", false},
-            {"drain", 0, NULL, "end when there is no job that is ready", false},
-            {"limit", 'n', "N", "end after so many jobs", false},
-            {"lease", 0, "MS", "others have the job so long after it died (30000)", false},
-            {"grace", 0, "MS", "between SIGTERM and SIGKILL (10000)", false},
-            {"later", 0, "MS", "how much later exit code 75 is (60000)", false},
-            {"backoff", 0, "MS", "how long after the first failure (1000)", false},
-            {"backoff-max", 0, "MS", "how long at most (3600000)", false},
-            {"fixed", 0, NULL, "as long after each failure", false},
-            {"output", 0, "BYTES", "of what it prints are kept (65536)", false},
+            {"queue", 0, "QUEUE", "a queue; NAME=3: three times as often (may be repeated)", true},
+            {"exec", 0, "PROGRAM", "the program to run", false},
+            {"commit", 0, NULL, "commit the printed changes together with the job's end", false},
+            {"keep-open", 0, NULL, "keep a program running, with a line for each job and answer",
+             false},
+            {"workers", 0, "N", "programs at the same time, up to 64 (default: 1)", false},
+            {"at-once", 0, "N", "with --keep-open: jobs of each program, up to 1000 (default: 1)",
+             false},
+            {"drain", 0, NULL, "end when no job is ready", false},
+            {"limit", 'n', "N", "end after this many jobs", false},
+            {"lease", 0, "MS", "lease: others get the job this long after a crash (default: 30000)",
+             false},
+            {"grace", 0, "MS", "time between SIGTERM and SIGKILL (default: 10000)", false},
+            {"later", 0, "MS", "delay after exit code 75 (default: 60000)", false},
+            {"backoff", 0, "MS", "delay after the first failure (default: 1000)", false},
+            {"backoff-max", 0, "MS", "maximum delay (default: 3600000)", false},
+            {"fixed", 0, NULL, "the same delay after each failure", false},
+            {"output", 0, "BYTES", "bytes of the output to store (default: 65536)", false},
             {0}},
     .store = CLI_STORE_WRITE,
     .run = work_run,

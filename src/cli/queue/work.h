@@ -1,7 +1,7 @@
 #ifndef TRUCE_CLI_QUEUE_WORK_H
 #define TRUCE_CLI_QUEUE_WORK_H
 
-/* What the files of `truce work` share: the worker, and a job in its hands. The essay is in work.c. */
+/* The worker of `truce work`, and the job that it works on. The essay is in work.c. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -11,7 +11,7 @@
 
 #define WORK_QUEUES_MAX QUEUE_SOURCES_MAX
 #define WORK_REASON_MAX 1900
-#define WORK_SLICE_MS   250 /* nobody waits longer without a look at what else there is */
+#define WORK_SLICE_MS   250 /* maximum wait before the worker checks for other events. */
 
 struct work_source {
     char *name;
@@ -25,30 +25,31 @@ struct work {
     int count;
     int64_t lease_ms, grace_ms, later_ms, limit, output_max, workers, at_once;
     bool commits, keeps_open, drains;
-    atomic_llong begun, failed; /* jobs; attempts */
-    atomic_int code;            /* not CLI_DONE: why all of it ends */
-    pthread_mutex_t answers;    /* of what is printed */
+    atomic_llong begun, failed; /* counts of jobs and attempts. */
+    atomic_int code;            /* not CLI_DONE: the reason to end the worker. */
+    pthread_mutex_t answers;    /* protects the output. */
 };
 
 /* A job, from its claim to its end. */
 struct work_job {
-    truce_job *job; /* NULL: none */
+    truce_job *job; /* may be NULL. */
     const struct work_source *source;
     int64_t begun_ns, extended_ns;
     bool lost, timed_out;
 };
 
-/* SIGTERM or Ctrl-C came: no job is begun any more. */
+/* True after SIGTERM or Ctrl-C: no job is started any longer. */
 extern atomic_bool work_ending;
 
 /* ---- work.c ---- */
 
-/* The next job of any queue, by their weights. NOT_FOUND: there is none now, or enough were begun. */
+/* Claims the next job of the queues, by their weights. NOT_FOUND: no job is ready, or enough were
+ * started. */
 truce_status work_claim(struct work *work, struct work_job *at, bson_error_t *error);
 bool work_begun_all(struct work *work);
-/* The same while there is no job, for as long as nothing is due. */
+/* Waits while there is no job, until the next one is due. */
 truce_status work_rest(struct work *work, uint64_t *token, bson_error_t *error);
-/* Keeps the lease, and finds out whether the job is lost or out of time. */
+/* Extends the lease, and detects that the job is lost or timed out. */
 void work_look_after(const struct work *work, struct work_job *at);
 
 static inline bool work_is_over(int64_t since_ns, int64_t ms)
@@ -58,21 +59,21 @@ static inline bool work_is_over(int64_t since_ns, int64_t ms)
 
 /* ---- each of them ends the job, says so, and frees it ---- */
 
-/* It is done with that result (NULL: none), and with changes (an array as `truce commit apply` takes it; NULL:
- * none) in one commit with its end. If that cannot be, it failed. */
+/* Ends the job as done, with its result (or NULL). `changes` (an array as `truce commit apply`
+ * takes it, or NULL) are one commit with its end. If the commit fails, the job has failed. */
 void work_done(struct work *work, struct work_job *at, const bson_t *result, const bson_t *changes);
-/* `delay_ms` -1: as the queue's backoff says */
+/* Ends the attempt as failed. `delay_ms` -1 means the queue's backoff. */
 void work_failed(struct work *work, struct work_job *at, const char *reason, int64_t delay_ms);
-/* Later, which counts as no attempt; `word` is what is said. */
+/* Releases the job until later; the attempt does not count. `word` is printed. */
 void work_later(struct work *work, struct work_job *at, int64_t delay_ms, const char *word);
-/* It was cancelled, or is others' by now. */
+/* Reports that the job was cancelled or belongs to another worker. */
 void work_lost(struct work *work, struct work_job *at);
-/* The store failed, or the call was wrong: the worker ends with that. */
+/* Ends the worker, because the store failed or the call was wrong. */
 void work_stop(struct work *work, int code);
 
 /* ---- work_program.c, work.c: jobs until the end; any number of threads at once ---- */
 
-/* A program for each job. */
+/* Runs one program for each job. */
 void work_by_programs(struct work *work);
 
 #endif

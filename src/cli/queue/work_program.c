@@ -1,4 +1,4 @@
-/* truce work: child processes, their answers, and a program for each job, from its start to its end. */
+/* truce work: child processes, their answers, and the run of a program for each job. */
 #include "cli/queue/work_program.h"
 
 #include <errno.h>
@@ -20,16 +20,17 @@
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /*
- * An answer is one document on one line: what it is, with the job's id, the epoch that the job was given with, and what
- * belongs to it.
+ * An answer is one document on one line: its kind with the job's id, the epoch that the job was
+ * sent with, and further fields.
  *
- *     {"done": ID, "epoch": 1, "result": {...}, "changes": [...]}     the last two may be missing
- *     {"fail": ID, "epoch": 1, "error": "...", "delay_ms": 1000}      without delay_ms: the queue's backoff
- *     {"snooze": ID, "epoch": 1, "delay_ms": 1000}                    without: what --later says
+ *     {"done": ID, "epoch": 1, "result": {...}, "changes": [...]}     the last two are optional
+ *     {"fail": ID, "epoch": 1, "error": "...", "delay_ms": 1000}      default: the queue's backoff
+ *     {"snooze": ID, "epoch": 1, "delay_ms": 1000}                    default: --later
  *     {"discard": ID, "epoch": 1, "error": "..."}
  *     {"progress": ID, "epoch": 1, "result": {...}}
  *
- * Any other field refuses the line: it is misspelt, and what it was to say would be lost.
+ * A line with any other field is refused: the field is probably misspelt, and its value would be
+ * lost.
  */
 
 static const char *const kinds[] = {"done", "fail", "snooze", "discard", "progress"};
@@ -37,7 +38,7 @@ static const char *const kinds[] = {"done", "fail", "snooze", "discard", "progre
 enum field { EPOCH, RESULT, CHANGES, ERROR, DELAY };
 static const char *const fields[] = {"epoch", "result", "changes", "error", "delay_ms"};
 
-/* A bit for each field that stands beside it. */
+/* One bit for each field that an answer of this kind may have. */
 static const unsigned allowed[] = {
     [ANSWER_DONE] = 1U << EPOCH | 1U << RESULT | 1U << CHANGES,
     [ANSWER_FAIL] = 1U << EPOCH | 1U << ERROR | 1U << DELAY,
@@ -106,7 +107,7 @@ static bool answer_take_job(const bson_iter_t *iter, struct answer *answer)
     return true;
 }
 
-/* What it is, and for which job: the field that says so may stand anywhere. */
+/* Finds the kind and the job. The field of the kind may stand anywhere. */
 static truce_status answer_find_kind(const bson_t *document, struct answer *answer,
                                      bson_error_t *error)
 {
@@ -147,9 +148,9 @@ static truce_status answer_take_all(const bson_t *document, struct answer *answe
             return truce__fail(TRUCE_INVALID, error, "\"%s\" has no field \"%s\"",
                                kinds[answer->kind], name);
         if (*seen & 1U << field)
-            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is there twice", name);
+            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" occurs twice", name);
         if (!answer_take_field((enum field)field, &iter, answer))
-            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is of a wrong kind", name);
+            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" has a wrong type", name);
         *seen |= 1U << field;
     }
     return TRUCE_OK;
@@ -179,15 +180,16 @@ truce_status work_answer_read(struct json_reader *reader, const char *line, size
 /* ---- child programs -------------------------------------------------------------------------- */
 
 /*
- * A program that stays. Nothing here waits for it but a poll: a program that does not read, does not write, or writes
- * without an end holds up nobody but its own jobs.
+ * A program that stays. Only a poll waits for it. A program that does not read, does not write, or
+ * writes without an end delays only its own jobs.
  *
- * Its standard error goes on to ours as it comes; the end of it is kept, for the reason of its jobs.
+ * Its standard error is copied to the worker's. The end of it is kept as the reason of failed
+ * jobs.
  */
 
 #define READ_SIZE 65536
 
-/* ---- its start and its end ------------------------------------------------------------------------ */
+/* ---- its start and its end ------------------------------------------------------------------- */
 
 static void close_one(int *file)
 {
@@ -271,9 +273,9 @@ void work_child_forget(struct work_child *child)
     child->pid = 0;
 }
 
-/* ---- lines ---------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
-/* What is over makes room. */
+/* Moves the unused bytes to the start of the buffer. */
 static void child_pack(struct buffer *buffer, size_t *over)
 {
     if (!*over)
@@ -322,7 +324,7 @@ static void read_out(struct work_child *child)
 
     child_pack(&child->unread, &child->taken);
     if (child->unread.size > WORK_LINE_BYTES_MAX)
-        return; /* it is too long already */
+        return; /* the line is already too long */
     truce__buffer_reserve(&child->unread, READ_SIZE);
     got = read(child->out, child->unread.bytes + child->unread.size, READ_SIZE);
     if (got > 0)
@@ -366,7 +368,8 @@ bool work_child_move(struct work_child *child, int timeout_ms)
 {
     bool has_more = child->in >= 0 && child->sent < child->unsent.size;
     struct pollfd files[] = {
-        {.fd = child->in, .events = has_more ? POLLOUT : 0}, /* also: nobody reads it any more */
+        /* also detects that the program no longer reads */
+        {.fd = child->in, .events = has_more ? POLLOUT : 0},
         {.fd = child->unread.size - child->taken > WORK_LINE_BYTES_MAX ? -1 : child->out,
          .events = POLLIN},
         {.fd = child->err, .events = POLLIN},
@@ -406,7 +409,7 @@ bool work_child_has_ended(struct work_child *child)
 
     if (found != child->pid && !(found < 0 && errno == ECHILD))
         return false;
-    kill(-child->pid, SIGKILL); /* what it left behind in its group */
+    kill(-child->pid, SIGKILL); /* processes that it left in its group */
     return true;
 }
 
@@ -417,18 +420,18 @@ bool work_child_has_ended(struct work_child *child)
 #define VARIABLES     4
 #define VARIABLE_SIZE 256
 
-/* One program at work on one job. */
+/* One program that works on one job. */
 struct attempt {
     struct work *work;
     struct work_job at;
     pid_t child;
     int in, out, err; /* files in memory */
-    int state;        /* as waitpid says it */
-    int64_t told_ns;  /* SIGTERM was sent */
+    int state;        /* as waitpid returns it */
+    int64_t told_ns;  /* when SIGTERM was sent */
     bool abandoned;
 };
 
-/* ---- the program ---------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 2])
 {
@@ -439,7 +442,8 @@ static void work_words(const struct work *work, char *words[CLI_ARGUMENTS_MAX + 
     words[cli->count + 1] = NULL;
 }
 
-/* In a process group of its own, with the signals as they usually are; `files` become 0, 1, 2. 0, or errno. */
+/* Starts a program in a process group of its own, with default signals. `files` become 0, 1, and 2.
+ * Returns 0 or errno. */
 static int work_spawn(pid_t *child, char **words, char **environment, const int files[3])
 {
     static const int usual_ones[] = {SIGTERM, SIGINT, SIGPIPE};
@@ -511,7 +515,8 @@ static bool is_replaced(const char *variable, char variables[VARIABLES][VARIABLE
     return false;
 }
 
-/* This process's environment is that of all its threads: each program gets one of its own. 0, or errno. */
+/* Starts the program with an environment of its own, because all threads share this process's.
+ * Returns 0 or errno. */
 static int program_start(struct attempt *attempt)
 {
     char variables[VARIABLES][VARIABLE_SIZE], *words[CLI_ARGUMENTS_MAX + 2], **environment;
@@ -535,14 +540,14 @@ static int program_start(struct attempt *attempt)
     return failed;
 }
 
-/* ---- while it runs -------------------------------------------------------------------------------- */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
 static void program_tell(struct attempt *attempt, int number)
 {
     kill(-attempt->child, number);
 }
 
-/* One slice of waiting. True: it has ended. */
+/* Waits for a slice of time. Returns true if the program has ended. */
 static bool program_has_ended(struct attempt *attempt, int64_t slice_ms)
 {
     pid_t found = waitpid(attempt->child, &attempt->state, WNOHANG);
@@ -561,7 +566,8 @@ static void wait_for_it(struct attempt *attempt)
     while (!program_has_ended(attempt, slice_ms)) {
         work_look_after(attempt->work, &attempt->at);
         attempt->abandoned = attempt->abandoned || atomic_load(&work_ending);
-        if (attempt->abandoned && !grace_ns) /* it may end by itself, within the grace */
+        /* the program may end by itself within the grace time */
+        if (attempt->abandoned && !grace_ns)
             grace_ns = truce__clock_monotonic_ns();
         if (!attempt->told_ns && (attempt->at.lost || attempt->at.timed_out ||
                                   (grace_ns && work_is_over(grace_ns, attempt->work->grace_ms)))) {
@@ -574,12 +580,12 @@ static void wait_for_it(struct attempt *attempt)
         }
         slice_ms = slice_ms < 50 ? slice_ms * 2 : 50;
     }
-    program_tell(attempt, SIGKILL); /* what it left behind in its group */
+    program_tell(attempt, SIGKILL); /* processes that it left in its group */
 }
 
-/* ---- what became of it ---------------------------------------------------------------------------- */
+/* ---- what became of it ----------------------------------------------------------------------- */
 
-/* The first, or the last, bytes of a file; bson_free it. */
+/* Returns the first or the last bytes of a file. The caller frees them with bson_free. */
 static char *program_text_of(int file, size_t most, bool end)
 {
     off_t size = lseek(file, 0, SEEK_END),
@@ -592,11 +598,12 @@ static char *program_text_of(int file, size_t most, bool end)
     return text;
 }
 
-/* What it printed, as a document or an array; NULL: it is neither, or nothing. bson_destroy it. */
+/* Parses the output as a document or an array. Returns NULL if it is neither, or empty. The caller
+ * destroys it. */
 static bson_t *read_output(const char *text, bool *is_array, bson_error_t *error)
 {
     struct json_reader reader = {.typed = true};
-    bson_t borrowed, *own = NULL; /* from the reader */
+    bson_t borrowed, *own = NULL; /* borrowed from the reader */
 
     if (!truce__json_read(&reader, text, strlen(text), &borrowed, is_array, error))
         own = bson_copy(&borrowed);
@@ -609,7 +616,7 @@ static bool program_is_blank(const char *text)
     return !text[strspn(text, " \t\r\n")];
 }
 
-/* A document if it printed one, else {output: text}. */
+/* Returns the document that the program printed, else {output: text}. */
 static bson_t *program_result_of(const struct attempt *attempt)
 {
     char *text = program_text_of(attempt->out, (size_t)attempt->work->output_max, false);
@@ -629,7 +636,7 @@ static bson_t *program_result_of(const struct attempt *attempt)
     return result;
 }
 
-/* --commit: what it printed, and the end of the job, are one commit. */
+/* --commit: makes the output and the end of the job one commit. */
 static void end_with_changes(struct attempt *attempt)
 {
     char *text = program_text_of(attempt->out, CHANGES_MAX, false);
@@ -639,7 +646,8 @@ static void end_with_changes(struct attempt *attempt)
     if (list && is_array)
         work_done(attempt->work, &attempt->at, NULL, list);
     else
-        work_failed(attempt->work, &attempt->at, "the program printed no array of changes", -1);
+        work_failed(attempt->work, &attempt->at, "the program's output is not an array of changes",
+                    -1);
     if (list)
         bson_destroy(list);
     bson_free(text);
@@ -712,7 +720,7 @@ static void program_conclude(struct attempt *attempt)
     }
 }
 
-/* ---- jobs, one after the other -------------------------------------------------------------------- */
+/* ---- jobs, one after the other --------------------------------------------------------------- */
 
 static void program_do_job(struct work *work, const struct work_job *at)
 {
@@ -720,9 +728,9 @@ static void program_do_job(struct work *work, const struct work_job *at)
     bson_error_t ignored;
     int failed = open_files(&attempt) ? program_start(&attempt) : ENOMEM;
 
-    if (failed) { /* no job's fault: it is given back, and the worker ends */
+    if (failed) { /* not the job's fault: the job is released, and the worker ends */
         if (truce_job_snooze(at->job, NULL, 0, &ignored))
-            cli_remark(work->cli, "the job is given back when its lease ends: %s", ignored.message);
+            cli_remark(work->cli, "the job is released when its lease ends: %s", ignored.message);
         work_stop(work, cli_say(work->cli, CLI_USAGE, "%s cannot be run: %s",
                                 cli_text(work->cli, "exec"), strerror(failed)));
         truce_job_free(at->job);

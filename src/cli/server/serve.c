@@ -1,4 +1,4 @@
-/* truce serve: the store for clients of MongoDB, until SIGTERM or Ctrl-C. */
+/* truce serve: serves the store to clients of MongoDB until SIGTERM or Ctrl-C. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 #define FEED_MB  1024
 #define SWEEP_S  60
 
-/* From here on these signals wait for sigwait; threads that are made later inherit it. */
+/* Blocks these signals for sigwait. Threads that start later inherit the mask. */
 static void hold_signals(sigset_t *ends)
 {
     sigemptyset(ends);
@@ -45,19 +45,19 @@ static bool serve_tell(const struct cli *cli, const struct server_options *optio
                       http ? ", HTTP at " : "", http ? http : "", metrics ? ", metrics at " : "",
                       metrics ? metrics : "");
     bson_destroy(document);
-    return told && !fflush(stdout); /* whoever started it waits for this line */
+    return told && !fflush(stdout); /* the process that started the server waits for this line */
 }
 
-/* Until it has to end; SIGUSR1 begins the log's file anew meanwhile. */
+/* Waits for the end. SIGUSR1 rotates the log in the meantime. */
 static void wait_for_end(const sigset_t *ends, struct log *log)
 {
     int received;
 
     while (!sigwait(ends, &received) && received == SIGUSR1)
-        (void)!log_rotate(log, NULL); /* it tells by itself what became of it */
+        (void)!log_rotate(log, NULL); /* the log itself reports the outcome */
 }
 
-/* As if somebody had sent the signal: sigwait has it. */
+/* Sends the signal that sigwait waits for. */
 static void end_by_command(void *arg)
 {
     (void)arg;
@@ -66,10 +66,11 @@ static void end_by_command(void *arg)
 
 struct ear {
     struct log *log;
-    atomic_bool broken; /* the store: no call succeeds until it is opened again */
+    atomic_bool broken; /* no call to the store succeeds until it is opened again */
 };
 
-/* Whoever started the server opens it again, as systemd does where it says Restart=on-failure. */
+/* Ends the server if the store is broken. The parent starts it again, as systemd does with
+ * Restart=on-failure. */
 static void hear_store(truce_log_level level, const char *message, void *arg)
 {
     struct ear *ear = arg;
@@ -94,8 +95,8 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
                          &error);
     if (options->auth && !options->tls.certificate && options->address &&
         strncmp(options->address, "127.", 4) != 0)
-        cli_remark(cli, "others on the network can read what clients send: --tls-certificate "
-                        "hides it from them");
+        cli_remark(cli, "other hosts on the network can read the clients' data: --tls-certificate "
+                        "encrypts it");
     if (!serve_tell(cli, options, server)) {
         server_stop(server, 0);
         return CLI_FAILED;
@@ -107,7 +108,7 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
     return atomic_load(&ear->broken) ? CLI_FAILED : CLI_DONE;
 }
 
-/* --log-file, and --log-rotate rename or reopen. */
+/* Opens the file of --log-file; --log-rotate is rename or reopen. */
 static int open_log_file(struct cli *cli, const char *store, struct log *log)
 {
     const char *path = cli_text(cli, "log-file"), *how = cli_text(cli, "log-rotate");
@@ -117,9 +118,9 @@ static int open_log_file(struct cli *cli, const char *store, struct log *log)
 
     cli_option_said(cli, "log-rotate", said, sizeof said);
     if (how && strcmp(how, "rename") != 0 && strcmp(how, "reopen") != 0)
-        return cli_usage(cli, "%s is rename or reopen", said);
+        return cli_usage(cli, "%s must be rename or reopen", said);
     if (how && !path)
-        return cli_usage(cli, "%s goes with --log-file", said);
+        return cli_usage(cli, "%s needs --log-file", said);
     if (!path)
         return CLI_DONE;
     status = cli_output_check(cli, path, store, &error);
@@ -128,7 +129,8 @@ static int open_log_file(struct cli *cli, const char *store, struct log *log)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* --log text or json; json is also what --json asks for, and then all of both outputs is JSON. */
+/* Opens the log in the form of --log, text or json. --json also means json, so that both outputs
+ * are JSON. */
 static int serve_open_log(struct cli *cli, const char *store, struct log **log)
 {
     const char *form = cli_text(cli, "log");
@@ -136,7 +138,7 @@ static int serve_open_log(struct cli *cli, const char *store, struct log **log)
 
     cli_option_said(cli, "log", said, sizeof said);
     if (form && strcmp(form, "text") != 0 && strcmp(form, "json") != 0)
-        return cli_usage(cli, "%s is text or json", said);
+        return cli_usage(cli, "%s must be text or json", said);
     cli->json = cli->json || (form && !strcmp(form, "json"));
     *log = log_new(&(struct log_options){.file = STDERR_FILENO,
                                          .json = form ? !strcmp(form, "json") : cli->json,
@@ -182,17 +184,17 @@ static int serve_run(struct cli *cli)
         !cli_number(cli, "sweep-every", 0, 86400, SWEEP_S, &sweep_s))
         return CLI_USAGE;
     if (hours < 0 && cli_text(cli, "feed-mb"))
-        return cli_usage(cli, "--feed-mb goes with --feed-hours");
+        return cli_usage(cli, "--feed-mb needs --feed-hours");
     feed = (struct server_feed){hours * 3600000, megabytes << 20};
     if (hours >= 0)
         options.feed = &feed;
     if (!uri)
-        return cli_usage(cli, "say which store to serve: truce serve PATH");
+        return cli_usage(cli, "no store is given: truce serve PATH");
     if (!uri[strspn(uri, "0123456789")] && access(uri, F_OK))
-        return cli_usage(cli, "%s would be the name of the file; the port is --port %s", uri, uri);
+        return cli_usage(cli, "%s looks like a port, not a store: use --port %s", uri, uri);
     cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
-        return cli_usage(cli, "%s is serializable or snapshot", said);
+        return cli_usage(cli, "%s must be serializable or snapshot", said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.transaction_ms = seconds * 1000;
     options.sweep_every_ms = sweep_s * 1000;
@@ -217,49 +219,49 @@ static int serve_run(struct cli *cli)
 const struct cli_command cli_serve = {
     .noun = "serve",
     .arguments = "[PATH]",
-    .summary = "serve a store to clients of MongoDB: drivers of any language, mongosh",
+    .summary = "serve a store to MongoDB drivers and mongosh",
     .help =
-        "Clients connect to mongodb://127.0.0.1:27017. The store's own collections are those of\n"
-        "the database that --database names; collections of other databases are in the store\n"
+        "Clients connect to mongodb://127.0.0.1:27017. The store's own collections belong to\n"
+        "the database of --database. Collections of other databases are in the store\n"
         "as @DATABASE.NAME. Other processes may use the file at the same time.\n"
         "\n"
-        "A write is on the disk before it is answered, unless the client asks for {w: 0} or\n"
-        "{j: false}. The server looks like a MongoDB 8.0 that stands alone, or with\n"
-        "--replica-set like a replica set of one. Collations are refused by name.\n"
+        "A write is on disk before it is acknowledged, unless the client asks for {w: 0} or\n"
+        "{j: false}. The server behaves like a standalone MongoDB 8.0, or, with\n"
+        "--replica-set, like a replica set of one. Collations are refused with an error.\n"
         "\n"
-        "With --feed-hours clients can watch collections (change streams), and go on where they\n"
-        "were for so long, also after a restart. What is kept for that stands in the file, and\n"
-        "everybody who writes to it adds to it, until --feed-hours 0 ends it.\n"
+        "With --feed-hours, clients can watch collections (change streams), and resume within\n"
+        "that time, even after a restart. The changes are stored in the file. Every process that\n"
+        "writes to it stores them, until --feed-hours 0 ends it.\n"
         "\n"
-        "Transactions of several documents are serializable, with any driver; one that\n"
-        "would not be is refused at its commit (112), and drivers run it again.\n"
+        "Transactions of several documents are serializable, with any driver. One that\n"
+        "would not be fails at its commit (112), and drivers run it again.\n"
         "\n"
-        "With --replica-set drivers send a write again whose answer was lost; it is done once,\n"
-        "even if the server was killed in between.\n"
+        "With --replica-set, drivers retry a write whose reply was lost. It is executed once,\n"
+        "even if the server is killed in between.\n"
         "\n"
-        "It listens on this machine's loopback. On another address (--bind 0.0.0.0 is all of\n"
-        "them) it listens with --auth only: then clients log in, by SCRAM-SHA-256 or\n"
-        "SCRAM-SHA-1, as users with roles. truce user add makes the first one.\n"
+        "The server listens on the loopback. Another address (--bind 0.0.0.0 for all)\n"
+        "requires --auth. Clients then log in with SCRAM-SHA-256 or\n"
+        "SCRAM-SHA-1, as users with roles. truce user add creates the first user.\n"
         "\n"
-        "With --tls-certificate every connection is by TLS, 1.2 or later; with --tls-client-ca\n"
-        "clients must have a certificate of that CA, besides what they log in with.\n"
+        "With --tls-certificate, every connection uses TLS 1.2 or later. With --tls-client-ca,\n"
+        "clients also need a certificate of that CA, in addition to their login.\n"
         "\n"
-        "With --metrics PORT it tells at http://127.0.0.1:PORT/metrics what it counts, for\n"
-        "Prometheus: how many commands of which kind, how long they took, what failed,\n"
-        "connections, commits, and what the store does.\n"
+        "With --metrics PORT, http://127.0.0.1:PORT/metrics has metrics for\n"
+        "Prometheus: commands, their times, failures,\n"
+        "connections, commits, and the activity of the store.\n"
         "\n"
-        "Every minute it sweeps: documents that an index with expireAfterSeconds says are too old\n"
-        "are removed, commits of dead processes finished or undone.\n"
+        "Every minute the server sweeps: it removes documents that expired by an index with\n"
+        "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
         "\n"
-        "The log is on standard error, a line for each connection, login and command that took\n"
-        "--slow MS or longer (100); with --quiet connections are left out. With --log-file it is\n"
-        "in a file, which SIGUSR1 begins anew.\n"
+        "The log goes to standard error: a line for each connection, login, and command that took\n"
+        "--slow MS or longer (100). --quiet omits connections. With --log-file it goes\n"
+        "to a file, which SIGUSR1 rotates.\n"
         "\n"
-        "Where the disk refuses to keep what was written, no call succeeds until the file is opened\n"
-        "again: the server ends with 3, for whoever started it to start it again.\n"
+        "If the disk fails to store a write, no call succeeds until the file is opened\n"
+        "again: the server exits with 3, so that its supervisor starts it again.\n"
         "\n"
-        "--config FILE has any of these options as lines, without the dashes; a flag is yes or\n"
-        "no, # begins a line that is a comment. What the call itself says counts more.\n"
+        "--config FILE has any of these options as lines, without the dashes. A flag is yes or\n"
+        "no. A line that begins with # is a comment. Options of the call take precedence.\n"
         "\n"
         "    # truce.conf\n"
         "    store = /var/lib/truce/store.truce\n"
@@ -269,39 +271,39 @@ const struct cli_command cli_serve = {
                "sleep 1; kill %1",
     .options =
         (const struct cli_option[]){
-            {"port", 'p', "N", "the port; 0: any that is free, which is printed (27017)", false},
-            {"bind", 0, "ADDRESS", "where it listens; not the loopback: with --auth (127.0.0.1)",
+            {"port", 'p', "N", "the port; 0: a free one, which is printed (default: 27017)", false},
+            {"bind", 0, "ADDRESS", "the address; another one needs --auth (default: 127.0.0.1)",
              false},
-            {"auth", 0, NULL, "clients have to log in, and may do what their roles allow", false},
-            {"tls-certificate", 0, "FILE", "PEM: connections are by TLS, with this certificate",
+            {"auth", 0, NULL, "require a login; roles decide what clients may do", false},
+            {"tls-certificate", 0, "FILE", "PEM: use TLS with this certificate", false},
+            {"tls-key", 0, "FILE", "PEM: its key (default: in the same file)", false},
+            {"tls-client-ca", 0, "FILE", "PEM: require client certificates of this CA", false},
+            {"database", 0, "NAME", "the database of the store's own collections (default: test)",
              false},
-            {"tls-key", 0, "FILE", "PEM: its key (it stands in the same file)", false},
-            {"tls-client-ca", 0, "FILE", "PEM: clients need a certificate that this CA has signed",
+            {"connections", 0, "N", "maximum number of clients (default: 1000)", false},
+            {"replica-set", 0, "NAME", "behave like the primary of this replica set", false},
+            {"advertise", 0, "HOST:PORT", "the address of that primary (default: where it listens)",
              false},
-            {"database", 0, "NAME", "whose collections have the store's own names (test)", false},
-            {"connections", 0, "N", "at most so many clients at a time (1000)", false},
-            {"replica-set", 0, "NAME", "look like the primary of this replica set", false},
-            {"advertise", 0, "HOST:PORT", "where clients find that primary (where it listens)",
+            {"isolation", 0, "LEVEL", "isolation of transactions: serializable, or snapshot",
              false},
-            {"isolation", 0, "LEVEL", "of transactions: serializable, or snapshot", false},
-            {"test-commands", 0, NULL, "configureFailPoint makes commands fail, for tests", false},
+            {"test-commands", 0, NULL, "allow configureFailPoint, for tests", false},
             {"metrics", 0, "[ADDRESS:]PORT",
-             "tell Prometheus there what is counted, at /metrics; on the loopback only", false},
+             "serve metrics for Prometheus at /metrics on the loopback", false},
             {"http", 0, "[ADDRESS:]PORT",
-             "serve operations as POST /v1/DATABASE/OPERATION; without --auth on the loopback only",
-             false},
-            {"http-host", 0, "NAMES", "further names that a Host header may have, between commas",
+             "serve POST /v1/DATABASE/OPERATION; needs --auth beyond the loopback", false},
+            {"http-host", 0, "NAMES", "further names for the Host header, separated by commas",
              false},
             {"feed-hours", 0, "N",
-             "keep changes for those who watch; 0: no more (as the file has it)", false},
-            {"feed-mb", 0, "N", "keep so many MB of them at most (1024)", false},
-            {"sweep-every", 0, "SECONDS", "sweep as truce sweep does (60; 0: never)", false},
-            {"log", 0, "FORM", "of the log: text, or json (text)", false},
-            {"log-file", 0, "FILE", "it goes to the end of this file (standard error)", false},
-            {"log-rotate", 0, "HOW",
-             "what SIGUSR1 and logRotate do to that: rename, or reopen (rename)", false},
-            {"transaction-seconds", 0, "N", "a transaction lasts so long at most (60)", false},
-            {"config", 0, "FILE", "has these options, too, as lines: name = value", false},
+             "hours to keep changes for change streams; 0: none (default: as the file)", false},
+            {"feed-mb", 0, "N", "maximum size of these changes in MB (default: 1024)", false},
+            {"sweep-every", 0, "SECONDS", "seconds between sweeps; 0: never (default: 60)", false},
+            {"log", 0, "FORM", "form of the log: text or json (default: text)", false},
+            {"log-file", 0, "FILE", "append the log to this file (default: standard error)", false},
+            {"log-rotate", 0, "HOW", "on SIGUSR1 and logRotate: rename or reopen (default: rename)",
+             false},
+            {"transaction-seconds", 0, "N",
+             "maximum time of a transaction in seconds (default: 60)", false},
+            {"config", 0, "FILE", "a file of options, as lines: name = value", false},
             {0}},
     .store = CLI_STORE_NONE,
     .run = serve_run,

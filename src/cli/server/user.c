@@ -1,4 +1,4 @@
-/* truce user add, list, passwd, remove: who may log in to truce serve --auth. */
+/* truce user add, list, passwd, remove: manages the users of truce serve --auth. */
 #include <errno.h>
 #include <string.h>
 #include <termios.h>
@@ -13,13 +13,14 @@
 
 /* ---- the password --------------------------------------------------------------------------- */
 
-/* One line of standard input, without its end. False: there is none, or it is too long. */
+/* Reads one line of standard input, without its end. Returns false at the end of the input, or if
+ * the line is too long. */
 static bool user_read_line(char line[PASSWORD_MAX + 2])
 {
     size_t length = 0;
     char byte = 0;
 
-    /* not by stdio, whose buffer would keep it */
+    /* read(), because the buffer of stdio would keep the password */
     while (length <= PASSWORD_MAX && read(STDIN_FILENO, &byte, 1) == 1 && byte != '\n')
         line[length++] = byte;
     line[length] = '\0';
@@ -43,7 +44,7 @@ static bool user_ask(const char *question, char line[PASSWORD_MAX + 2])
     return got;
 }
 
-/* From the terminal, twice, or from standard input. */
+/* Reads the password twice from the terminal, or once from standard input. */
 static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
 {
     char again[PASSWORD_MAX + 2];
@@ -54,13 +55,13 @@ static int read_password(const struct cli *cli, char password[PASSWORD_MAX + 2])
                    ? CLI_DONE
                    : cli_usage(cli,
                                "the password is read from standard input, one line of up to "
-                               "%d bytes; there is none",
+                               "%d bytes, but standard input is empty or longer",
                                PASSWORD_MAX);
     if (!user_ask("password", password))
-        return cli_usage(cli, "there is no password");
+        return cli_usage(cli, "the password is empty");
     same = user_ask("the same again", again) && !strcmp(password, again);
     scram_wipe(again, sizeof again);
-    return same ? CLI_DONE : cli_usage(cli, "the two are not the same");
+    return same ? CLI_DONE : cli_usage(cli, "the two passwords differ");
 }
 
 /* ---- what is common ------------------------------------------------------------------------- */
@@ -70,12 +71,14 @@ static const char *user_database_of(const struct cli *cli)
     return cli_text(cli, "database") ? cli_text(cli, "database") : "admin";
 }
 
-/* The users of a server are made there, by its own commands. */
+/* Refuses the store of a server. Its users are created by its own commands. */
 static int user_check_store(const struct cli *cli)
 {
     return cli->uri && !strncmp(cli->uri, "mongodb", 7)
-               ? cli_usage(cli, "these are the users of a file; those of a running server are "
-                                "made by createUser, from any driver")
+               ? cli_usage(
+                     cli,
+                     "truce user manages the users of a file; the users of a running server are "
+                     "created by createUser, with any driver")
                : CLI_DONE;
 }
 
@@ -105,12 +108,13 @@ static int user_answer(const struct cli *cli, const char *what)
 
 #define DATABASE_OPTION                                                                            \
     {                                                                                              \
-        "database", 0, "NAME", "that the user logs in by, authSource for drivers (admin)", false   \
+        "database", 0, "NAME", "the user's database, authSource of drivers (default: admin)",      \
+            false                                                                                  \
     }
 
 /* ---- add ------------------------------------------------------------------------------------ */
 
-/* "readWrite@school", or "root", which is of the user's database */
+/* Appends roles: "readWrite@school", or "root", which applies to the user's database. */
 static void append_roles(const struct cli *cli, bson_t *array)
 {
     const char *text, *key;
@@ -162,7 +166,8 @@ static int user_run_add(struct cli *cli)
 
     append_roles(cli, &roles);
     if (!code && !cli_texts(cli, "role", 0))
-        code = cli_usage(cli, "say what the user may do: --role root, --role readWrite@school");
+        code = cli_usage(
+            cli, "--role ROLE is missing, for example --role root or --role readWrite@school");
     if (!code) {
         status = grants_read(&roles, user_database_of(cli), false, grants, &error);
         code = status ? cli_error(cli, NULL, status, &error) : user_add(cli, grants);
@@ -176,22 +181,21 @@ const struct cli_command cli_user_add = {
     .noun = "user",
     .verb = "add",
     .arguments = "NAME",
-    .summary = "make a user, who may log in to truce serve --auth",
+    .summary = "create a user for truce serve --auth",
     .help =
-        "The password is asked for on the terminal, or read from standard input, one line;\n"
-        "what is kept of it is what SCRAM needs, from which nobody can log in.\n"
+        "The password is read from the terminal, or from one line of standard input. Only\n"
+        "the data for SCRAM is stored, which is not enough to log in.\n"
         "\n"
-        "Roles are MongoDB's: read, readWrite, dbAdmin, userAdmin and dbOwner of a database\n"
+        "Roles are MongoDB's: read, readWrite, dbAdmin, userAdmin, and dbOwner of a database\n"
         "(--role readWrite@school); readAnyDatabase, readWriteAnyDatabase, dbAdminAnyDatabase,\n"
-        "userAdminAnyDatabase, clusterMonitor and root of all (--role root). Further users can\n"
-        "be made by the server's commands, too (createUser).",
+        "userAdminAnyDatabase, clusterMonitor, and root of all (--role root). The server's\n"
+        "commands can also create users (createUser).",
     .example = "echo 'correct horse battery' | truce user add ada --role root\n"
                "echo 'another long password' | truce user add bob --role readWrite@test",
-    .options =
-        (const struct cli_option[]){{"role", 0, "ROLE[@DATABASE]",
-                                     "what the user may do; may be given several times", true},
-                                    DATABASE_OPTION,
-                                    {0}},
+    .options = (const struct cli_option[]){{"role", 0, "ROLE[@DATABASE]",
+                                            "a role of the user (may be repeated)", true},
+                                           DATABASE_OPTION,
+                                           {0}},
     .store = CLI_STORE_NONE,
     .run = user_run_add,
 };
@@ -225,8 +229,8 @@ const struct cli_command cli_user_passwd = {
     .noun = "user",
     .verb = "passwd",
     .arguments = "NAME",
-    .summary = "give a user another password",
-    .help = "It is read as by truce user add. Who is logged in stays so.",
+    .summary = "change a user's password",
+    .help = "The password is read as by truce user add. Existing connections stay logged in.",
     .example = "echo 'correct horse battery' | truce user add ada --role root\n"
                "echo 'one that is not here' | truce user passwd ada",
     .options = (const struct cli_option[]){DATABASE_OPTION, {0}},
@@ -253,7 +257,7 @@ const struct cli_command cli_user_remove = {
     .verb = "remove",
     .arguments = "NAME",
     .summary = "remove a user",
-    .help = "A server that runs lets go of who is logged in as that user within a second.",
+    .help = "A running server closes the user's connections within a second.",
     .example = "echo 'correct horse battery' | truce user add ada --role root\n"
                "truce user remove ada",
     .options = (const struct cli_option[]){DATABASE_OPTION, {0}},
@@ -286,7 +290,7 @@ static int user_run_list(struct cli *cli)
 const struct cli_command cli_user_list = {
     .noun = "user",
     .verb = "list",
-    .summary = "print the users and their roles",
+    .summary = "list the users and their roles",
     .example = "echo 'correct horse battery' | truce user add ada --role root\n"
                "truce user list",
     .store = CLI_STORE_READ,

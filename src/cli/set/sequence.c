@@ -33,13 +33,14 @@ const struct cli_command cli_sequence_next = {
     .noun = "sequence",
     .verb = "next",
     .arguments = "NAME",
-    .summary = "take the next number of a sequence, or several in a row",
-    .help = "1, 2, 3 ...: every number is given to exactly one caller. With --count the first of\n"
-            "them is printed. A sequence need not be made: the first call gets 1.",
+    .summary = "take the next number of a sequence, or several",
+    .help = "1, 2, 3 ...: each number goes to exactly one caller. With --count, the first of the\n"
+            "numbers is printed. The first call creates the sequence and gets 1.",
     .example = "truce sequence next enrolments\n"
                "truce sequence next enrolments --count 100",
     .options =
-        (const struct cli_option[]){{"count", 'c', "N", "how many in a row (1)", false}, {0}},
+        (const struct cli_option[]){
+            {"count", 'c', "N", "how many consecutive numbers (default: 1)", false}, {0}},
     .store = CLI_STORE_WRITE,
     .run = sequence_run_next,
 };
@@ -57,7 +58,7 @@ const struct cli_command cli_sequence_last = {
     .noun = "sequence",
     .verb = "last",
     .arguments = "NAME",
-    .summary = "print the last number that was given; 0: none yet",
+    .summary = "print the last assigned number (0: none yet)",
     .example = "truce sequence next enrolments\n"
                "truce sequence last enrolments",
     .store = CLI_STORE_READ,
@@ -82,8 +83,10 @@ const struct cli_command cli_sequence_raise = {
     .noun = "sequence",
     .verb = "raise",
     .arguments = "NAME NUMBER",
-    .summary = "give no number up to this one any more; print the last",
-    .help = "For numbers that were given out elsewhere before. A sequence is never lowered.",
+    .summary = "skip all numbers up to this one",
+    .help =
+        "For numbers that were assigned elsewhere. A sequence is never lowered. Prints the last\n"
+        "number of the sequence.",
     .example = "truce sequence raise enrolments 5000",
     .store = CLI_STORE_WRITE,
     .run = run_raise,
@@ -108,7 +111,7 @@ static int sequence_run_list(struct cli *cli)
 const struct cli_command cli_sequence_list = {
     .noun = "sequence",
     .verb = "list",
-    .summary = "print the sequences with their last numbers",
+    .summary = "list sequences with their last numbers",
     .example = "truce sequence next enrolments\n"
                "truce sequence list",
     .store = CLI_STORE_READ,

@@ -1,4 +1,5 @@
-/* truce set add, remove, show, watermark, collect, void, idle, start, quarantine, define, protect, forget. */
+/* truce set add, remove, show, watermark, collect, void, idle, start, quarantine, define, protect,
+ * forget, convert. */
 #include "cli/set/set.h"
 
 #include <inttypes.h>
@@ -45,11 +46,11 @@ const struct cli_command cli_set_define = {
     .noun = "set",
     .verb = "define",
     .arguments = "COLLECTION",
-    .summary = "say once which list of a collection is a set, and what names its elements",
+    .summary = "define which list of a collection is a set",
     .help =
-        "The store keeps it, so that other calls need not say it again; --list is needed where a\n"
-        "collection has several sets. Makes a unique index on the key. The first write to a set\n"
-        "defines it as well.",
+        "The store keeps the definition, so later calls need not repeat it. If a collection has\n"
+        "several sets, they need --list. Creates a unique index on the key. The first write to a\n"
+        "set also defines it.",
     .example = "truce set define students --list classes --key student_id --name name",
     .options = (const struct cli_option[]){CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_WRITE,
@@ -78,18 +79,17 @@ const struct cli_command cli_set_protect = {
     .noun = "set",
     .verb = "protect",
     .arguments = "COLLECTION",
-    .summary = "have the store refuse what older programs would bring back after collecting",
+    .summary = "refuse writes of old programs that restore elements",
     .help =
-        "A program that sends the updates of the classic description by itself compares no\n"
-        "watermark. From now on `truce set collect` marks the elements that it passes (_proved),\n"
-        "and a validator of the collection refuses those without a mark: such a program gets error\n"
-        "121. May be called again, and while the set is in use.",
+        "A program that writes the updates of a set itself does not compare the watermark, and\n"
+        "could restore removed elements. After this, `truce set collect` marks the elements that\n"
+        "it passes (_proved), and a validator of the collection refuses elements without a mark\n"
+        "with error 121. You may repeat the call, and call it while the set is in use.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set protect students",
-    .options = (const struct cli_option[]){{"off", 0, NULL,
-                                            "take the rule out of the validator again", false},
-                                           CLI_SET_OPTIONS,
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            {"off", 0, NULL, "remove the rule from the validator", false}, CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_WRITE,
     .run = run_protect,
 };
@@ -104,8 +104,9 @@ static int run_forget(struct cli *cli)
         truce_status status = truce_set_forget(set.set, cli_flag(cli, "anyway"), &error);
 
         if (status == TRUCE_CONFLICT)
-            code = cli_say(cli, CLI_NO, "%s (--anyway leaves the documents as they are)",
-                           error.message);
+            code =
+                cli_say(cli, CLI_NO, "%s (--anyway removes the definition and keeps the documents)",
+                        error.message);
         else
             code = status ? cli_error(cli, NULL, status, &error)
                           : define_answer(cli, "forgotten", cli->arguments[0], &set);
@@ -118,16 +119,16 @@ const struct cli_command cli_set_forget = {
     .noun = "set",
     .verb = "forget",
     .arguments = "COLLECTION",
-    .summary = "take the definition of a set out of the store again",
+    .summary = "remove the definition of a set from the store",
     .help =
-        "With it go its sources and what consumers recorded. The lists in the documents stay, and\n"
-        "so does the index on the key (truce index drop). Nobody may be working with the set. Exit\n"
-        "code 1: documents hold the list, or there is no such set.",
+        "Also removes its sources and the consumers' records. The lists in the documents stay,\n"
+        "and so does the index on the key (truce index drop). No process may use the set. Exit\n"
+        "code 1: documents contain the list, or there is no such set.",
     .example = "truce set define carts --list items --key cart --name sku\n"
                "truce set forget carts",
     .options =
         (const struct cli_option[]){
-            {"anyway", 0, NULL, "also if documents hold the list", false}, CLI_SET_OPTIONS, {0}},
+            {"anyway", 0, NULL, "even if documents contain the list", false}, CLI_SET_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_forget,
 };
@@ -135,14 +136,14 @@ const struct cli_command cli_set_forget = {
 /* ---- the set of a call ----------------------------------------------------------------------- */
 
 /*
- * The set that a call means: by its options, and by the definition that the store keeps of it.
+ * Finds the set that a call means, by its options and by the definition in the store.
  *
- * A set of its own in a collection needs no option once it is defined; a new one is told by --list, --key
- * and --name, and what is missing is asked for. Nothing is guessed: a set that is made by mistake changes
- * documents.
+ * The only set of a collection needs no option once it is defined. A new one needs --list, --key,
+ * and --name; the error names the missing ones. Nothing is guessed, because a set that is defined
+ * by mistake changes documents.
  */
 
-/* The fields of the key as the options have them, comma between; NULL: there are none. */
+/* Returns the fields of the key as the options write them, separated by commas, or NULL. */
 static char *set_open_keys_of(const bson_t *definition)
 {
     struct value keys = truce__value_field(truce__value_document(definition), "key", 3);
@@ -163,7 +164,7 @@ static char *set_open_keys_of(const bson_t *definition)
     return bson_string_free(text, false);
 }
 
-/* What an option says, else the definition, else NULL; the caller frees it. */
+/* Returns the value of the option, else of the definition, else NULL. The caller frees it. */
 static char *either(const struct cli *cli, const char *option, const bson_t *definition,
                     const char *field)
 {
@@ -176,7 +177,7 @@ static char *either(const struct cli *cli, const char *option, const bson_t *def
     return NULL;
 }
 
-/* "classes" of {_id: "students.classes"}, or NULL: it is of another collection. */
+/* Returns "classes" for {_id: "students.classes"}, or NULL for a set of another collection. */
 static const char *set_open_list_of(const bson_t *definition, const char *collection)
 {
     size_t length = strlen(collection);
@@ -193,10 +194,12 @@ static const char *set_open_list_of(const bson_t *definition, const char *collec
 
 static int several(const struct cli *cli, const char *collection, const char *names)
 {
-    return cli_usage(cli, "%s has several sets; --list FIELD says which: %s", collection, names);
+    return cli_usage(cli, "%s has several sets; choose one with --list FIELD: %s", collection,
+                     names);
 }
 
-/* The definition of the set that --list names, or of the only one of the collection; empty: none. */
+/* Finds the definition of the set that --list names, or of the only one of the collection. An empty
+ * document means none. */
 static int find_definition(const struct cli *cli, truce_store *store, const char *collection,
                            bson_t *definition)
 {
@@ -231,24 +234,26 @@ static int find_definition(const struct cli *cli, truce_store *store, const char
     return code;
 }
 
-/* What is missing, asked for by name. */
+/* Prints which options are missing. */
 static int set_open_ask(const struct cli *cli, const char *collection, const struct cli_set *set)
 {
     if (!set->list)
         return cli_usage(cli,
-                         "which set? %s has none yet: --list FIELD names the list in its "
-                         "documents, --key FIELDS what tells the documents apart, --name FIELD "
-                         "what tells the elements apart",
+                         "%s has no set yet: give --list FIELD, the list in its "
+                         "documents, --key FIELDS, which identify a document, and --name FIELD, "
+                         "which identifies an element",
                          collection);
     if (!set->keys)
-        return cli_usage(cli,
-                         "--key FIELDS is missing: what tells the documents of %s apart (there is "
-                         "no set %s.%s yet)",
-                         collection, collection, set->list);
-    return cli_usage(cli,
-                     "--name FIELD is missing: what tells the elements of %s.%s apart (there is no "
-                     "such set yet)",
-                     collection, set->list);
+        return cli_usage(
+            cli,
+            "--key FIELDS is missing: the fields that identify a document of %s (there is "
+            "no set %s.%s yet)",
+            collection, collection, set->list);
+    return cli_usage(
+        cli,
+        "--name FIELD is missing: the field that identifies an element of %s.%s (there is no "
+        "such set yet)",
+        collection, set->list);
 }
 
 static truce_set *set_open_make(const struct cli *cli, truce_store *store, const char *collection,
@@ -339,7 +344,7 @@ static const char *set_text_of(const bson_t *document, const char *field)
     return bson_iter_utf8(&iter, NULL);
 }
 
-/* A number that must be given. */
+/* Reads a number that must be given. */
 static bool required_number(const struct cli *cli, const char *name, int64_t *number)
 {
     if (!cli_text(cli, name)) {
@@ -410,11 +415,11 @@ const struct cli_command cli_set_add = {
     .noun = "set",
     .verb = "add",
     .arguments = "COLLECTION KEY ELEMENT",
-    .summary = "add an element to a set, whatever the order of arrival",
+    .summary = "add an element to a set, in any order of arrival",
     .help =
-        "Answers applied, stale (a newer operation on that name stands), duplicate (this one was\n"
-        "applied before) or quarantined (its number had been given up). An element may carry\n"
-        "fields beside its name; a newer add replaces them.",
+        "Prints applied, stale (a newer operation on that name was applied), duplicate (this one\n"
+        "was applied before), or quarantined (its number was declared void). An element may have\n"
+        "other fields than its name; a newer add replaces them.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1001",
     .options = apply_options,
@@ -426,10 +431,9 @@ const struct cli_command cli_set_remove = {
     .noun = "set",
     .verb = "remove",
     .arguments = "COLLECTION KEY ELEMENT",
-    .summary = "remove an element from a set, whatever the order of arrival",
-    .help =
-        "Answers like truce set add. A remove that comes before its add leaves a tombstone, which\n"
-        "the add will meet.",
+    .summary = "remove an element from a set, in any order of arrival",
+    .help = "Prints the same as truce set add. A remove that arrives before its add leaves a\n"
+            "tombstone, which makes the add stale.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set remove students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1002",
     .options = apply_options,
@@ -469,7 +473,7 @@ const struct cli_command cli_set_show = {
     .noun = "set",
     .verb = "show",
     .arguments = "COLLECTION KEY",
-    .summary = "print one set: its elements, what was removed, its watermark",
+    .summary = "show a set: elements, removed elements, watermark",
     .example =
         "truce set define students --list classes --key student_id --name name\n"
         "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
@@ -479,7 +483,8 @@ const struct cli_command cli_set_show = {
     .run = set_run_show,
 };
 
-/* What one command does with the open set: its answer, and the exit code. `*answer` is an empty document. */
+/* The action of a command on the open set. Fills the empty document `*answer` and returns the exit
+ * code. */
 typedef int act_function(struct cli *cli, truce_set *set, bson_t *answer);
 
 static int with_set(struct cli *cli, act_function *act)
@@ -540,10 +545,10 @@ const struct cli_command cli_set_watermark = {
     .noun = "set",
     .verb = "watermark",
     .arguments = "COLLECTION",
-    .summary = "up to which number everything has been applied, source by source",
+    .summary = "show up to which number each source was applied",
     .help =
-        "The watermark of a source is the end of the gapless run of numbers that consumers\n"
-        "recorded; that of the set is the least of its sources'. Tombstones at or below it can\n"
+        "The watermark of a source is the end of the numbers without a gap that consumers\n"
+        "recorded. That of the set is the lowest of its sources. Tombstones at or below it can\n"
         "be collected.",
     .example =
         "truce set define students --list classes --key student_id --name name\n"
@@ -583,10 +588,10 @@ const struct cli_command cli_set_collect = {
     .noun = "set",
     .verb = "collect",
     .arguments = "COLLECTION",
-    .summary = "remove the tombstones that nothing can need any more",
+    .summary = "remove tombstones that are no longer needed",
     .help =
-        "A tombstone goes when every number up to its own is known to have been applied. May run\n"
-        "at any time, beside consumers and other collectors.",
+        "A tombstone is removed when every number up to its own was applied. The command may run\n"
+        "at any time, concurrently with consumers and other collectors.",
     .example =
         "truce set define students --list classes --key student_id --name name\n"
         "truce set add students '{student_id: 1}' '{name: \"CS 101\"}' --seq 1 --consumer web\n"
@@ -612,7 +617,7 @@ static int run_set_convert(struct cli *cli, truce_set *set, bson_t *answer)
     cli_answer(cli, answer, "converted %" PRId64 " elements of %" PRId64 " documents",
                converted.elements, converted.documents);
     return !status ? CLI_DONE
-                   : cli_say(cli, CLI_NO, "%" PRId64 " documents are left: %s", converted.left,
+                   : cli_say(cli, CLI_NO, "%" PRId64 " documents are unchanged: %s", converted.left,
                              error.message);
 }
 
@@ -625,11 +630,11 @@ const struct cli_command cli_set_convert = {
     .noun = "set",
     .verb = "convert",
     .arguments = "COLLECTION",
-    .summary = "give a number to the elements that have none",
+    .summary = "give a number to elements without one",
     .help =
-        "Lists such as classes: [\"CS 101\"] become [{name: \"CS 101\", seq: 0}]: older than every\n"
-        "operation. An operation does so for the document that it is applied to; this is for all.\n"
-        "May run while the set is in use; stopped and started again, it goes on.",
+        "Lists such as classes: [\"CS 101\"] become [{name: \"CS 101\", seq: 0}], which is older\n"
+        "than every operation. An operation converts only its own document; this command converts all.\n"
+        "It may run while the set is in use. If it is stopped, start it again, and it resumes.",
     .example = "truce insert students '{student_id: 1, classes: [\"CS 101\"]}'\n"
                "truce set define students --list classes --key student_id --name name\n"
                "truce set convert students",
@@ -666,7 +671,8 @@ static int set_run_void(struct cli *cli)
     int code;
 
     if (cli_text(cli, "below") && (cli_text(cli, "from") || cli_text(cli, "to")))
-        return cli_usage(cli, "--below says all numbers below it, --from and --to some of them");
+        return cli_usage(
+            cli, "--below and --from exclude each other: --below covers all numbers below it");
     if (cli_text(cli, "below")) {
         if (!required_number(cli, "below", &below))
             return CLI_USAGE;
@@ -689,19 +695,21 @@ const struct cli_command cli_set_void = {
     .noun = "set",
     .verb = "void",
     .arguments = "COLLECTION",
-    .summary = "declare numbers that were never published, so that collecting goes on",
+    .summary = "declare numbers void that were never published",
     .help =
-        "What arrives with such a number after the watermark has passed it is quarantined. Where\n"
-        "numbers have gaps (timestamps, ids of a database), --below N declares every number below\n"
-        "N that nobody recorded void at once, whatever the distance.",
+        "A void number no longer stops the watermark. An operation that arrives with such a\n"
+        "number after the watermark has passed it is quarantined.\n"
+        "If numbers have gaps (timestamps, ids of a database), use --below N. It declares void\n"
+        "every number below N that no consumer recorded.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set void students --from 17 --to 19",
-    .options = (const struct cli_option[]){{"from", 0, "NUMBER", "the first of them", false},
-                                           {"to", 0, "NUMBER", "the last of them (--from)", false},
-                                           {"below", 0, "NUMBER", "all gaps below it", false},
-                                           CLI_SET_SOURCE_OPTION,
-                                           CLI_SET_OPTIONS,
-                                           {0}},
+    .options =
+        (const struct cli_option[]){{"from", 0, "NUMBER", "the first number", false},
+                                    {"to", 0, "NUMBER", "the last number (default: --from)", false},
+                                    {"below", 0, "NUMBER", "all gaps below this number", false},
+                                    CLI_SET_SOURCE_OPTION,
+                                    CLI_SET_OPTIONS,
+                                    {0}},
     .store = CLI_STORE_CHANGE,
     .run = set_run_void,
 };
@@ -727,18 +735,17 @@ const struct cli_command cli_set_idle = {
     .noun = "set",
     .verb = "idle",
     .arguments = "COLLECTION",
-    .summary = "say for a source that nothing below a number is to come",
-    .help =
-        "Every number of the source below --below has been recorded or will never be published.\n"
-        "A source that publishes seldom holds all collecting back until it says so.",
+    .summary = "declare that a source is complete below a number",
+    .help = "Every number of the source below --below was recorded or will never be published.\n"
+            "A source that publishes rarely stops collecting until this is declared.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set start students --source web\n"
                "truce set idle students --source web --below 5000",
-    .options =
-        (const struct cli_option[]){{"below", 0, "NUMBER", "nothing below it is to come", false},
-                                    CLI_SET_SOURCE_OPTION,
-                                    CLI_SET_OPTIONS,
-                                    {0}},
+    .options = (const struct cli_option[]){{"below", 0, "NUMBER",
+                                            "the source is complete below this number", false},
+                                           CLI_SET_SOURCE_OPTION,
+                                           CLI_SET_OPTIONS,
+                                           {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_idle,
 };
@@ -761,7 +768,7 @@ const struct cli_command cli_set_start = {
     .noun = "set",
     .verb = "start",
     .arguments = "COLLECTION",
-    .summary = "announce a source before it publishes, and tell its first number",
+    .summary = "announce a new source and print its first number",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set start students --source mobile",
     .options = (const struct cli_option[]){CLI_SET_SOURCE_OPTION, CLI_SET_OPTIONS, {0}},
@@ -771,7 +778,7 @@ const struct cli_command cli_set_start = {
 
 /* ---- quarantine ---- */
 
-/* Every operation that is quarantined now, by new numbers from `seq` on. */
+/* Replays every operation that is in quarantine now, under new numbers from `seq` on. */
 static truce_status replay_all(struct cli *cli, truce_set *set, int64_t seq, int64_t *counts,
                                bson_error_t *error)
 {
@@ -788,7 +795,7 @@ static truce_status replay_all(struct cli *cli, truce_set *set, int64_t seq, int
             break;
         status =
             truce_set_replay(set, document, seq, consumer ? consumer : "replay", &outcome, error);
-        if (status == TRUCE_NOT_FOUND) { /* somebody else replayed it */
+        if (status == TRUCE_NOT_FOUND) { /* another process replayed it */
             status = TRUCE_OK;
         } else if (!status) {
             counts[outcome]++;
@@ -871,7 +878,7 @@ static int run_quarantine(struct cli *cli)
     int code;
 
     if (!replay && (cli_text(cli, "seq") || cli_text(cli, "consumer")))
-        return cli_usage(cli, "--seq and --consumer are for --replay");
+        return cli_usage(cli, "--seq and --consumer need --replay");
     code = cli_store_open(cli, replay ? CLI_STORE_CHANGE : CLI_STORE_READ, &cli->store);
     if (code != CLI_DONE)
         return code;
@@ -882,25 +889,25 @@ const struct cli_command cli_set_quarantine = {
     .noun = "set",
     .verb = "quarantine",
     .arguments = "COLLECTION",
-    .summary =
-        "list the operations that came after their numbers had been given up, or replay them",
+    .summary = "list or replay operations that arrived too late",
     .help =
-        "One document a line: what it was and why it was not applied. The exit code is 1 if there\n"
+        "Prints one document a line: the operation and the reason. The exit code is 1 if there\n"
         "are any.\n"
         "\n"
-        "With --replay each of them is applied and taken out: nothing happens to a name of which\n"
-        "something newer stands (stale); others are applied under new numbers, from --seq on, as if\n"
-        "they were published now. The numbers are recorded by --consumer, since they are used up.\n"
-        "Give numbers that their source has given out for this, and gives to nothing else.",
+        "With --replay, each operation is applied and removed from the quarantine. A name with a\n"
+        "newer operation stays unchanged (stale). Others are applied under new numbers from --seq\n"
+        "on, as if they were published now. --consumer records the numbers.\n"
+        "Use numbers that the source assigned for this purpose only.",
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce set quarantine students\n"
                "truce set quarantine students --replay --seq 2000",
     .options =
-        (const struct cli_option[]){{"replay", 0, NULL, "apply what is quarantined", false},
-                                    {"seq", 0, "NUMBER", "the first of the new numbers", false},
-                                    {"consumer", 0, "NAME", "who records them (replay)", false},
-                                    CLI_SET_OPTIONS,
-                                    {0}},
-    .store = CLI_STORE_NONE, /* replaying changes it */
+        (const struct cli_option[]){
+            {"replay", 0, NULL, "apply the quarantined operations", false},
+            {"seq", 0, "NUMBER", "the first of the new numbers", false},
+            {"consumer", 0, "NAME", "the consumer that records them (default: replay)", false},
+            CLI_SET_OPTIONS,
+            {0}},
+    .store = CLI_STORE_NONE, /* replaying changes the store */
     .run = run_quarantine,
 };

@@ -1,19 +1,19 @@
 /*
- * truce set apply: the messages of a queue, from a file or a pipe, applied by worker processes.
+ * truce set apply: worker processes apply the messages of a queue, from a file or a pipe.
  *
  *     input     chunk 0 | chunk 1 | chunk 2 ...     up to CHUNK_LINES lines each
- *     chunk     part 0 ... part W-1                 lines by a hash of their key, one to a worker
+ *     chunk     part 0 ... part W-1                 by a hash of the key, one for each worker
  *
- * The lines of one document go to one worker, so that its batches fold well and workers seldom meet
- * on a document; that they may meet is the set's business, not ours. A chunk whose parts are all
- * answered is written down as done (set_worker.h); the answer of a worker comes after the operations
- * are applied and their numbers recorded. So whatever is killed, at any moment:
+ * The lines of one document go to one worker, so its batches combine well and workers seldom meet
+ * on a document. If they meet, the set itself handles it. A worker answers after it has applied the
+ * operations and recorded their numbers. When all parts of a chunk are answered, the chunk is
+ * recorded as done (set_worker.h). A process may be killed at any time:
  *
- *     a worker       the pool starts another and gives it the parts again
- *     this process   started again on the same input, it skips the chunks that are written down and
- *                    does the others again; what was applied already is a duplicate
+ *     a worker       the pool starts another one and gives it the parts again
+ *     this process   started again on the same input, it skips the recorded chunks and repeats the
+ *                    others; an operation that was already applied is a duplicate
  *
- * At most WINDOW chunks are open, which bounds the memory whatever the size of the input.
+ * At most WINDOW chunks are open. This bounds the memory for any size of the input.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -55,12 +55,12 @@ struct apply {
     struct pool *pool;
     struct job job;
     struct chunk window[WINDOW];
-    int64_t chunks;             /* read so far */
-    struct chunk_counts totals; /* of the chunks that are done */
-    int64_t skipped;            /* lines of chunks that an earlier run had done */
+    int64_t chunks;             /* number read so far. */
+    struct chunk_counts totals; /* of the finished chunks. */
+    int64_t skipped;            /* lines of chunks that an earlier run has applied. */
     int64_t started_ns;
     struct cli_progress progress;
-    char *key_mark; /* "\"student_id\"": to find the key in a line without reading all of it */
+    char *key_mark; /* "\"student_id\"", to find the key in a line without parsing all of it. */
 };
 
 /* ---- chunks ---- */
@@ -125,7 +125,7 @@ static void take_rejected(struct chunk *chunk, const bson_t *answer)
     }
 }
 
-/* A pool_answer_function; the tag is the chunk. */
+/* A pool_answer_function. The tag is the chunk. */
 static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes, size_t size,
                                       bson_error_t *error)
 {
@@ -135,7 +135,7 @@ static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes
     bson_iter_t failed;
 
     if (!bson_init_static(&answer, bytes, size) || !bson_validate(&answer, 0, NULL))
-        return truce__fail(TRUCE_IO, error, "a worker's answer is no document");
+        return truce__fail(TRUCE_IO, error, "a worker's answer is not a document");
     if (bson_iter_init_find(&failed, &answer, "failed") && BSON_ITER_HOLDS_UTF8(&failed))
         return truce__fail(TRUCE_IO, error, "%s", bson_iter_utf8(&failed, NULL));
     chunk->counts.applied += truce__field_number(&answer, "applied");
@@ -149,7 +149,8 @@ static truce_status apply_take_answer(void *arg, void *tag, const uint8_t *bytes
 
 /* ---- lines to parts ---- */
 
-/* By the text of the key's value; a line whose key is not found this way goes to any worker. */
+/* Chooses the worker by the text of the key's value. A line whose key is not found this way may go
+ * to any worker. */
 static int apply_part_of(const struct apply *apply, const char *text, size_t size)
 {
     size_t mark = strlen(apply->key_mark);
@@ -194,7 +195,7 @@ static void apply_take_line(struct apply *apply, struct chunk *chunk, struct buf
     chunk->counts.rejected++;
 }
 
-/* Fills a chunk from the input; no lines: the end. */
+/* Fills a chunk from the input. A chunk without lines means the end. */
 static truce_status apply_read_chunk(struct apply *apply, struct chunk *chunk, struct buffer *parts,
                                      bson_error_t *error)
 {
@@ -217,7 +218,7 @@ static truce_status apply_read_chunk(struct apply *apply, struct chunk *chunk, s
     return status;
 }
 
-/* Is there nothing left to do for it? Then it is closed with what it came to before. */
+/* Sets *done if the chunk is already applied, and closes it with its recorded counts. */
 static truce_status skip_chunk(struct apply *apply, struct chunk *chunk, bool *done,
                                bson_error_t *error)
 {
@@ -255,7 +256,7 @@ static truce_status give_parts(struct apply *apply, struct chunk *chunk, struct 
     return status;
 }
 
-/* One chunk of the input, once there is room for it. */
+/* Reads one chunk of the input when there is room for it. */
 static truce_status next_chunk(struct apply *apply, bool *end, bson_error_t *error)
 {
     struct buffer *parts;
@@ -333,7 +334,8 @@ static void apply_print_summary(const struct apply *apply, const char *rejects)
                (double)(totals->lines - apply->skipped) / seconds);
     if (apply->skipped)
         cli_remark(apply->cli,
-                   "%" PRId64 " of them had been done by an earlier run (--again does them again)",
+                   "%" PRId64
+                   " of them were applied by an earlier run (--again applies them again)",
                    apply->skipped);
     if (pool_deaths(apply->pool))
         cli_remark(apply->cli, "%" PRId64 " workers were killed and replaced",
@@ -341,7 +343,7 @@ static void apply_print_summary(const struct apply *apply, const char *rejects)
     bson_destroy(&answer);
 }
 
-/* free it */
+/* The caller frees the path. */
 static char *rejects_path(const struct apply *apply)
 {
     const char *given = cli_text(apply->cli, "rejects");
@@ -351,13 +353,13 @@ static char *rejects_path(const struct apply *apply)
                : bson_strdup_printf("%s.rejects", strcmp(apply->path, "-") ? apply->path : "stdin");
 }
 
-/* Before anything is applied, as the file is written at the end. */
+/* Checks the reject file first, because it is written at the end. */
 static int check_rejects(const struct apply *apply)
 {
     const char *given = cli_text(apply->cli, "rejects");
     char *made = given ? NULL : rejects_path(apply);
     bson_error_t error;
-    /* cli_output_check knows the option's own text by its address */
+    /* cli_output_check recognises the option's own string by its address */
     truce_status status =
         cli_output_check(apply->cli, given ? given : made, apply->cli->uri, &error);
 
@@ -385,7 +387,7 @@ static int apply_conclude(struct apply *apply)
 
 /* ---- the call ---- */
 
-/* The arguments of a worker: the options of this call that it has, too. */
+/* Collects the arguments of a worker: the options of this call that a worker has, too. */
 static void worker_arguments(struct apply *apply, const char **argv, char **owned)
 {
     struct cli *cli = apply->cli;
@@ -415,7 +417,7 @@ static void worker_arguments(struct apply *apply, const char **argv, char **owne
     argv[count] = NULL;
 }
 
-/* What, beside the input, the outcome depends on. */
+/* Returns all options that affect the outcome, as part of the job's identity. */
 static char *format_text(const struct message_format *format)
 {
     bson_string_t *text = bson_string_new(NULL);
@@ -448,15 +450,15 @@ static int apply_prepare(struct apply *apply, struct message_format *format)
     return code;
 }
 
-/* The first worker's store is this one's, too: whoever makes the indexes, makes them before the
- * workers start. */
+/* Prepares the store, which is also the first worker's: indexes are created before the workers
+ * start. */
 static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
 {
     truce_set *set;
     truce_status status;
 
     if (cli_set_open(apply->cli, apply->cli->store, apply->collection, &set))
-        return truce__fail(TRUCE_INVALID, error, "the set is not there any more");
+        return truce__fail(TRUCE_INVALID, error, "the set no longer exists");
     status = truce_set_record(set, "apply", NULL, 0, error);
     truce_set_free(set);
     return status;
@@ -502,7 +504,8 @@ static int apply_run(struct cli *cli)
     if (!cli_number(cli, "workers", 1, WORKERS_LIMIT, 5, &workers))
         return CLI_USAGE;
     if (cli->uri && !strncmp(cli->uri, "memory:", 7))
-        return cli_usage(cli, "memory: is the store of one process, and its workers are several");
+        return cli_usage(cli,
+                         "memory: cannot be used with worker processes: it belongs to one process");
     apply.workers = (int)workers;
     code = check_rejects(&apply);
     if (code)
@@ -526,32 +529,33 @@ const struct cli_command cli_set_apply = {
     .noun = "set",
     .verb = "apply",
     .arguments = "FILE COLLECTION",
-    .summary = "apply the messages of a queue, in any order, with several worker processes",
+    .summary = "apply messages of a queue with several processes",
     .help =
         "FILE (- for a pipe) has one message a line:\n"
         "\n"
         "    {\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", "
         "\"sequence_number\": 1000}\n"
         "\n"
-        "The operation is insert or delete (or add, remove); the element is a name, or a document\n"
-        "with more fields than that. Where your messages call them otherwise, the --message\n"
-        "options say how: --message-element class for {\"class\": \"CS 101\"}. Messages may come\n"
-        "in any order and any number of times. What is done is kept in the store: killed at any\n"
-        "moment and started again on the same input, it goes on where it was. Lines that are no\n"
-        "messages go to FILE.rejects with their numbers and reasons, and the exit code is 1.",
+        "The operation is insert or delete (or add, remove). The element is a name, or a document\n"
+        "with more fields. If your messages have other field names, give them with the --message\n"
+        "options: --message-element class for {\"class\": \"CS 101\"}. Messages may arrive\n"
+        "in any order and any number of times. The progress is stored: if the command is killed\n"
+        "and started again on the same input, it resumes.\n"
+        "Lines that are not messages go to FILE.rejects with their numbers and reasons, and the\n"
+        "exit code is 1.",
     .example =
         "truce set define students --list classes --key student_id --name name\n"
         "echo '{\"operation\": \"insert\", \"student_id\": 1, \"element\": \"CS 101\", \"sequence_number\": 1}' > m.ndjson\n"
         "truce set apply m.ndjson students --workers 2",
     .options =
         (const struct cli_option[]){
-            {"workers", 'w', "NUMBER", "worker processes (5)", false},
-            {"rejects", 0, "FILE", "where lines go that are no messages (FILE.rejects)", false},
-            {"consumer", 0, "NAME", "the consumers' name in the records (apply)", false},
-            {"again", 0, NULL, "also what an earlier run has done", false},
+            {"workers", 'w', "NUMBER", "worker processes (default: 5)", false},
+            {"rejects", 0, "FILE", "the reject file (default: FILE.rejects)", false},
+            {"consumer", 0, "NAME", "the consumers' name in the records (default: apply)", false},
+            {"again", 0, NULL, "apply all messages again", false},
             CLI_MESSAGE_OPTIONS,
             CLI_SET_OPTIONS,
             {0}},
-    .store = CLI_STORE_NONE, /* opened when the file is */
+    .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = apply_run,
 };

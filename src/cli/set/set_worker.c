@@ -1,12 +1,12 @@
 /*
  * truce set worker: one worker process of truce set apply and of the demonstrations. It reads
- * frames of lines, applies each as one batch, records the numbers, THEN answers; the answer is what
- * the parent acknowledges by.
+ * frames of lines, applies each as one batch, and records the numbers. Only then it answers,
+ * because the answer is what the parent acknowledges by.
  *
  *     frame     {line number: 8 bytes, size: 4 bytes, text} ...
- *     answer    {applied, stale, duplicate, quarantined, rejected: [...]}, or {failed: "sentence"}
+ *     answer    {applied, stale, duplicate, quarantined, rejected: [...]}, or {failed: "message"}
  *
- * Killed at any moment, its frames are given to another, who finds what was applied and goes on.
+ * If a worker is killed, another one gets its frames. It finds what was applied and continues.
  */
 #include "cli/set/set_worker.h"
 
@@ -31,7 +31,7 @@
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-#define TEXT_BYTES_MAX 300 /* of a rejected line: the line's number says where the rest is */
+#define TEXT_BYTES_MAX 300 /* of a rejected line; the line's number leads to the rest */
 
 /* ---- the check ---- */
 
@@ -141,7 +141,7 @@ static int by_line(const void *left, const void *right)
     return (a->line > b->line) - (a->line < b->line);
 }
 
-/* Workers answer in any order; the kept array is in the order of lines. */
+/* Appends in the order of lines. Workers answer in any order. */
 static void set_job_append_sorted(const bson_t *rejected, bson_t *document)
 {
     uint32_t count = bson_count_keys(rejected), index = 0;
@@ -191,7 +191,7 @@ truce_status job_done(struct job *job, int64_t chunk, const struct chunk_check *
 
 /* ---- rejected lines ---- */
 
-/* `size` or less, so that no character is cut in two */
+/* Returns at most `size`, so that no character is cut. */
 static size_t set_job_whole_characters(const char *text, size_t size)
 {
     while (size && ((unsigned char)text[size] & 0xc0) == 0x80)
@@ -241,7 +241,8 @@ static truce_status write_chunk(struct job *job, int64_t chunk, struct sink *sin
             line.size = 0;
             truce__json_write(&line, &one, false, JSON_RELAXED);
             truce__buffer_append_byte(&line, '\n');
-            (void)cli_sink_write(sink, line.bytes, line.size); /* closing it tells */
+            /* closing the sink reports an error. */
+            (void)cli_sink_write(sink, line.bytes, line.size);
         }
     }
     truce__buffer_release(&line);
@@ -268,10 +269,10 @@ truce_status job_write_rejects(struct job *job, int64_t count, const char *path,
 struct worker {
     struct cli *cli;
     truce_set *set;
-    const char *collection, *list; /* of the usual way */
+    const char *collection, *list; /* of the usual code. */
     struct message_format format;
     char consumer[140];
-    bool usual; /* plain $addToSet and $pull in the order of arrival, to show what goes wrong */
+    bool usual; /* plain $addToSet and $pull in the order of arrival, to show their failures. */
     struct json_reader reader;
     struct message *messages;
     truce_set_operation *operations;
@@ -289,7 +290,7 @@ static void worker_reject(struct worker *worker, int64_t line, const char *reaso
     worker->counts.rejected++;
 }
 
-/* Messages point into themselves: they are moved only while there are none. */
+/* Messages point into themselves, so the array is moved only while it is empty. */
 static void worker_make_room(struct worker *worker, size_t lines)
 {
     if (worker->room >= lines)
@@ -326,7 +327,7 @@ static void worker_read_line(struct worker *worker, int64_t line, const char *te
     worker->count++;
 }
 
-/* the number of lines in a frame; 0 for a frame that makes no sense */
+/* Returns the number of lines in a frame, or 0 for an invalid frame. */
 static size_t count_lines(const struct buffer *frame)
 {
     size_t at = 0, count = 0;
@@ -364,7 +365,7 @@ static void worker_read_lines(struct worker *worker, const struct buffer *frame)
 
 /* ---- the usual way ---- */
 
-/* {key} -> {$addToSet: {classes: {name}}} or {$pull: {classes: {name}}}, an upsert */
+/* Applies {key} -> {$addToSet: {classes: {name}}} or {$pull: {classes: {name}}} as an upsert. */
 static truce_status apply_usually(struct worker *worker, const truce_set_operation *operation,
                                   bson_error_t *error)
 {
@@ -401,7 +402,7 @@ static bool is_final(truce_status status)
            status == TRUCE_CORRUPT;
 }
 
-/* A line that cannot be applied: again alone, for the reason. */
+/* Applies the operation again alone, to learn the reason of its failure. */
 static truce_status reject_operation(struct worker *worker, size_t i, bson_error_t *error)
 {
     truce_set_result result;
@@ -524,14 +525,15 @@ const struct cli_command cli_set_worker = {
     .noun = "set",
     .verb = "worker",
     .arguments = "COLLECTION",
-    .summary = "one worker process of truce set apply",
+    .summary = "run a worker process of truce set apply",
     .options =
-        (const struct cli_option[]){{"slot", 0, "NUMBER", "which worker it is", false},
-                                    {"consumer", 0, "NAME", "the consumers' name (apply)", false},
-                                    {"usual", 0, NULL, "$addToSet and $pull, as they come", false},
-                                    CLI_MESSAGE_OPTIONS,
-                                    CLI_SET_OPTIONS,
-                                    {0}},
+        (const struct cli_option[]){
+            {"slot", 0, "NUMBER", "the worker's number", false},
+            {"consumer", 0, "NAME", "the consumers' name (default: apply)", false},
+            {"usual", 0, NULL, "apply with $addToSet and $pull, in order of arrival", false},
+            CLI_MESSAGE_OPTIONS,
+            CLI_SET_OPTIONS,
+            {0}},
     .store = CLI_STORE_WRITE,
     .hidden = true,
     .run = worker_run,

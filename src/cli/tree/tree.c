@@ -1,4 +1,5 @@
-/* truce tree publish, revert, tag, untag, keep, erase, gc, branch, merge, drop, export, import, read, log, diff, status. */
+/* truce tree publish, revert, tag, untag, keep, erase, gc, branch, merge, drop, export, import,
+ * read, log, diff, status, list. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -22,9 +23,9 @@
 
 #define TREE_AT_OPTIONS                                                                            \
     {"version", 0, "N", "that version", false}, {"tag", 0, "NAME", "the version of a tag", false}, \
-        {"at", 0, "TIME", "the version that was current then: 2026-11-23T09:00:00Z", false},       \
+        {"at", 0, "TIME", "the version at this time: 2026-11-23T09:00:00Z", false},                \
     {                                                                                              \
-        "token", 0, "TOKEN", "the version of a token, which --print-token printed", false          \
+        "token", 0, "TOKEN", "the version of a token of --print-token", false                      \
     }
 
 /* ---- branches -------------------------------------------------------------------------------- */
@@ -40,7 +41,7 @@ static truce_tree *cli_tree_open(const struct cli *cli);
 static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg);
 static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer);
 
-/* ---- branch ------------------------------------------------------------------------------------ */
+/* ---- branch ---------------------------------------------------------------------------------- */
 
 static int branches_run_branch(struct cli *cli)
 {
@@ -66,17 +67,16 @@ const struct cli_command cli_tree_branch = {
     .noun = "tree",
     .verb = "branch",
     .arguments = "TREE NAME",
-    .summary = "begin a tree of its own as a version of another one",
-    .help =
-        "It is published to, read, kept and branched as any tree, and merged with the one it came\n"
-        "from, either way, by `truce tree merge`. Its items are copied.",
+    .summary = "create a branch of a tree",
+    .help = "A branch is a tree of its own that begins as a version of another one. `truce tree\n"
+            "merge` merges the two in either direction. Its items are copied.",
     .example = TREE_SAMPLE "truce tree branch site draft",
     .options = (const struct cli_option[]){TREE_AT_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
     .run = branches_run_branch,
 };
 
-/* ---- merge ------------------------------------------------------------------------------------- */
+/* ---- merge ----------------------------------------------------------------------------------- */
 
 static int answer_merged(struct cli *cli, const truce_tree_published *published)
 {
@@ -85,10 +85,10 @@ static int answer_merged(struct cli *cli, const truce_tree_published *published)
     BSON_APPEND_INT64(&answer, "version", published->version);
     BSON_APPEND_BOOL(&answer, "published", !published->nothing);
     if (published->nothing)
-        cli_answer(cli, &answer, "nothing to merge; version %" PRId64 " of %s stands",
+        cli_answer(cli, &answer, "nothing to merge; version %" PRId64 " of %s is current",
                    published->version, cli->arguments[0]);
     else
-        cli_answer(cli, &answer, "version %" PRId64 " of %s has what %s has changed",
+        cli_answer(cli, &answer, "version %" PRId64 " of %s has the changes of %s",
                    published->version, cli->arguments[0], cli->arguments[1]);
     bson_destroy(&answer);
     return cli_output_end(CLI_DONE);
@@ -128,14 +128,14 @@ const struct cli_command cli_tree_merge = {
     .noun = "tree",
     .verb = "merge",
     .arguments = "TREE OTHER",
-    .summary = "publish in a tree what OTHER, its branch or its origin, has changed",
+    .summary = "merge changes of a branch or of the origin",
     .help =
-        "Since the two were merged last. Items that both changed are merged; those that cannot be\n"
+        "Merges the changes since the last merge. Items that both changed are merged. Conflicts\n"
         "are printed, nothing is published, and the exit code is 1.",
     .example = BRANCH_SAMPLE "truce tree merge site draft",
     .options =
         (const struct cli_option[]){
-            {"prefer", 0, "SIDE", "mine (TREE's) or theirs, where both changed the same", false},
+            {"prefer", 0, "SIDE", "mine (TREE's) or theirs, if both changed the same value", false},
             {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},
             {"message", 'm', "TEXT", "for the log", false},
             {"author", 0, "TEXT", "for the log", false},
@@ -144,7 +144,7 @@ const struct cli_command cli_tree_merge = {
     .run = branches_run_merge,
 };
 
-/* ---- drop -------------------------------------------------------------------------------------- */
+/* ---- drop ------------------------------------------------------------------------------------ */
 
 static int branches_run_drop(struct cli *cli)
 {
@@ -165,8 +165,8 @@ const struct cli_command cli_tree_drop = {
     .noun = "tree",
     .verb = "drop",
     .arguments = "TREE",
-    .summary = "remove a tree, or a branch, with all its versions",
-    .help = "Its items, its log and its tags go, for ever. A tree that has branches is refused.",
+    .summary = "remove a tree or a branch with all its versions",
+    .help = "Removes its items, log, and tags for good. A tree with branches is refused.",
     .example = TREE_SAMPLE "truce tree branch site draft\n"
                            "truce tree drop draft",
     .store = CLI_STORE_CHANGE,
@@ -177,14 +177,14 @@ const struct cli_command cli_tree_drop = {
 
 /* truce tree export, import. */
 
-/* ---- export ------------------------------------------------------------------------------------ */
+/* ---- export ---------------------------------------------------------------------------------- */
 
 struct exporting {
     struct sink sink;
     struct buffer line;
     struct cli_progress shown;
     int64_t lines, versions;
-    bool good; /* else the output cannot be written, which cli_sink_close tells */
+    bool good; /* false: the output cannot be written, which cli_sink_close reports */
 };
 
 /* A truce_tree_function. */
@@ -245,18 +245,17 @@ const struct cli_command cli_tree_export = {
     .noun = "tree",
     .verb = "export",
     .arguments = "TREE",
-    .summary = "write a tree's history as lines, which `truce tree import` reads",
-    .help =
-        "Each version with its time, message and author, and the items that it put or removed, in\n"
-        "canonical Extended JSON; tags at the end. Versions that are published meanwhile are not\n"
-        "in it. A file given by --output appears when it is whole.",
+    .summary = "export the history of a tree",
+    .help = "Writes each version with its time, message, author, and changed items, in\n"
+            "canonical Extended JSON, and the tags at the end. Versions that are published in the\n"
+            "meantime are not included. The file of --output appears when it is complete.",
     .example = TREE_SAMPLE "truce tree export site --output site.ndjson",
     .options =
         (const struct cli_option[]){
-            {"output", 'o', "FILE", "write to a file (else to standard output)", false},
-            {"from", 0, "N", "what has changed from that version on (all that is kept)", false},
+            {"output", 'o', "FILE", "write to a file (default: standard output)", false},
+            {"from", 0, "N", "changes from this version on (default: all that are stored)", false},
             {0}},
-    .store = CLI_STORE_CHANGE, /* what is written out is held */
+    .store = CLI_STORE_CHANGE, /* the export holds the versions that it writes */
     .run = run_export,
 };
 
@@ -273,7 +272,7 @@ static int import_line(struct cli *cli, truce_tree_import *import, struct ndjson
 
     snprintf(where, sizeof where, "line %" PRId64, line->row);
     if (wrong)
-        return cli_usage(cli, "%s: %s; the versions before it stay", where, wrong);
+        return cli_usage(cli, "%s: %s; earlier versions stay", where, wrong);
     status = truce_tree_import_line(import, &document, &error);
     return status ? cli_error(cli, where, status, &error) : CLI_DONE;
 }
@@ -339,16 +338,17 @@ const struct cli_command cli_tree_import = {
     .noun = "tree",
     .verb = "import",
     .arguments = "TREE [FILE]",
-    .summary = "make a tree of the lines that `truce tree export` wrote",
+    .summary = "import the history of a tree",
     .help =
-        "Versions keep their numbers, times and messages. Versions that the tree has are passed\n"
-        "over: an import that was cut off is run again, and a later export --from N is added.",
+        "Versions keep their numbers, times, and messages. Versions that the tree already has are\n"
+        "skipped: repeat an interrupted import, or add a later export --from N.",
     .example = TREE_SAMPLE "truce tree export site --output site.ndjson\n"
                            "truce --store other.truce tree import site site.ndjson",
     .options =
-        (const struct cli_option[]){{"collection", 0, "NAME",
-                                     "of the items, if the tree is made (as the file says)", false},
-                                    {0}},
+        (const struct cli_option[]){
+            {"collection", 0, "NAME",
+             "the collection of the items of a new tree (default: from the file)", false},
+            {0}},
     .store = CLI_STORE_NONE,
     .run = run_import,
 };
@@ -366,13 +366,14 @@ static bool cli_tree_at(const struct cli *cli, truce_tree_at *at)
     if (!cli_number(cli, "version", 1, INT64_MAX, 0, &at->version))
         return false;
     if (time && truce__date_parse(time, strlen(time), NULL, &at->time_ms, &error)) {
-        (void)cli_usage(cli, "--at: \"%s\" is no date (2026-01-31, or 2026-01-31T12:00:00Z)", time);
+        (void)cli_usage(
+            cli, "--at: invalid date \"%s\": expected 2026-01-31 or 2026-01-31T12:00:00Z", time);
         return false;
     }
     return true;
 }
 
-/* Of a status; "": it is no branch. Borrowed. */
+/* Returns the origin in a status, "" if the tree is not a branch. Borrowed. */
 static const char *cli_tree_origin(const bson_t *told)
 {
     bson_t from;
@@ -380,7 +381,7 @@ static const char *cli_tree_origin(const bson_t *told)
     return truce__value_subdocument(told, "from", &from) ? truce__field_text(&from, "tree") : "";
 }
 
-/* ---- read ------------------------------------------------------------------------------------- */
+/* ---- read ------------------------------------------------------------------------------------ */
 
 static bool print_item(const bson_t *item, void *arg)
 {
@@ -455,7 +456,7 @@ static int tree_show_run_read(struct cli *cli)
         return CLI_USAGE;
     if (cli->count > 1 &&
         (cli_text(cli, "filter") || cli_text(cli, "sort") || cli_text(cli, "limit")))
-        return cli_usage(cli, "an ID goes without --filter, --sort and --limit");
+        return cli_usage(cli, "an ID excludes --filter, --sort, and --limit");
     tree = cli_tree_open(cli);
     status = truce_tree_open(tree, &at, &snapshot, &error);
     if (status)
@@ -474,24 +475,24 @@ const struct cli_command cli_tree_read = {
     .noun = "tree",
     .verb = "read",
     .arguments = "TREE [ID]",
-    .summary = "print an item, or all, of one version",
-    .help =
-        "All that is printed is of one version, whatever is published meanwhile. Exit 1: there\n"
-        "is no such item, or the version is collected.",
+    .summary = "print an item or all items of one version",
+    .help = "Everything printed is of one version, even during publications. Exit code 1: there\n"
+            "is no such item, or the version was collected.",
     .example = TREE_SAMPLE "truce tree read site about\n"
                            "truce tree read site --filter '{up: \"home\"}' --version 1",
-    .options = (const struct cli_option[]){TREE_AT_OPTIONS,
-                                           {"filter", 0, "FILTER", "those that match", false},
-                                           {"sort", 0, "SORT", "{field: 1} (by itemId)", false},
-                                           {"limit", 0, "N", "so many at most", false},
-                                           {"print-token", 0, NULL,
-                                            "print the token of the version", false},
-                                           {0}},
+    .options =
+        (const struct cli_option[]){
+            TREE_AT_OPTIONS,
+            {"filter", 0, "FILTER", "only matching items", false},
+            {"sort", 0, "SORT", "{field: 1} (default: by itemId)", false},
+            {"limit", 0, "N", "at most this many", false},
+            {"print-token", 0, NULL, "print the token of the version", false},
+            {0}},
     .store = CLI_STORE_READ,
     .run = tree_show_run_read,
 };
 
-/* ---- log -------------------------------------------------------------------------------------- */
+/* ---- log ------------------------------------------------------------------------------------- */
 
 static bool tree_show_print_entry(const bson_t *entry, void *arg)
 {
@@ -525,14 +526,14 @@ const struct cli_command cli_tree_log = {
     .noun = "tree",
     .verb = "log",
     .arguments = "TREE",
-    .summary = "list the versions that are kept, newest first",
+    .summary = "list the stored versions, newest first",
     .example = TREE_SAMPLE "truce tree log site",
-    .options = (const struct cli_option[]){{"limit", 0, "N", "so many at most", false}, {0}},
+    .options = (const struct cli_option[]){{"limit", 0, "N", "at most this many", false}, {0}},
     .store = CLI_STORE_READ,
     .run = tree_show_run_log,
 };
 
-/* ---- diff ------------------------------------------------------------------------------------- */
+/* ---- diff ------------------------------------------------------------------------------------ */
 
 static bool tree_show_print_change(const truce_tree_change *change, void *arg)
 {
@@ -573,14 +574,13 @@ const struct cli_command cli_tree_diff = {
     .verb = "diff",
     .arguments = "TREE FROM TO",
     .summary = "list the items that differ between two versions",
-    .help =
-        "+ came, - went, ~ is another; with --json before and after. Version 0 is the empty one.",
+    .help = "+ added, - removed, ~ changed; with --json, before and after. Version 0 is empty.",
     .example = TREE_SAMPLE "truce tree diff site 0 1",
     .store = CLI_STORE_READ,
     .run = tree_show_run_diff,
 };
 
-/* ---- list ------------------------------------------------------------------------------------- */
+/* ---- list ------------------------------------------------------------------------------------ */
 
 static bool tree_show_print_tree(struct cli *cli, const char *name, truce_status *status,
                                  bson_error_t *error)
@@ -598,7 +598,7 @@ static bool tree_show_print_tree(struct cli *cli, const char *name, truce_status
                           truce__field_text(&told, "collection"),
                           truce__field_number(&told, "current"), *origin ? ", branch of " : "",
                           origin);
-    if (*status == TRUCE_NOT_FOUND) /* it was dropped meanwhile */
+    if (*status == TRUCE_NOT_FOUND) /* it was dropped in the meantime */
         *status = TRUCE_OK;
     bson_destroy(&told);
     truce_tree_free(tree);
@@ -626,13 +626,13 @@ static int tree_show_run_list(struct cli *cli)
 const struct cli_command cli_tree_list = {
     .noun = "tree",
     .verb = "list",
-    .summary = "list the trees, and which are branches",
+    .summary = "list trees and branches",
     .example = TREE_SAMPLE "truce tree list",
     .store = CLI_STORE_READ,
     .run = tree_show_run_list,
 };
 
-/* ---- status ----------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 static int tree_show_run_status(struct cli *cli)
 {
@@ -646,8 +646,8 @@ static int tree_show_run_status(struct cli *cli)
     if (!status)
         cli_answer(cli, &told,
                    "%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
-                   " on, settled to %" PRId64 "; %" PRId64 " readers hold it, %" PRId64
-                   " edits are under way",
+                   " on, complete to %" PRId64 "; %" PRId64 " readers, %" PRId64
+                   " edits in progress",
                    truce__field_text(&told, "tree"), truce__field_text(&told, "collection"),
                    truce__field_number(&told, "current"), *origin ? ", branch of " : "", origin,
                    truce__field_number(&told, "kept"), truce__field_number(&told, "settled"),
@@ -660,7 +660,7 @@ const struct cli_command cli_tree_status = {
     .noun = "tree",
     .verb = "status",
     .arguments = "TREE",
-    .summary = "tell which versions there are, and what holds them",
+    .summary = "show the versions of a tree and their readers",
     .example = TREE_SAMPLE "truce tree status site",
     .store = CLI_STORE_READ,
     .run = tree_show_run_status,
@@ -680,7 +680,7 @@ static truce_tree *cli_tree_open(const struct cli *cli)
                                           .deadline_ms = cli->deadline_ms});
 }
 
-/* ---- publish ---------------------------------------------------------------------------------- */
+/* ---- publish --------------------------------------------------------------------------------- */
 
 struct publishing {
     struct cli *cli;
@@ -692,7 +692,7 @@ struct publishing {
     struct cli_progress shown;
 };
 
-/* {"$remove": ID}, or an item. */
+/* Reads {"$remove": ID}, or an item. */
 static truce_status tree_take_line(struct publishing *publishing, const bson_t *line,
                                    bson_error_t *error)
 {
@@ -710,7 +710,7 @@ static truce_status tree_take_line(struct publishing *publishing, const bson_t *
     return status;
 }
 
-/* The exit code; a line that is wrong is told, and nothing is published. */
+/* Reads all lines. A wrong line is printed, and nothing is published. Returns the exit code. */
 static int take_lines(struct publishing *publishing, struct ndjson *input)
 {
     const struct cli *cli = publishing->cli;
@@ -734,7 +734,7 @@ static int take_lines(struct publishing *publishing, struct ndjson *input)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-/* Prints it. */
+/* Prints a conflict. */
 static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
 {
     bson_t line = BSON_INITIALIZER;
@@ -753,7 +753,7 @@ static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg)
     bson_destroy(&line);
 }
 
-/* Merges, as often as others are first. */
+/* Publishes, and merges whenever another edit was published first. */
 static truce_status run_tree_publish(struct publishing *publishing, truce_tree_prefer prefer,
                                      const bson_t *rules, bson_error_t *error)
 {
@@ -800,13 +800,13 @@ static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer)
     else if (said && !strcmp(said, "theirs"))
         *prefer = TRUCE_TREE_THEIRS;
     else if (said) {
-        (void)cli_usage(cli, "--prefer is \"mine\" or \"theirs\", not \"%s\"", said);
+        (void)cli_usage(cli, "--prefer must be \"mine\" or \"theirs\", not \"%s\"", said);
         return false;
     }
     return true;
 }
 
-/* An edit that is not published is not wanted: the input is there to be published again. */
+/* Discards an edit that was not published: the input can be published again. */
 static int cli_tree_end_edit(struct publishing *publishing, truce_status status,
                              const bson_error_t *error)
 {
@@ -877,30 +877,31 @@ const struct cli_command cli_tree_publish = {
     .noun = "tree",
     .verb = "publish",
     .arguments = "TREE [FILE]",
-    .summary = "publish items, a line each, as the next version, all at once",
-    .help =
-        "The input (standard input without FILE) has an item a line, {\"itemId\": ..., fields},\n"
-        "or {\"$remove\": ID}. Readers see all of it or nothing. If another version was\n"
-        "published since --base, items that both changed are merged; those that cannot be\n"
-        "are printed, nothing is published, and the exit code is 1.\n"
-        "\n"
-        "The first one makes the tree, and says in which --collection its items are.",
+    .summary = "publish items atomically as the next version",
+    .help = "The input (default: standard input) has an item a line, {\"itemId\": ..., fields},\n"
+            "or {\"$remove\": ID}. Readers see all changes or none. If another version was\n"
+            "published since --base, items that both changed are merged. Conflicts\n"
+            "are printed, nothing is published, and the exit code is 1.\n"
+            "\n"
+            "The first publication creates the tree, with --collection for its items.",
     .example = TREE_SAMPLE "truce tree read site",
     .options =
         (const struct cli_option[]){
-            {"collection", 0, "NAME", "of the items; needed the first time", false},
-            {"parent", 0, "FIELD", "it has the itemId of an item's parent: no orphans", false},
+            {"collection", 0, "NAME", "the collection of the items; required the first time",
+             false},
+            {"parent", 0, "FIELD", "the field with the itemId of the parent: refuses orphans",
+             false},
             {"message", 'm', "TEXT", "for the log", false},
             {"author", 0, "TEXT", "for the log", false},
-            {"base", 0, "N", "the version that was changed (the current one)", false},
-            {"prefer", 0, "SIDE", "mine or theirs, where both changed the same", false},
+            {"base", 0, "N", "the version that was edited (default: the current one)", false},
+            {"prefer", 0, "SIDE", "mine or theirs, if both changed the same value", false},
             {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},
             {0}},
     .store = CLI_STORE_NONE,
     .run = tree_run_publish,
 };
 
-/* ---- revert ----------------------------------------------------------------------------------- */
+/* ---- revert ---------------------------------------------------------------------------------- */
 
 static int run_revert(struct cli *cli)
 {
@@ -929,7 +930,7 @@ static int run_revert(struct cli *cli)
         BSON_APPEND_INT64(&answer, "version", publishing.published.version);
         BSON_APPEND_BOOL(&answer, "published", !publishing.published.nothing);
         cli_answer(cli, &answer,
-                   publishing.published.nothing ? "version %" PRId64 " is like version %" PRId64
+                   publishing.published.nothing ? "version %" PRId64 " equals version %" PRId64
                                                 : "version %" PRId64 ", as version %" PRId64 " was",
                    publishing.published.version, version);
         bson_destroy(&answer);
@@ -944,7 +945,7 @@ const struct cli_command cli_tree_revert = {
     .noun = "tree",
     .verb = "revert",
     .arguments = "TREE VERSION",
-    .summary = "publish a version again, as the next one",
+    .summary = "publish an earlier version again as the next one",
     .example = TREE_SAMPLE "echo '{\"$remove\": \"about\"}' | truce tree publish site\n"
                            "truce tree revert site 1",
     .options = (const struct cli_option[]){{"message", 'm', "TEXT", "for the log", false},
@@ -954,7 +955,7 @@ const struct cli_command cli_tree_revert = {
     .run = run_revert,
 };
 
-/* ---- tag, untag, keep -------------------------------------------------------------------------- */
+/* ---- tag, untag, keep ------------------------------------------------------------------------ */
 
 static int answer_one(struct cli *cli, truce_tree *tree, truce_status status,
                       const bson_error_t *error, const char *key, const char *value)
@@ -987,10 +988,10 @@ const struct cli_command cli_tree_tag = {
     .noun = "tree",
     .verb = "tag",
     .arguments = "TREE NAME [VERSION]",
-    .summary = "give a version a name, which keeps it",
+    .summary = "tag a version to keep it",
     .help =
-        "Without VERSION the current one. A tag that is there moves. The version, and all after\n"
-        "it, are kept until the tag goes.",
+        "The default is the current version. An existing tag is moved. The version and all later\n"
+        "ones are kept until the tag is removed.",
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree read site --tag launch",
     .store = CLI_STORE_CHANGE,
@@ -1010,7 +1011,7 @@ const struct cli_command cli_tree_untag = {
     .noun = "tree",
     .verb = "untag",
     .arguments = "TREE NAME",
-    .summary = "take a tag back",
+    .summary = "remove a tag",
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree untag site launch",
     .store = CLI_STORE_CHANGE,
@@ -1033,7 +1034,7 @@ static int tree_run_keep(struct cli *cli)
         return CLI_USAGE;
     keep.age_ms = days * DAY_MS;
     if (all == (keep.versions || days))
-        return cli_usage(cli, "say what is kept: --versions, --days, or --all");
+        return cli_usage(cli, "give --versions, --days, or --all");
     tree = cli_tree_open(cli);
     status = truce_tree_retain(tree, &keep, &error);
     return answer_one(cli, tree, status, &error, "kept",
@@ -1044,21 +1045,20 @@ const struct cli_command cli_tree_keep = {
     .noun = "tree",
     .verb = "keep",
     .arguments = "TREE",
-    .summary = "say how many versions are kept, or for how long",
-    .help =
-        "What neither asks for is collected by `truce sweep` or `truce tree gc`, unless a tag or a\n"
-        "reader holds it. A tree of which nothing was said keeps all.",
+    .summary = "set how many versions to keep, or for how long",
+    .help = "`truce sweep` and `truce tree gc` collect other versions, unless a tag or a\n"
+            "reader holds them. By default, a tree keeps all versions.",
     .example = TREE_SAMPLE "truce tree keep site --versions 20 --days 30",
-    .options = (const struct cli_option[]){{"versions", 0, "N", "so many at least", false},
+    .options = (const struct cli_option[]){{"versions", 0, "N", "keep at least this many", false},
                                            {"days", 0, "DAYS",
-                                            "what was current then, and all since", false},
+                                            "keep the versions of this many days", false},
                                            {"all", 0, NULL, "everything", false},
                                            {0}},
     .store = CLI_STORE_CHANGE,
     .run = tree_run_keep,
 };
 
-/* ---- erase, gc --------------------------------------------------------------------------------- */
+/* ---- erase, gc ------------------------------------------------------------------------------- */
 
 static int run_erase(struct cli *cli)
 {
@@ -1088,8 +1088,10 @@ const struct cli_command cli_tree_erase = {
     .noun = "tree",
     .verb = "erase",
     .arguments = "TREE ID",
-    .summary = "take an item's contents out of every version, for ever",
-    .help = "For what must not be kept, such as a person's data. Exit 1: there was nothing.",
+    .summary = "erase an item's contents from every version",
+    .help =
+        "For contents that must not be stored, such as personal data. Exit code 1: no version had\n"
+        "the item.",
     .example = TREE_SAMPLE "truce tree erase site about",
     .store = CLI_STORE_CHANGE,
     .run = run_erase,
@@ -1120,8 +1122,8 @@ static int run_gc(struct cli *cli)
     BSON_APPEND_INT64(&answer, "edits", all.edits);
     if (!status)
         cli_answer(cli, &answer,
-                   "%" PRId64 " versions settled, %" PRId64 " items removed, %" PRId64
-                   " edits given up",
+                   "%" PRId64 " versions completed, %" PRId64 " items removed, %" PRId64
+                   " edits discarded",
                    all.settled, all.items, all.edits);
     bson_destroy(&answer);
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
@@ -1131,8 +1133,8 @@ const struct cli_command cli_tree_gc = {
     .noun = "tree",
     .verb = "gc",
     .arguments = "TREE",
-    .summary = "remove now what nobody can read any more",
-    .help = "What `truce sweep` does for every tree. See `truce help tree keep`.",
+    .summary = "remove unreachable versions now",
+    .help = "`truce sweep` does the same for every tree. See `truce help tree keep`.",
     .example = TREE_SAMPLE "truce tree keep site --versions 1\n"
                            "truce tree gc site",
     .store = CLI_STORE_CHANGE,

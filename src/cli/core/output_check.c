@@ -1,9 +1,9 @@
 /*
- * A file that a call writes is never one that the call needs: a file of its store, or a file that it reads. A slip in a
- * command line or a configuration file must not damage data.
+ * Refuses to write a file that the call itself needs: a file of its store, or a file that it reads.
+ * A slip in a command line or a configuration file must not damage data.
  *
- * Files are the same if they are one inode, by whatever names and links; where one of them is not there yet, if they have
- * the same name in the same folder.
+ * Two names mean the same file if they lead to one inode, through any names and links. If one of
+ * the files does not exist yet, they are the same if they have the same name in the same folder.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -15,7 +15,8 @@
 
 #define LINKS_MAX 40
 
-/* Writes the name of a file that need not be there into `whole`, with its folder and links to it resolved. */
+/* Writes the full name of a file, which need not exist, into `whole`. Resolves its folder and
+ * links. */
 static bool resolve_name(const char *path, char whole[PATH_MAX])
 {
     char named[PATH_MAX], folder[PATH_MAX], target[PATH_MAX];
@@ -33,7 +34,7 @@ static bool resolve_name(const char *path, char whole[PATH_MAX])
             return false;
         length = readlink(whole, target, sizeof target - 1);
         if (length < 0)
-            break; /* no link */
+            break; /* not a link */
         target[length] = 0;
         if (target[0] == '/')
             snprintf(named, sizeof named, "%s", target);
@@ -54,7 +55,7 @@ static bool check_is_same_file(const char *one, const char *other)
     return resolve_name(one, a_name) && resolve_name(other, b_name) && !strcmp(a_name, b_name);
 }
 
-/* The store itself, and the files that SQLite and truce keep next to it. */
+/* Returns true for the store itself and for the files that SQLite and truce keep next to it. */
 static bool is_of_store(const char *path, const char *store)
 {
     static const char *const suffixes[] = {"", "-wal", "-shm", "-lock", "-journal"};
@@ -73,7 +74,8 @@ static bool is_of_store(const char *path, const char *store)
     return same;
 }
 
-/* Is the i-th argument the name of a file? The command says so: "COLLECTION [FILE]". */
+/* Returns true if the command declares its i-th argument as the name of a file: "COLLECTION
+ * [FILE]". */
 static bool names_file(const struct cli_command *command, int number)
 {
     const char *word = command->arguments;
