@@ -112,10 +112,10 @@ TEST(a_branch_is_merged_and_dropped)
     ANSWERS(0, "draft in pages: version 2, branch of site\nsite in pages: version 1\n", NULL,
             "tree", "list");
     ANSWERS(0, "branch of site, kept from 1 on", NULL, "tree", "status", "draft");
-    ANSWERS(0, "version 2 of site has what draft has changed\n", NULL, "tree", "merge", "site",
+    ANSWERS(0, "version 2 of site has the changes of draft\n", NULL, "tree", "merge", "site",
             "draft", "-m", "new", "--author", "bob");
     ANSWERS(0, "bob: new", NULL, "tree", "log", "site");
-    ANSWERS(0, "nothing to merge; version 2 of site stands\n", NULL, "tree", "merge", "site",
+    ANSWERS(0, "nothing to merge; version 2 of site is current\n", NULL, "tree", "merge", "site",
             "draft");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 6}\n", 0, "version 3", NULL, "tree", "publish",
                "site");
@@ -127,7 +127,7 @@ TEST(a_branch_is_merged_and_dropped)
             "\"mine\": 6, \"theirs\": 7}]}",
             "1 item of tree \"draft\" cannot be merged into tree \"site\"", "tree", "merge", "site",
             "draft");
-    ANSWERS(2, NULL, "--prefer is", "tree", "merge", "site", "draft", "--prefer", "ours");
+    ANSWERS(2, NULL, "--prefer must be", "tree", "merge", "site", "draft", "--prefer", "ours");
     ANSWERS(0, "version 4 of site", NULL, "tree", "merge", "site", "draft", "--prefer", "theirs");
     ANSWERS(0, "\"n\": 7", NULL, "tree", "read", "site", "home");
     ANSWERS(2, NULL, "drop that one first", "tree", "drop", "site");

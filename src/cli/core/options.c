@@ -10,14 +10,12 @@
 
 const struct cli_option cli_common_options[] = {
     {"store", 's', "URI", "a file, mongodb://..., or memory: (default: TRUCE_STORE)", false},
-    {"database", 0, "NAME",
-     "a database of a file that truce serve serves by this name (default: the file's own)", false},
+    {"database", 0, "NAME", "the database of a file, as served by truce serve", false},
     {"json", 'j', NULL, "print each answer as a document", false},
     {"pretty", 0, NULL, "print documents over several lines", false},
     {"table", 0, NULL, "print documents as a table", false},
     {"deadline", 0, "MS", "fail after this many milliseconds", false},
-    {"slow", 0, "MS", "print store calls that take this long or longer (default: TRUCE_SLOW_MS)",
-     false},
+    {"slow", 0, "MS", "print slow calls to the store (default: TRUCE_SLOW_MS)", false},
     {"quiet", 'q', NULL, "print no progress and no notes", false},
     {"help", 'h', NULL, "this help", false},
     {0},

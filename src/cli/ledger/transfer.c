@@ -209,8 +209,8 @@ const struct cli_command cli_transfer_start = {
         "nothing. VALUE moves from one document of --accounts to another, if it has enough. Or\n"
         "give --entries: [{collection, id, guard, effect, undo},\n"
         "{collection, id, when: \"after\", effect}], where an entry after the decision cannot\n"
-        "refuse (a credit). The first transfer of a book stores the layout, so give it once. A refused transfer ends\n"
-        "with exit code 1 and stays refused under its ID.",
+        "refuse (a credit). The first transfer of a book stores the layout, so give it once.\n"
+        "A refused transfer ends with exit code 1 and stays refused under its ID.",
     .example =
         "truce insert accounts '{_id: \"A\", balance: 1000}'\n"
         "truce insert accounts '{_id: \"B\", balance: 0}'\n"

@@ -633,7 +633,7 @@ const struct cli_command cli_set_convert = {
     .summary = "give a number to elements without one",
     .help =
         "Lists such as classes: [\"CS 101\"] become [{name: \"CS 101\", seq: 0}], which is older\n"
-        "than every operation. An operation converts only its own document; this command converts all.\n"
+        "than every operation. An operation converts its own document; this command converts all.\n"
         "It may run while the set is in use. If it is stopped, start it again, and it resumes.",
     .example = "truce insert students '{student_id: 1, classes: [\"CS 101\"]}'\n"
                "truce set define students --list classes --key student_id --name name\n"
