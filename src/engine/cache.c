@@ -1,58 +1,60 @@
 /*
  * The cache of documents.
  *
- * Why: a lookup through SQLite begins a snapshot (file locks), and finds the page cache of its
- * connection emptied by every commit of another connection, so that it reads each page of its way
- * down again. A commit over two documents spent a third of its processor time on its two reads.
+ * A lookup through SQLite begins a snapshot (file locks). Every commit of another connection
+ * empties the page cache of the reader's connection, so the lookup reads every page on its way down
+ * again. A commit over two documents spent a third of its processor time on its two reads.
  *
  *     shard     mutex, version, hash table of entries, list from the newest to the oldest
  *     entry     (collection, key of the _id) -> row, body;  known | changing
  *
- * An entry that is `changing` was changed by the transaction that runs now: only the leader may
- * look at it, readers go to the file.
+ * An entry is `changing` if the running transaction has changed it: only the leader may read it,
+ * and readers go to the file.
  *
- *     miss    lock; not here: remember the shard's version; unlock
- *             snapshot of the file; look up
- *     fill    lock; the same version still? then put in; unlock
+ *     miss    lock; not found: remember the shard's version; unlock
+ *             begin a snapshot of the file; look up
+ *     fill    lock; same version? then insert; unlock
  *
  *     change  lock; version + 1; entry := changing, with the new body; unlock
- *     COMMIT  (here the file changes for readers)
- *     end     lock; entry := known; unlock                      (rolled back: the entry is freed)
+ *     COMMIT  (now the file changes for readers)
+ *     end     lock; entry := known; unlock                     (rolled back: the entry is freed)
  *
  * Invariants:
- *  1. A known entry shows what a snapshot of the file that began now would show, as long as no
- *     other process has begun a commit that this cache does not know (`seen` == `begun`), and nobody has made
- *     one, with truce or without it (commits: `known` == `now`).
- *  2. A document changes in the file only while its entry is changing or the cache is closed: who
- *     finds a known entry finds it before the commit began to be visible, and after that only what
- *     was committed.
- *  3. What a fill puts in was read in a snapshot that began after the miss, and the document was
- *     not changing at the miss, nor has any document of its shard begun to change since. So no
- *     commit of this process lies between the snapshot and the fill. If one of others does, nobody
- *     finds what was put in before it is thrown away (1).
- *  4. Whoever compares `seen` and `begun` does so under a shard's mutex, and reads `seen` first; likewise
- *     `known` and `now`. `seen` and `known` move only after every shard was emptied (begin), or for a
- *     commit of this process, which is the next after those that were known (commit).
+ *  1. A known entry shows the same document as a snapshot of the file that began now, provided that
+ *     no other process has begun a commit unknown to this cache (`seen` == `begun`), and that no
+ *     program has made one, with truce or without it (commits: `known` == `now`).
+ *  2. A document changes in the file only while its entry is changing or the cache is closed. A
+ *     reader that finds a known entry finds it before the commit became visible, or finds only
+ *     committed data after it.
+ *  3. A fill inserts what was read in a snapshot that began after the miss. At the miss the
+ *     document was not changing, and no document of its shard has begun to change since. No commit
+ *     of this process is therefore between the snapshot and the fill. If a commit of another
+ *     process is, invariant 1 prevents readers from finding the entry before it is dropped.
+ *  4. A thread that compares `seen` and `begun` does so under the mutex of a shard, and reads
+ *     `seen` first; the same holds for `known` and `now`. `seen` and `known` change only after
+ *     every shard was emptied (begin), or for a commit of this process that directly follows the
+ *     known ones (commit).
  *  5. Entries that are changing are never evicted.
- *  7. Transactions of this process that may change the file are counted: `started` before what they change can be
- *     seen, `ended` when it is seen. `since` of an entry is at least the number of the last that changed its
- *     document. So a snapshot that began when `ended` was n shows the document of a known entry whose `since` is n
- *     or less: what changed it last is in the snapshot, and what comes after has not begun to be visible.
- *     What others commit is counted when it is noticed, before anything is put in that shows it (begin).
+ *  6. Each number of the table `promises`, which all processes share, is at least the number of the
+ *     last promised commit (durable.h) that changed, inserted, or removed a document with that
+ *     hash. The committing process sets it before the commit. A reader that takes a document from a
+ *     known entry, or from a snapshot older than its look into the table, waits for that number and
+ *     for no other commit. (Programs without truce promise nothing.)
+ *  7. Transactions of this process that may change the file are counted: `started` before their
+ *     changes can be visible, `ended` when they are visible. `since` of an entry is at least the
+ *     number of the last transaction that changed its document. A snapshot that began when `ended`
+ *     was n therefore shows the document of a known entry whose `since` is n or less: the last
+ *     change is in the snapshot, and later changes were not visible yet. Commits of other processes
+ *     are counted when they are noticed, before an entry that shows them is inserted (begin).
  *
- *  6. Each number of the table `promises`, which all processes share, is at least that of the last commit that is
- *     promised to be on the disk (durable.h) and changed, inserted or removed a document with that hash; it is
- *     set before the commit, by whoever makes it. So who has a document out of a known entry, or out of a snapshot that is
- *     older than his look into the table, waits for that number and for no other commit, of his process or of
- *     another. (What is committed without truce is promised by nobody.)
+ * An insert changes no entry: a missing document cannot be in the cache. If the same transaction
+ * removed the document before, the entry exists already, without a body.
  *
- * An insert is no change of an entry: nobody can have put in a document that is not there. One that was removed
- * before in the same transaction has an entry already, without a body.
- *
- * Other processes count `begun` before their commits (change_notify.c). A process that only reads never
- * holds the lock, cannot know whether somebody else is in the middle of a commit, and so never uses
- * its cache: `seen` begins as a number that `begun` is not. Where two processes write in turns, each
- * empties its cache when its turn comes, and has what it had before the cache.
+ * Other processes increment `begun` before their commits (change_notify.c). A process that only
+ * reads never holds the lock and cannot know whether another process is inside a commit. Therefore
+ * it never uses its cache: `seen` starts as a number that differs from `begun`. If two processes
+ * write in turns, each empties its cache at the start of its turn, and is as fast as without a
+ * cache.
  *
  * A commit that the disk refused frees its entries; the file shows the old documents.
  */
@@ -67,31 +69,40 @@
 #include "base/assert.h"
 #include "base/limits.h"
 
-#define SHARDS      64
-#define BUCKET      512   /* bytes of entries, about; a bucket for each */
-#define CHANGES_MAX 16384 /* of one transaction; with more the cache is closed */
+#define SHARDS 64
+/* The approximate size of an entry in bytes; there is a bucket for each. */
+#define BUCKET 512
+/* The maximum number of changes of a transaction. With more, the cache is closed. */
+#define CHANGES_MAX 16384
 
 struct entry {
-    struct entry *next; /* of the same bucket */
+    /* The next entry of the same bucket. */
+    struct entry *next;
     struct entry *newer, *older;
     uint64_t hash;
     int64_t row;
-    uint8_t *body;  /* NULL: not known; only while changing */
-    uint64_t since; /* 7 */
+    /* NULL: unknown, which is possible only while changing. */
+    uint8_t *body;
+    /* Invariant 7. */
+    uint64_t since;
     uint32_t body_size, body_room;
     uint32_t name_size, key_size;
     bool changing;
-    bool used; /* since it was the oldest */
+    /* It was used since it was the oldest. */
+    bool used;
     uint8_t name_and_key[];
 };
 
 struct shard {
     pthread_mutex_t mutex;
     uint64_t version;
-    size_t count, bytes, room; /* at most so many bytes */
-    uint64_t mask;             /* of the buckets, a power of two less one */
+    /* `room` is the maximum of `bytes`. */
+    size_t count, bytes, room;
+    /* The number of buckets, a power of two, minus one. */
+    uint64_t mask;
     struct entry *newest, *oldest;
-    struct entry **buckets; /* NULL until there is an entry */
+    /* NULL until there is an entry. */
+    struct entry **buckets;
 };
 
 struct cache {
@@ -100,10 +111,13 @@ struct cache {
     const struct kv_commits *commits;
     atomic_uint seen;
     atomic_bool closed;
-    atomic_ullong started, ended; /* 7 */
-    struct entry **changes;       /* the leader's: those that are changing */
+    /* Invariant 7. */
+    atomic_ullong started, ended;
+    /* The entries that are changing. Used by the leader. */
+    struct entry **changes;
     size_t changes_count, changes_room;
-    uint64_t *hashes; /* the leader's: of all documents that the transaction has changed */
+    /* The hashes of all documents that the transaction has changed. Used by the leader. */
+    uint64_t *hashes;
     size_t hashes_count, hashes_room;
     struct shard shards[SHARDS];
 };
@@ -203,8 +217,8 @@ static void cache_drop(struct shard *shard, struct entry *entry)
     bson_free(entry);
 }
 
-/* Makes room for `bytes`: the oldest go, but one that was used gets another round (the CLOCK
- * algorithm), and so does one that is changing. False: there is no room. */
+/* Makes room for `bytes`. Evicts the oldest entries, but an entry that was used gets another round
+ * (the CLOCK algorithm), and so does one that is changing. Returns false if there is no room. */
 static bool cache_make_room(struct shard *shard, size_t bytes)
 {
     for (size_t left = 2 * shard->count; left && shard->bytes + bytes > shard->room; left--) {
@@ -311,7 +325,7 @@ void truce__cache_free(struct cache *cache)
 
 /* ---- readers -------------------------------------------------------------------------------- */
 
-/* Invariant 4: under a shard's mutex. */
+/* Called under the mutex of a shard (invariant 4). */
 static bool usable(const struct cache *cache)
 {
     unsigned seen = atomic_load(&cache->seen), known = atomic_load(&cache->commits->known);
@@ -321,7 +335,8 @@ static bool usable(const struct cache *cache)
            known == atomic_load(cache->commits->now);
 }
 
-/* Of a known entry, or after a snapshot: the commits that it shows have been noted. */
+/* Called for a known entry or after a snapshot began: the commits that it shows have been
+ * recorded. */
 static uint64_t promised_of(const struct cache *cache, uint64_t hash)
 {
     uint64_t one = atomic_load(&cache->promises->of[hash % PROMISES]);
@@ -335,7 +350,7 @@ uint64_t truce__cache_promised(const struct cache *cache, const char *collection
     return promised_of(cache, cache_name_of(cache, collection, key).hash);
 }
 
-/* `moment`: invariant 7 */
+/* `snapshot`: see invariant 7. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look)
 {
@@ -376,7 +391,7 @@ uint64_t truce__cache_snapshot(struct cache *cache)
     return atomic_load(&cache->ended);
 }
 
-/* What is in it was read after the last change, and that has started. */
+/* Inserts a document that was read after its last change. That transaction has started. */
 static void cache_put_in(struct cache *cache, struct shard *shard, const struct name *name,
                          int64_t row, struct bytes body)
 {
@@ -403,7 +418,7 @@ void truce__cache_fill(struct cache *cache, const char *collection, struct bytes
     pthread_mutex_unlock(&shard->mutex);
 }
 
-/* ---- who leads the writer ------------------------------------------------------------------- */
+/* ---- for the leader of the writer ----------------------------------------------------------- */
 
 void truce__cache_begin(struct cache *cache, bool foreign)
 {
@@ -414,7 +429,8 @@ void truce__cache_begin(struct cache *cache, bool foreign)
     if (atomic_load(&cache->seen) == begun && !foreign)
         return;
     empty(cache);
-    atomic_fetch_add(&cache->started, 1); /* 7: nothing is put in before `seen` moves */
+    /* Invariant 7: nothing is inserted before `seen` changes. */
+    atomic_fetch_add(&cache->started, 1);
     atomic_store(&cache->seen, begun);
 }
 
@@ -476,7 +492,8 @@ void truce__cache_change(struct cache *cache, const char *collection, struct byt
     struct entry *entry;
 
     note_hash(cache, name.hash);
-    if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed)) /* no miss may fill it */
+    /* No miss may fill it. */
+    if (key.size > CACHE_KEY_MAX || atomic_load(&cache->closed))
         return;
     pthread_mutex_lock(&shard->mutex);
     shard->version++;
@@ -542,11 +559,11 @@ void truce__cache_end(struct cache *cache, bool committed)
     atomic_store(&cache->ended, atomic_load(&cache->started));
 }
 
-/* ---- cache size ----------------------------------------------------------------------------- */
+/* ---- the size of the cache ------------------------------------------------------------------ */
 
 #define MB (UINT64_C(1) << 20)
 
-/* UINT64_MAX: there is no such limit. */
+/* UINT64_MAX: no such limit. */
 static uint64_t size_read_limit(const char *path)
 {
     FILE *file = fopen(path, "re");
@@ -555,12 +572,13 @@ static uint64_t size_read_limit(const char *path)
 
     if (!file)
         return UINT64_MAX;
-    read = fscanf(file, "%llu", &bytes) == 1; /* or "max" */
+    /* The file may contain "max" instead. */
+    read = fscanf(file, "%llu", &bytes) == 1;
     fclose(file);
     return read ? bytes : UINT64_MAX;
 }
 
-/* The machine's, or what a container may have of it. */
+/* Returns the memory of the machine, or the part of it that the container may use. */
 static uint64_t memory(void)
 {
     static const char *const limits[] = {"/sys/fs/cgroup/memory.max",

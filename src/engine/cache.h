@@ -2,12 +2,12 @@
 #define TRUCE_ENGINE_CACHE_H
 
 /*
- * Documents that were read or written lately, by collection and _id: what a lookup by _id finds
- * without a snapshot of the file. It is never older than the file: see the essay in cache.c.
+ * Documents that were read or written lately, by collection and _id. A lookup by _id finds them
+ * without a snapshot of the file. The cache is never older than the file: see the essay in cache.c.
  *
- * A cache belongs to one engine. Any thread reads; only who leads the writer, and holds the lock
- * file, changes. A fixed maximum of memory; documents above CACHE_BODY_MAX are not kept,
- * nor those whose key is above CACHE_KEY_MAX.
+ * A cache belongs to one engine. Any thread reads it; only the leader of the writer, which holds
+ * the lock file, changes it. Its memory has a fixed maximum. It does not store documents larger
+ * than CACHE_BODY_MAX, nor documents whose key is larger than CACHE_KEY_MAX.
  */
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -22,74 +22,83 @@
 
 struct cache;
 
-/* `begun`: how many commits that change documents were begun, by all processes, and `promises` what they have promised
- * (lock.h). `commits`: those that were made, by whatever program (kv.h). */
+/* Creates a cache of at most `bytes`. `begun` counts the commits that change documents, by all
+ * processes; `promises` are the numbers that these commits have promised (lock.h). `commits` counts
+ * the commits of all programs (kv.h). */
 struct cache *truce__cache_new(const atomic_uint *begun, struct lock_promises *promises,
                                const struct kv_commits *commits, uint64_t bytes);
-void truce__cache_free(struct cache *cache); /* NULL is allowed */
+/* NULL is allowed. */
+void truce__cache_free(struct cache *cache);
 
 /* ---- readers -------------------------------------------------------------------------------- */
 
 struct cache_look {
-    uint64_t promised; /* found: durable when this number is (durable.h) */
-    uint64_t version;  /* not found: to be remembered until the file is read */
+    /* If found: the document is durable when this number is (durable.h). */
+    uint64_t promised;
+    /* If not found: to be remembered until the file is read. */
+    uint64_t version;
     bool may_fill;
 };
 
-/* The document, appended to `body`. False: not here; begin a snapshot after this, not before. */
+/* Appends the document to `body`. Returns false if it is not cached; the caller begins its snapshot
+ * after this call, not before. */
 bool truce__cache_get(struct cache *cache, const char *collection, struct bytes key,
                       struct buffer *body, struct cache_look *look);
 
-/* After a snapshot has begun: what it shows of that document is durable when this number is. */
+/* Called after a snapshot has begun. Its version of the document is durable when the returned
+ * number is. */
 uint64_t truce__cache_promised(const struct cache *cache, const char *collection, struct bytes key);
 
-/* For a snapshot that begins after this. */
+/* Returns the number of a snapshot that begins after this call. */
 uint64_t truce__cache_snapshot(struct cache *cache);
 
-/* The document as that snapshot shows it, appended to `body`; `look` as above. False: look into the snapshot. What
- * is found of one moment is of one moment, with or without a snapshot. */
+/* Appends the document to `body` as that snapshot shows it; `look` as above. Returns false if
+ * the caller must read the snapshot. All documents that are found for one number belong to one
+ * snapshot. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look);
 
-/* What the snapshot showed, which is put in unless the document may have changed since the look. */
+/* Inserts what the snapshot showed, unless the document may have changed since the look. */
 void truce__cache_fill(struct cache *cache, const char *collection, struct bytes key,
                        const struct cache_look *look, int64_t row, struct bytes body);
 
-/* ---- who leads the writer ------------------------------------------------------------------- */
+/* ---- for the leader of the writer ----------------------------------------------------------- */
 
-/* The write transaction has begun: what other processes have committed is known now. `foreign`: a program may have
- * that did not say so; its commits are accepted after this (kv.h). */
+/* Called when the write transaction has begun: the commits of other processes are known now.
+ * `foreign`: a program may have committed without announcing it. Its commits are accepted after
+ * this call (kv.h). */
 void truce__cache_begin(struct cache *cache, bool foreign);
 
-/* The document as this transaction sees it, appended to `body`. False: look into the file. */
+/* Appends the document to `body` as this transaction sees it. Returns false if the caller must read
+ * the file. */
 bool truce__cache_peek(struct cache *cache, const char *collection, struct bytes key, int64_t *row,
                        struct buffer *body);
 
-/* This transaction has changed the document; an empty body: it is gone. */
+/* Records that this transaction has changed the document. An empty body means that it was
+ * removed. */
 void truce__cache_change(struct cache *cache, const char *collection, struct bytes key, int64_t row,
                          struct bytes body);
 
-/* A savepoint was rolled back: nothing that was changed is known any more. */
+/* Called after a savepoint was rolled back: all changed entries become unknown. */
 void truce__cache_doubt(struct cache *cache);
 
-/* Whole collections change in this transaction: everything is forgotten when it ends, and nobody
- * reads until then. */
+/* Closes the cache, because whole collections change in this transaction. When the transaction
+ * ends, all entries are dropped; until then no thread reads the cache. */
 void truce__cache_close(struct cache *cache);
 
-/* This transaction has inserted the document. */
+/* Records that this transaction has inserted the document. */
 void truce__cache_insert(struct cache *cache, const char *collection, struct bytes key);
 
-/* The next thing is the commit; `begun` has counted it. `promised`: its number (durable.h); 0: it has
- * none. */
+/* Called right before the commit, which `begun` has counted. `promised` is its number (durable.h);
+ * 0: it has none. */
 void truce__cache_commit(struct cache *cache, uint64_t promised);
 
-/* The transaction has ended. Before anybody is told so. */
+/* Called when the transaction has ended, before any caller learns of it. */
 void truce__cache_end(struct cache *cache, bool committed);
 
-/* How much memory an open file takes for what it has read. */
-
-/* `asked_mb`: of the options; 0: of the environment, or a part of the machine's memory (limits.h). INVALID: it is out of bounds,
- * or TRUCE_CACHE_MB is no number. */
+/* Returns the memory that an open file uses for what it has read. `asked_mb` comes from the
+ * options; 0: uses the environment, or a part of the machine's memory (limits.h). Fails with
+ * INVALID if the size is out of bounds or TRUCE_CACHE_MB is not a number. */
 truce_status truce__cache_size(uint32_t asked_mb, uint64_t *bytes, bson_error_t *error);
 
 #endif

@@ -3,21 +3,25 @@
  *
  * Row table 0:
  *
- *     row 1        {next: int64, id?}     the next number for a table; numbers are never used again. id: of the file, which
- *                  gets it when a server opens it
- *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...}, hidden?}], validator?}
- *                  the collection whose documents stand in c<id>, its indexes in x<id> each; hidden: true. It stands outside
- *                  of the definition, where programs that know of no hidden indexes pass over it, and use the index
+ *     row 1        {next: int64, id?}
+ *                  the next number for a table; numbers are never used again. `id` identifies the
+ *                  file and is added when a server opens it
+ *     row <id>     {name, indexes: [{id, state, multikey, definition: {v, key, name, ...},
+ *                   hidden?}], validator?}
+ *                  a collection: its documents are in c<id>, each of its indexes in x<id>. `hidden`
+ *                  is outside of the definition, where programs that do not know hidden indexes
+ *                  skip it and use the index
  *     row <id>     {keeps: name, indexes, validator?}
- *                  the same, where the feed keeps documents as they were before and after a change
+ *                  the same, for a collection whose documents the feed stores before and after a
+ *                  change
  *     row <id>     {feed: 1, id, keep_ms, keep_bytes}
- *                  the feed of changes (feed.h), which is stored in c<id>; there may be none
+ *                  the feed of changes (feed.h), which is stored in c<id>; optional
  *
  * Invariants:
- *  1. Names are unique; every collection has at least the index of _id, which is its first.
+ *  1. Names are unique. The first index of every collection is the one of _id.
  *  2. The tables of the file are exactly those that the catalog names: both change in one
  *     transaction.
- *  3. Every change of a row 2... changes the version of the file.
+ *  3. Every change of a row from 2 on changes the version of the file.
  */
 #include "engine/catalog.h"
 
@@ -115,7 +119,7 @@ static truce_status begin_header(struct kv *kv, int64_t next, const bson_oid_t *
     return status;
 }
 
-/* A copy, and its `next`. NOT_FOUND: there is none yet. */
+/* Returns a copy of the header and the position of `next`. NOT_FOUND: it does not exist yet. */
 static truce_status catalog_read_header(struct kv *kv, bson_t *header, bson_iter_t *next,
                                         bson_error_t *error)
 {
@@ -166,7 +170,8 @@ truce_status truce__catalog_identify(struct kv *kv, const bson_oid_t *id, bson_e
         status = truce__kv_row_update(kv, CATALOG, ROW_NEXT, kv_body(&header), error);
         if (!status)
             status = truce__kv_version_bump(kv, error);
-    } else if (status == TRUCE_NOT_FOUND) { /* its first collection brings it */
+        /* The first collection creates the row. */
+    } else if (status == TRUCE_NOT_FOUND) {
         status = TRUCE_OK;
     }
     bson_destroy(&header);
@@ -178,7 +183,8 @@ void truce__catalog_uuid(const bson_oid_t *file, int64_t number, uint8_t uuid[UU
     memcpy(uuid, file->bytes, sizeof file->bytes);
     for (int i = 0; i < 4; i++)
         uuid[12 + i] = (uint8_t)((uint64_t)number >> (24 - 8 * i));
-    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80); /* version 8: of our own making */
+    /* Version 8: a custom format. */
+    uuid[6] = (uint8_t)((uuid[6] & 0x0f) | 0x80);
     uuid[8] = (uint8_t)((uuid[8] & 0x3f) | 0x80);
 }
 
@@ -203,7 +209,8 @@ static void catalog_append_index(bson_t *list, uint32_t *count, const struct ind
     bson_destroy(&definition);
 }
 
-/* The row of a collection: `without` is left out (NULL: none), `with` comes last (NULL: none). */
+/* Writes the row of a collection. The index `without` is left out, and `with` is the last one
+ * (NULL: none). */
 static void catalog_describe(const struct collection *collection, const char *name,
                              const struct index *without, const struct index *with, bson_t *row)
 {
@@ -216,7 +223,7 @@ static void catalog_describe(const struct collection *collection, const char *na
     for (uint32_t i = 0; i < collection->indexes_count; i++) {
         const struct index *index = &collection->indexes[i];
 
-        /* a changed index keeps its place */
+        /* A changed index keeps its position. */
         if (with && index->id == with->id)
             catalog_append_index(&list, &count, with);
         else if (index != without)
@@ -423,9 +430,7 @@ truce_status truce__catalog_drop_feed(struct kv *kv, const struct feed_spec *fee
     return status ? status : truce__kv_row_delete(kv, CATALOG, feed->table, error);
 }
 
-/* ---- catalog load --------------------------------------------------------------------------- */
-
-/* The catalog, as it is read (catalog.c has the form of its rows). */
+/* ---- loading -------------------------------------------------------------------------------- */
 
 static truce_status catalog_bad_row(int64_t row, bson_error_t *error)
 {
@@ -462,7 +467,7 @@ static truce_status load_read_index(struct value entry, struct index *index, bso
     return TRUCE_OK;
 }
 
-/* The index of _id is unique without saying so. */
+/* The index of _id is unique without a field that says so. */
 static truce_status read_indexes(struct value list, struct collection *collection,
                                  bson_error_t *error)
 {
@@ -533,7 +538,7 @@ static truce_status load_read_collection(int64_t row, struct bytes body,
     return status ? status : load_read_validator(whole, collection, error);
 }
 
-/* Is it the row of the feed? */
+/* Reads the row of the feed. Returns false if the row is another one. */
 static bool read_feed(int64_t row, struct bytes body, struct feed_spec *feed)
 {
     struct value whole, is, id, keep_ms, keep_bytes;
@@ -601,7 +606,7 @@ static truce_status load_read_rows(struct kv *kv, struct catalog *catalog, bson_
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Into their order. */
+/* Sorts the collections by name and checks that names are unique. */
 static truce_status load_check_names(struct catalog *catalog, bson_error_t *error)
 {
     if (catalog->count)

@@ -1,49 +1,52 @@
 /*
  * Checkpoints.
  *
- * A checkpoint under load has two halves:
+ * A checkpoint under load has two phases:
  *
- *     beside     a connection of its own copies pages from the WAL into the file, a few at a time, and fsyncs
- *                these, while others write and read; again, as long as much has come meanwhile
- *     restart    by the writer, alone, and behind the reader gate: copies the little that is left and
- *                lets the next commit begin the WAL anew, over the old one; overwriting it is what
- *                makes commits cheap, so it is not truncated
+ *     concurrent    a connection of its own copies pages from the WAL into the file, a few at a
+ *                   time, and syncs them, while other threads write and read; repeated as long as
+ *                   many pages have been added in the meantime
+ *     restart       the writer, alone and with the reader gate closed, copies the few pages that
+ *                   are left, and lets the next commit overwrite the WAL from its beginning;
+ *                   overwriting makes commits cheap, so the WAL is not truncated
  *
  * Invariants:
- *  1. Of all processes one makes a checkpoint at a time: who has claimed LOCK_CHECKPOINT.
- *  2. While the first half runs no commit begins the WAL anew, in any process: SQLite before 3.51.3
- *     loses commits where one does while a checkpoint begins. A commit does so only when everything in
- *     the WAL has been moved. So the first half begins with a commit of a page, under the lock;
- *     nobody else moves that page (1), and once it is moved the half is at its end.
- *  3. The second half runs under the lock: nobody writes.
- *  4. No page of the file changes while somebody reads the file without the log (read_only_reader.c).
+ *  1. One process at a time makes a checkpoint: the one that has claimed LOCK_CHECKPOINT.
+ *  2. During the concurrent phase no commit restarts the WAL, in any process: SQLite before 3.51.3
+ *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only when all
+ *     of it was moved. Therefore the phase begins with a commit of a page, under the lock. Only this
+ *     process moves that page (1), and then the phase has ended.
+ *  3. The restart runs under the lock: no process writes.
+ *  4. No page of the file changes while a process reads the file without the log
+ *     (read_only_reader.c).
  *
- * The restart holds the lock for 50 ms at most, but for what the disk takes: 20 for readers of this process, 20 for
- * those of others, and the time of PAGES_STILL pages. Readers of other processes are not behind our
- * gate, and own ones may take their time. If one stands in the way, the restart is given up. It is tried again a
- * few times after a pause, each twice as long, so that a log that does not grow any more is moved, too; then
- * the next try comes when the WAL has grown by another 16 MB. Reads that last (snapshots.c)
- * are not waited for: while one stands in the way pages are moved up to where it reads, and no further; the
- * WAL grows until it ends, or is ended.
+ * The restart holds the lock for at most 50 ms, plus the time of the disk: 20 ms for readers of
+ * this process, 20 ms for readers of other processes, and the time for PAGES_STILL pages. The gate
+ * does not stop readers of other processes, and readers of this process may be slow. If a reader
+ * blocks the restart, the restart is given up. It is retried a few times after pauses that double,
+ * so that a log that has stopped growing is moved, too. Then the next try comes when the WAL has
+ * grown by another 16 MB. Long reads (snapshots.c) are not waited for. While one of them blocks,
+ * pages are moved up to its position, and the WAL grows until the read ends or is ended.
  *
- * Few at a time, because the syncs of commits wait behind what the disk has to do: 16 MB at once kept everybody waiting
- * for 25 ms, and the fsync of them all in the restart for another 35. Where the WAL grows meanwhile, more go at once.
+ * Pages are moved a few at a time, because the syncs of commits queue behind other work of the
+ * disk. Moving 16 MB at once delayed all callers by 25 ms, and syncing them in the restart by
+ * another 35 ms. If the WAL grows in the meantime, more pages are moved at once.
  *
- * A small file's pages stand many times in a long WAL, and are moved once; of a large one each may be
- * another. Where writers are faster than what moves their pages, the restart is given up, too, until the
- * WAL is PAGES_WORST long: then all of it is moved while they stand still. What a WAL has grown beyond
- * TRUCE_LOG_BYTES_KEPT is given back when it has begun anew.
+ * The pages of a small file occur many times in a long WAL and are moved once; in a large file all
+ * pages may differ. If writers are faster than the checkpoint, the restart is also given up, until
+ * the WAL has PAGES_WORST pages. Then all of it is moved while the writers wait. The part of the
+ * WAL beyond TRUCE_LOG_BYTES_KEPT is freed after the restart.
  *
- * A frame of the log that is not what was written, although it was read several times, is not moved: then nothing is
- * written any more, and a process that is alone opens the store only if all frames are right when it reads them, since
- * SQLite's recovery would end at a damaged frame without an error. What is behind it, truce salvage finds. A read that fails
- * ends the checkpoint and is no damage.
+ * A frame of the log that is damaged, after several reads, is not moved, and nothing is written any
+ * more. A process that is alone then opens the store only if all frames are valid when it reads
+ * them. SQLite's recovery would stop at a damaged frame without an error. The command truce salvage
+ * finds the data after that frame. A failing read ends the checkpoint and does not count as damage.
  *
- * A crash in a checkpoint loses nothing: the WAL is synced before pages are copied, and kept until they
- * are fsynced in the file. What one pass has copied no later one copies again: so an fsync that fails breaks the
- * store, and all pages of the WAL are copied anew (durable.c).
+ * A crash during a checkpoint loses nothing: the WAL is synced before pages are copied, and kept
+ * until the pages are synced in the file. No later pass copies a page again. Therefore a failing
+ * sync breaks the store, and all pages of the WAL are copied again (durable.c).
  *
- * States: idle --note finds the WAL long--> wanted --thread--> running --> idle
+ * States: idle --note finds a long WAL--> wanted --thread--> running --> idle
  */
 #include "engine/checkpoint.h"
 
@@ -53,26 +56,38 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/snapshot_pins.h"
 
-#define PAGES_FEW    4000  /* 16 MB of WAL ... */
-#define PAGES_MAX    16000 /* ... or 64, beside a file that is not larger than 16 */
-#define PAGES_LEFT   400   /* few enough for the last pass */
-#define PAGES_STILL  2000  /* at most so many are moved while nobody writes: some 20 ms ... */
-#define PAGES_WORST  64000 /* ... but any number where the WAL has become so long */
-#define PASSES_MAX   8
-#define PACE         64   /* pages that are brought to the disk at a time, beside writers ... */
-#define PACE_LONG    1024 /* ... where the WAL has grown longer than PAGES_PACED */
-#define PAGES_PACED  (PAGES_MAX + PAGES_FEW)
-#define RESTART_MS   20 /* patience with own readers, and once more with those of other processes */
-#define AGAIN_MS     100 /* the first pause before another try ... */
-#define AGAIN_MAX    4   /* ... of so many */
-#define TURN_MS      60000
-#define TURN_ONCE_MS 1000 /* then it is looked whether the store is being closed */
+/* A WAL of 16 MB ... */
+#define PAGES_FEW 4000
+/* ... or of 64 MB, if the file is not larger than 16 MB. */
+#define PAGES_MAX 16000
+/* So few pages are left to the last pass. */
+#define PAGES_LEFT 400
+/* The maximum number of pages that are moved while writers wait, which takes about 20 ms ... */
+#define PAGES_STILL 2000
+/* ... unless the WAL has become so long. */
+#define PAGES_WORST 64000
+#define PASSES_MAX  8
+/* The pages between two syncs while writers are active ... */
+#define PACE 64
+/* ... and if the WAL is longer than PAGES_PACED. */
+#define PACE_LONG   1024
+#define PAGES_PACED (PAGES_MAX + PAGES_FEW)
+/* How long the restart waits for readers of this process, and then for those of other processes. */
+#define RESTART_MS 20
+/* The pause before the first retry ... */
+#define AGAIN_MS 100
+/* ... and the number of retries. */
+#define AGAIN_MAX 4
+#define TURN_MS   60000
+/* After this time the thread checks whether the store is being closed. */
+#define TURN_ONCE_MS 1000
 
 struct checkpoint_op {
     struct write_op base; /* first */
     struct readers *readers;
     bool restarted;
-    bool pinned; /* a read that lasts stood in the way: nobody was kept waiting for it */
+    /* A long read blocked the restart, which therefore delayed no other thread. */
+    bool pinned;
     int64_t file_pages;
 };
 
@@ -130,7 +145,8 @@ static bool checkpoint_is_stopping(struct checkpointer *checkpointer)
     return stop;
 }
 
-/* Who closes the store waits for this thread, and not for another process that holds the lock. */
+/* Waits in short steps, so that closing the store waits for this thread but not for another process
+ * that holds the lock. */
 static truce_status checkpoint_run_alone(struct checkpointer *checkpointer, struct write_op *op)
 {
     truce_status status = TRUCE_LOCKED;
@@ -150,7 +166,8 @@ static int log_pages(const struct checkpointer *checkpointer)
     return (int)(truce__pins_log_length(checkpointer->writer->lock) / PIN_PAGE_BYTES);
 }
 
-/* One pass beside the writers; `*left`: what was not moved, and what has come meanwhile. */
+/* Makes one concurrent pass. `*left`: the pages that were not moved or were added in the
+ * meantime. */
 static truce_status move_beside(struct checkpointer *checkpointer, int *pages, int *left)
 {
     struct write_op mark = {.run = run_mark};
@@ -170,8 +187,8 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
     return status;
 }
 
-/* Until few pages are left, or another pass does not make them fewer: a reader needs them, or writers are
- * faster. `*few`: the rest can be moved while nobody writes. */
+/* Repeats passes until few pages are left, or until another pass does not help: a reader needs the
+ * pages, or writers are faster. `*few`: the rest can be moved while writers wait. */
 static truce_status move_most(struct checkpointer *checkpointer, bool *few)
 {
     int left = INT32_MAX, pages = 0, before;
@@ -187,8 +204,9 @@ static truce_status move_most(struct checkpointer *checkpointer, bool *few)
     return status;
 }
 
-/* Whether the WAL can begin anew; then `*due` is how long it may become. Errors are not lost: a sync that
- * fails breaks the store (durable.c), and after any other the WAL keeps everything. */
+/* Returns whether the WAL can restart. Then `*due` is the length that it may reach. Errors are not
+ * lost: a failing sync breaks the store (durable.c), and after any other error the WAL keeps
+ * everything. */
 static bool checkpoint(struct checkpointer *checkpointer, int *due)
 {
     struct checkpoint_op op = {.base = {.run = run_restart}, .readers = checkpointer->readers};
@@ -216,7 +234,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
     return true;
 }
 
-/* Under the mutex: a moment, or until the store is closed. */
+/* Pauses for a while, or until the store is closed. Called under the mutex. */
 static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
 {
     struct timespec until;
@@ -230,7 +248,7 @@ static void pause_a_moment(struct checkpointer *checkpointer, int milliseconds)
         pthread_cond_timedwait(&checkpointer->wanted_change, &checkpointer->mutex, &until);
 }
 
-/* Else somebody asked for a checkpoint that was not due. */
+/* If the WAL is not long, a caller asked for a checkpoint that was not due. */
 static bool is_long(const struct checkpointer *checkpointer)
 {
     return log_pages(checkpointer) >= atomic_load(&checkpointer->due);
@@ -283,7 +301,7 @@ static void *checkpoint_run_thread(void *arg)
     return NULL;
 }
 
-/* A snapshot opens the log. */
+/* Beginning a snapshot opens the log. */
 truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error)
 {
@@ -324,7 +342,7 @@ void truce__checkpointer_release(struct checkpointer *checkpointer)
     pthread_mutex_destroy(&checkpointer->mutex);
 }
 
-/* Where no thread can be had, the caller does it. */
+/* If no thread can be created, the caller makes the checkpoint. */
 static void want(struct checkpointer *checkpointer)
 {
     if (!checkpointer->running)

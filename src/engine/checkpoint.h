@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_CHECKPOINT_H
 
 /*
- * Moves committed pages from the WAL into the file before the WAL grows long, on a thread of its
- * own, so that no caller's commit waits for one that it asked for itself.
+ * Moves committed pages from the WAL into the file before the WAL grows long. This happens on a
+ * thread of its own, so that no commit waits for a checkpoint that it has triggered.
  */
 #include "engine/readers.h"
 #include "engine/writer.h"
@@ -11,34 +11,42 @@
 struct checkpointer {
     struct writer *writer;
     struct readers *readers;
-    struct kv *kv; /* a connection of its own */
+    /* Its own connection. */
+    struct kv *kv;
     pthread_mutex_t mutex;
     pthread_cond_t wanted_change;
-    bool running, stop; /* there is a thread; it shall end */
+    /* A thread is running; the thread should end. */
+    bool running, stop;
     bool wanted;
-    atomic_int due; /* pages in the WAL at which the next checkpoint is due */
+    /* The number of pages in the WAL at which the next checkpoint is due. */
+    atomic_int due;
     pthread_t thread;
-    int64_t done; /* checkpoints so far */
-    int refused;  /* restarts since the last one that was possible */
+    /* The number of completed checkpoints. */
+    int64_t done;
+    /* Failed restarts since the last successful one. */
+    int refused;
 };
 
-/* The connection that moves pages: opened before anybody writes, for it must hear of writes that fail. */
+/* Opens the connection that moves pages. Called before any write, because the connection must
+ * receive errors of failed writes. */
 truce_status truce__checkpointer_open(const char *path, int64_t patience_ms,
                                       struct durable *durable, struct kv **kv, bson_error_t *error);
 
-/* `kv`: that connection, which is the checkpointer's now. */
+/* The checkpointer takes over the connection `kv`. */
 void truce__checkpointer_init(struct checkpointer *checkpointer, struct writer *writer,
                               struct readers *readers, struct kv *kv);
 /* Ends the thread. */
 void truce__checkpointer_release(struct checkpointer *checkpointer);
 
-/* After each commit; the thread is started the first time that it is needed. */
+/* Called after each commit. Starts the thread when it is first needed. */
 void truce__checkpointer_note(struct checkpointer *checkpointer, int wal_pages);
 
-/* A checkpoint now, however short the log is, by the thread, which may give it up. */
+/* Asks the thread for a checkpoint now, regardless of the length of the log. The thread may give it
+ * up. */
 void truce__checkpointer_ask(struct checkpointer *checkpointer);
 
-/* Moves pages from the log into the file: who has claimed the checkpoint, or is alone. As truce__kv_checkpoint. */
+/* Moves pages from the log into the file as truce__kv_checkpoint does. The caller has claimed the
+ * checkpoint or is alone. */
 truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool restart, uint32_t pace,
                                     int *pages, int *moved, bson_error_t *error);
 

@@ -1,25 +1,29 @@
 /*
+ * Group commit across processes.
+ *
  * Requests and answers are sequences of operations, each with its length before it:
  *
  *     | 4 bytes | operation | 4 bytes | operation | ...
  *
- * The operations of a record are carried out all, or none. What can refuse one does so in its answer. Where one fails
- * the transaction, or was to take long, all of the transaction is rolled back and each record returned; that one
- * with the word not to come again soon.
+ * The operations of a record are all executed, or none is. An operation that is refused states this
+ * in its answer. If an operation fails the transaction, or would take long, the whole transaction
+ * is rolled back and every record is returned. The record of that operation is marked, so that it
+ * does not come again soon.
  *
- * A write that makes its process crash, by a fault of truce, makes one other crash: what a dead one had taken is
- * returned, and not taken by the next.
+ * A write that makes its process crash, by a fault in truce, crashes at most one other process.
+ * What a dead process had taken is returned, and the next process does not take it.
  */
 #include "engine/cross_process.h"
 
 #include "base/assert.h"
 #include "engine/writer.h"
 
-/* In one record: their answers find room, but where many have much to say. */
+/* The operations in one record. Their answers fit, unless many of them are long. */
 #define OPERATIONS_MAX 8
-/* Of a turn over what is published: who comes while others are carried out comes along. */
+/* How often one turn looks for published writes. Writes that are published during a pass are taken
+ * by the next one. */
 #define PASSES 3
-/* Groups that are not published after one was refused: twice as many each time. */
+/* The number of groups that are not published after a refusal. It doubles with each refusal. */
 #define PAUSE_LEAST 8
 #define PAUSE_MOST  1024
 
@@ -36,7 +40,7 @@ void truce__combine_release(struct combine *combine)
     truce__buffer_release(&combine->answer);
 }
 
-/* ---- the sequence --------------------------------------------------------------------------- */
+/* ---- sequences of operations ---------------------------------------------------------------- */
 
 static size_t begin_part(struct buffer *buffer)
 {
@@ -53,7 +57,7 @@ static void end_part(struct buffer *buffer, size_t began)
     memcpy(buffer->bytes + began - sizeof size, &size, sizeof size);
 }
 
-/* False: there is none, or it is longer than what there is. */
+/* Returns false if there is no part left, or if its length exceeds the bytes. */
 static bool combine_next_part(struct bytes *left, struct bytes *part)
 {
     uint32_t size;
@@ -69,7 +73,7 @@ static bool combine_next_part(struct bytes *left, struct bytes *part)
     return true;
 }
 
-/* ---- who has operations to be carried out --------------------------------------------------- */
+/* ---- for the process whose operations are delegated ----------------------------------------- */
 
 bool truce__combine_wanted(struct combine *combine)
 {
@@ -112,11 +116,11 @@ bool truce__combine_publish(struct combine *combine, bool relaxed)
     return truce__records_publish(&combine->records, request, relaxed);
 }
 
-/* What nobody but who writes the lock file by hand can do. */
+/* Only a program that writes the lock file by hand can cause this. */
 static void say_damaged(struct write_op *op)
 {
     op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                             "another process carried the write out, and its answer is damaged");
+                             "another process executed the write, and its answer is damaged");
 }
 
 void truce__combine_tell(struct combine *combine, struct write_op *group, uint64_t *promise)
@@ -144,7 +148,7 @@ void truce__combine_take_back(struct combine *combine)
     truce__records_close(&combine->records);
 }
 
-/* ---- who has the turn ----------------------------------------------------------------------- */
+/* ---- for the holder of the lock ------------------------------------------------------------- */
 
 static void combine_close_all(struct write_op **ops, size_t count)
 {
@@ -161,7 +165,7 @@ static struct write_op *combine_open_one(struct combine *combine, struct bytes p
     return NULL;
 }
 
-/* All of a record, or none. */
+/* Opens all operations of a record, or none. */
 static size_t combine_open_all(struct combine *combine, struct write_op *ops[OPERATIONS_MAX])
 {
     struct bytes left = {combine->bytes.bytes, combine->bytes.size}, part;
@@ -224,8 +228,9 @@ static truce_status run_record(struct combine *combine, struct writer *writer, s
     combine->refused |= record_bit(record);
     if (delegated == DELEGATED_NOT && done <= 1)
         return TRUCE_OK;
-    return status ? status
-                  : truce__fail(TRUCE_LIMIT, error, "a write of another process was to take long");
+    return status
+               ? status
+               : truce__fail(TRUCE_LIMIT, error, "a write of another process would take too long");
 }
 
 void truce__combine_forget(struct combine *combine)
@@ -233,7 +238,7 @@ void truce__combine_forget(struct combine *combine)
     combine->taken = combine->refused = combine->relaxed = 0;
 }
 
-/* Those that are published now. */
+/* Runs the operations that are published now. */
 static truce_status run_published(struct combine *combine, struct writer *writer, uint64_t *taken,
                                   bson_error_t *error)
 {

@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_CROSS_PROCESS_H
 
 /*
- * Operations of one process that another carries out in its turn (storage/records.h), as the writer has them. All of it is the
- * leader's (writer.h).
+ * Delegated operations: a process publishes them, and the holder of the lock executes them in its
+ * turn (storage/records.h). Only the leader of the writer (writer.h) uses this.
  */
 #include "engine/storage/records.h"
 
@@ -11,73 +11,86 @@ struct write_op;
 struct writer;
 
 enum delegated {
-    DELEGATED_DONE, /* that is its answer */
-    DELEGATED_NOT,  /* its process is to do it; it has changed nothing */
-    DELEGATED_HALF, /* the same, but something of it was done */
+    /* The answer is complete. */
+    DELEGATED_DONE,
+    /* The operation's own process must execute it. Nothing was changed. */
+    DELEGATED_NOT,
+    /* The same, but a part of the operation was done. */
+    DELEGATED_HALF,
 };
 
-/* How operations of one kind go from one process to another (documents/carry.h). */
+/* How operations of one kind are passed between processes (documents/delegated.h). */
 struct delegated_kind {
-    uint8_t letter; /* which kind it is */
-    /* What it is, as bytes; false: nobody else can do this one. */
+    /* Identifies the kind. */
+    uint8_t letter;
+    /* Writes the operation as bytes. Returns false if no other process can execute it. */
     bool (*pack)(const struct write_op *op, struct buffer *request);
-    /* One of another process, to be run; NULL: those bytes are none. */
+    /* Makes an operation of another process from bytes. Returns NULL if the bytes are not valid. */
     struct write_op *(*open)(void *arg, struct bytes request);
-    /* Of one that has run: appends what its process is to be told. */
+    /* Appends the answer for the operation's own process. The operation has run. */
     enum delegated (*answer)(const struct write_op *op, struct buffer *answer);
     void (*close)(struct write_op *op);
-    /* What has come of it there, instead of `run`; false: those bytes say nothing of it. */
+    /* Reads the answer instead of running the operation. Returns false if the bytes are not a valid
+     * answer. */
     bool (*unpack)(struct write_op *op, struct bytes answer);
 };
 
 struct combine {
     struct records records;
-    const struct delegated_kind *const
-        *kinds; /* all kinds, and NULL at the end; NULL: everybody does his own */
+    /* All kinds, with NULL at the end. NULL: every process executes its own operations. */
+    const struct delegated_kind *const *kinds;
     void *arg;
     struct buffer bytes, answer;
-    unsigned added;         /* operations in the request */
-    unsigned pause, pauses; /* groups that are not published, since one was returned */
+    /* The number of operations in the request. */
+    unsigned added;
+    /* The number of groups that are not published after a return: in all, and left. */
+    unsigned pause, pauses;
 
-    bool served; /* in this turn */
-    /* of its transaction, a bit for each record */
+    /* This turn has executed delegated operations. */
+    bool served;
+    /* The records of the transaction, a bit for each. */
     uint64_t taken, refused, relaxed;
 
-    atomic_ullong
-        delegated; /* records of others whose writes were committed here, since the store was opened, ... */
-    atomic_ullong sent; /* ... and own ones that others have */
+    /* Records of other processes whose writes were committed here since the store was opened,
+     * ... */
+    atomic_ullong delegated;
+    /* ... and own records that other processes have committed. */
+    atomic_ullong sent;
 };
 
 void truce__combine_init(struct combine *combine, struct lock *lock);
 void truce__combine_release(struct combine *combine);
 
-/* ---- who has operations to be carried out --------------------------------------------------- */
+/* ---- for the process whose operations are delegated ----------------------------------------- */
 
-/* Is it time to try? */
+/* Returns whether publishing should be tried now. */
 bool truce__combine_wanted(struct combine *combine);
 
-/* Puts one more into the request; false: it does not fit, or nobody else can do it. */
+/* These build the request. Adding returns false if the operation does not fit, or if no other
+ * process can execute it. */
 void truce__combine_begin(struct combine *combine);
 bool truce__combine_add(struct combine *combine, const struct write_op *op);
-/* False: there is no record for it now. */
+/* Returns false if no record is available. */
 bool truce__combine_publish(struct combine *combine, bool relaxed);
 
-/* Of what was answered: tells each of the group, and frees the record. `*promise`: what has to be durable. */
+/* Passes the answers to the operations of the group and frees the record. `*promise` is the number
+ * of the commit that must be durable. */
 void truce__combine_tell(struct combine *combine, struct write_op *group, uint64_t *promise);
-/* What was returned: the record is free. */
+/* Frees the record after it was returned. */
 void truce__combine_take_back(struct combine *combine);
 
-/* ---- who has the turn ----------------------------------------------------------------------- */
+/* ---- for the holder of the lock ------------------------------------------------------------- */
 
-/* Before a transaction: it has taken nothing yet. */
+/* Called before a transaction: it has taken nothing yet. */
 void truce__combine_forget(struct combine *combine);
 
-/* In the transaction, behind what is the leader's own: takes what others have published, and runs it. `*relaxed`
- * becomes false if one of them is not. A failure: as of an operation of the group, but for none of them. */
+/* Takes what other processes have published, and runs it in the transaction, after the leader's own
+ * operations. Sets `*relaxed` to false if one of them is not relaxed. A failure is that of an
+ * operation of the group, but is reported to none of them. */
 truce_status truce__combine_run(struct combine *combine, struct writer *writer, bool *relaxed,
                                 bson_error_t *error);
 
-/* Afterwards, under the lock: the transaction was committed, or not. */
+/* Called after the transaction was committed or has failed, under the lock. */
 void truce__combine_committed(struct combine *combine, uint64_t promise);
 void truce__combine_failed(struct combine *combine);
 

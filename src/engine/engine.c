@@ -1,30 +1,32 @@
 /*
- * Opening and closing.
+ * Opening and closing a file.
  *
- * An engine is four things: the lock file, one connection that writes with its queue (writer.c),
- * a pool of connections that read (readers.c), and a thread for checkpoints that is started when
- * there is something to do (checkpoint.c). Reads that last have left the pool with their connection
- * (snapshots.c); a view is an engine that has nothing but one of them.
+ * An engine has four parts: the lock file, a connection that writes, with its queue (writer.c), a
+ * pool of connections that read (readers.c), and a thread for checkpoints (checkpoint.c). Long
+ * reads take their connection out of the pool (snapshots.c). A view is an engine that has nothing
+ * but one of these snapshots.
  *
- * Open: the door of the lock file (lock_file.c), what stands beside the file (open_checks.c), then the
- * writer's connection. The first statement on it recovers the WAL if the last user died: SQLite
- * rebuilds the index of the WAL, at most some 16,000 pages, and nothing of the file itself is read, so
- * opening takes as long for 1 GB as for 1 MB. A file without content is made a store. Then the door opens for
- * others.
+ * Opening acquires the entry lock of the lock file (lock_file.c), checks the neighbouring files
+ * (open_checks.c), and opens the writer's connection. The first statement on it recovers the WAL if
+ * the last process died. SQLite then rebuilds the index of the WAL, which has about 16,000 pages at
+ * most, and reads nothing of the file itself. Opening therefore takes as long for 1 GB as for 1 MB.
+ * An empty file becomes a store. Then the entry lock is released.
  *
- * Close: through the door again. Who is alone checkpoints and removes the WAL; SQLite would do so for the
- * connection that it takes for the last, so every other one is told not to. If the door cannot be had
- * soon, the connection closes without a checkpoint, and the next opener finds a WAL.
+ * Closing acquires the entry lock again. A process that is alone makes a checkpoint and removes the
+ * WAL. SQLite would do so in the connection that it considers the last one, so truce disables this
+ * for all other connections. If the entry lock is not available soon, the connection closes without
+ * a checkpoint, and the next process finds a WAL.
  *
- * The file is opened, locked and closed by SQLite alone: nothing else may have a descriptor of it, since
- * closing that would drop SQLite's locks. One that stands for the name alone (O_PATH, file_identity.c) has no such effect.
+ * Only SQLite opens, locks, and closes the file. No other code may have a descriptor of it, since
+ * closing the descriptor would drop SQLite's locks. A descriptor of the path alone (O_PATH,
+ * file_identity.c) has no such effect.
  *
- * Lock order: the door > writer (leadership) > lock file > reader gate > a reader's slot. A thread that
- * has a reader never waits for the writer.
+ * Lock order: entry lock > writer (leadership) > lock file > reader gate > a reader's slot. A
+ * thread that has a reader never waits for the writer.
  *
- * A forked child has the parent's memory but not its locks. Its calls are refused, closing an engine
- * there frees nothing, since the connections belong to the parent, and the same file is not opened there
- * again (process.c).
+ * A forked child has the parent's memory but not its locks. Its calls are refused. Closing an
+ * engine there frees nothing, because the connections belong to the parent, and the child does not
+ * open the same file again (process.c).
  */
 #include "engine/engine.h"
 
@@ -46,15 +48,16 @@
 #define CLOSE_MS      2000
 #define OPEN_AGAIN_MS 5
 
-/* ---- for the parts -------------------------------------------------------------------------- */
+/* ---- for the other files of the engine ------------------------------------------------------ */
 
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error)
 {
     if (engine->generation != truce__process_generation())
-        return truce__fail(TRUCE_INVALID, error,
-                           "the store \"%s\" was opened before this process was forked: it is the "
-                           "parent's",
-                           engine->path);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the store \"%s\" was opened before this process was forked and belongs to "
+            "the parent: open it again after an exec",
+            engine->path);
     return engine->locked ? truce__lock_usable(&engine->lock, error) : TRUCE_OK;
 }
 
@@ -114,7 +117,8 @@ struct query_context truce__engine_context(struct engine *engine, struct arena *
 
 uint64_t truce__engine_structure(struct engine *engine)
 {
-    bson_error_t ignored; /* of a forked child: its call is refused */
+    /* In a forked child, the call itself is refused. */
+    bson_error_t ignored;
 
     if (!engine->locked || truce__engine_usable(engine, &ignored))
         return 0;
@@ -128,7 +132,7 @@ truce_status truce__engine_wait(struct engine *engine, const char *collection, u
 
     if (!status && !engine->locked)
         status = truce__fail(TRUCE_INVALID, error,
-                             "\"%s\" cannot be waited for: its lock file may not be written",
+                             "cannot wait for changes of \"%s\": its lock file is not writable",
                              engine->path);
     return status ? status
                   : truce__notify_wait(&engine->lock, collection, token, timeout_ms, error);
@@ -151,7 +155,7 @@ static truce_status engine_create(struct engine *engine, bson_error_t *error)
 
     if (status)
         return status;
-    /* somebody else may have been faster */
+    /* Another process may have been faster. */
     status = truce__kv_format_check(engine->kv, &fresh, error);
     if (!status && fresh)
         status = truce__kv_format_create(engine->kv, error);
@@ -173,8 +177,9 @@ static truce_status try_connection(struct engine *engine, unsigned flags, int64_
     return status;
 }
 
-/* The writer's connection, and whether the file has content. Where others die and recover at the same
- * moment, SQLite can answer "locked" without having waited: then once more, until the deadline. */
+/* Opens the writer's connection, and finds out whether the file has content. If several processes
+ * die and recover at the same time, SQLite can answer "locked" without waiting; the call is then
+ * repeated until the deadline. */
 static truce_status open_connection(struct engine *engine, unsigned flags, bool *fresh,
                                     bson_error_t *error)
 {
@@ -192,8 +197,8 @@ static truce_status open_connection(struct engine *engine, unsigned flags, bool 
     }
 }
 
-/* The disk has refused what was written. Nobody is to have the store open any more; then the log is
- * written again, and what is whole of it counts. */
+/* Recovers after the disk refused a write. No other process may have the store open. The log is
+ * written again, and its valid frames count. */
 static truce_status recover(struct engine *engine, bson_error_t *error)
 {
     truce_status status =
@@ -207,8 +212,8 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     if (!status) {
         atomic_store(&engine->lock.page->broken, false);
         truce__notice(&engine->durable.notices, TRUCE_LOG_WARNING,
-                      "the disk had refused what was written to \"%s\": the log was written again, "
-                      "and what is whole of it counts",
+                      "recovered \"%s\" after the disk had refused a write: the log was written "
+                      "again, up to its last valid commit",
                       engine->path);
     } else if (status == TRUCE_LOCKED)
         status = truce__durable_usable(&engine->durable, error);
@@ -216,7 +221,8 @@ static truce_status recover(struct engine *engine, bson_error_t *error)
     return status;
 }
 
-/* Until the door opens nobody else comes or goes: one of those who open a new file makes it a store. */
+/* Opens the store for writing. The entry lock is held, so exactly one process makes a new
+ * file a store. */
 static truce_status open_writable(struct engine *engine, bool create_file, bson_error_t *error)
 {
     unsigned flags = KV_WRITER | (create_file ? KV_CREATE : 0);
@@ -234,9 +240,10 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
         status = open_connection(engine, flags, &fresh, error);
     if (!status && fresh)
         status = engine_create(engine, error);
-    if (!status) /* half of it for pages, the other for documents */
+    /* Half of the cache is for pages, the other half for documents. */
+    if (!status)
         status = truce__kv_cache(engine->kv, engine->cache_bytes / 2, error);
-    /* whoever syncs must have it open before anything is written (durable.c) */
+    /* The descriptors that sync must be open before any write (durable.c). */
     if (!status)
         status = truce__durable_open(&engine->durable, error);
     if (!status)
@@ -262,7 +269,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     return TRUCE_OK;
 }
 
-/* Is there a store that can be read? */
+/* Finds out whether the file is a store that can be read. */
 static truce_status try_read(struct engine *engine, bson_error_t *error)
 {
     struct read_only_pass pass = {.flags = KV_READ_ONLY};
@@ -301,7 +308,8 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
     if (!status)
         status = truce__lock_admit(&engine->lock, engine->path, error);
     if (!status) {
-        (void)truce__durable_open(&engine->durable, &ignored); /* else the first sync opens it */
+        /* If this fails, the first sync opens the log. */
+        (void)truce__durable_open(&engine->durable, &ignored);
         return TRUCE_OK;
     }
     engine->locked = false;
@@ -309,7 +317,7 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
     return status;
 }
 
-/* Who may not write what stands beside the file reads as a guest. */
+/* A process that may not write the files next to the store becomes a read-only reader. */
 static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 {
     truce_status status = read_with_the_others(engine, error);
@@ -319,8 +327,8 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
         status = try_read(engine, error);
         if (!status)
             truce__notice(&engine->durable.notices, TRUCE_LOG_INFO,
-                          "what stands beside \"%s\" cannot be written: reads do not wait for "
-                          "the disk",
+                          "the lock file or the log of \"%s\" is not writable: reads do not wait "
+                          "for the disk",
                           engine->path);
     }
     if (!status)
@@ -468,7 +476,7 @@ truce_status truce__engine_view(struct engine *engine, const struct snapshot_lim
 
 /* ---- close ---------------------------------------------------------------------------------- */
 
-/* Only a process that nobody can see doing it moves the log into the file. */
+/* Only a process that is alone moves the log into the file. */
 static bool may_move_log(struct engine *engine)
 {
     int64_t deadline = truce__clock_monotonic_ns() + CLOSE_MS * INT64_C(1000000);
@@ -480,8 +488,9 @@ static bool may_move_log(struct engine *engine)
            !truce__lock_log_usable(&engine->lock, NULL);
 }
 
-/* A log that lost its name while it was open is moved as well, if this process still has all of it. Then no name is
- * removed: another file may have it. */
+/* Closes the writer's connection. A log that lost its name while it was open is also moved if
+ * this process still has all of it. In this case no name is removed, because another file may
+ * have it. */
 static void close_writer(struct engine *engine)
 {
     bool moves = may_move_log(engine);
@@ -502,7 +511,7 @@ static void close_writer(struct engine *engine)
         truce__file_identity_end_change(&engine->lock);
 }
 
-/* In a forked child the snapshot is the parent's. */
+/* In a forked child the snapshot belongs to the parent. */
 static void engine_close_view(struct engine *view)
 {
     if (view->generation == truce__process_generation())

@@ -2,9 +2,8 @@
 #define TRUCE_ENGINE_ENGINE_H
 
 /*
- * The embedded engine: collections of documents in one file, for any number of threads and
- * processes. The verbs have the contracts of the store's table of functions (truce/sys/store.h),
- * whose wrappers have checked the arguments; options are never NULL.
+ * The core of the embedded engine: one open file, for any number of threads and processes. The
+ * operations on documents are in documents/document_store.h.
  */
 #include "engine/checkpoint.h"
 #include "engine/helpers.h"
@@ -17,68 +16,87 @@
 
 struct engine {
     char *path;
-    struct file_id file; /* what is there, for forks */
+    /* The identity of the file, for forked children. */
+    struct file_id file;
     bool read_only, relaxed;
-    uint32_t deadline_ms; /* for operations that have none of their own */
-    unsigned generation;  /* of forks, when it was opened */
-    bool locked;          /* `lock` is open: always, but for a guest */
+    /* For operations without a deadline of their own. */
+    uint32_t deadline_ms;
+    /* The fork generation when the store was opened. */
+    unsigned generation;
+    /* `lock` is open: always, except for a read-only reader. */
+    bool locked;
     struct lock lock;
     struct durable durable;
-    struct kv *kv; /* the writer's connection; NULL if read_only */
+    /* The writer's connection; NULL if read_only. */
+    struct kv *kv;
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
     const struct delegated_kind *const *kinds;
-    uint64_t cache_bytes;    /* of documents and of the writer's pages, together, at most */
-    struct cache *cache;     /* NULL if read_only; of a view: that of the engine that it is of */
-    uint64_t cache_snapshot; /* of a view: its moment, as the cache counts it */
-    struct hints *hints;     /* of a view: those of the engine */
-    struct helpers *helpers; /* of a view: those of the engine */
-    struct read_only_reader *read_only_reader; /* NULL: we may write what stands beside the file */
+    /* The maximum for documents and the writer's pages together. */
+    uint64_t cache_bytes;
+    /* NULL if read_only. A view uses that of its engine. */
+    struct cache *cache;
+    /* Of a view: its snapshot, in the numbering of the cache. */
+    uint64_t cache_snapshot;
+    /* A view uses those of its engine. */
+    struct hints *hints;
+    /* A view uses those of its engine. */
+    struct helpers *helpers;
+    /* NULL: the files next to the store are writable. */
+    struct read_only_reader *read_only_reader;
     struct readers readers;
     struct snapshots snapshots;
-    unsigned *
-        changes; /* of a view: the counters of changes (change_notify.h) from before its moment; NULL: unknown */
-    struct snapshot *
-        snapshot; /* of a view, which has nothing else that it could close; NULL: reads are of now */
+    /* Of a view: the counters of changes (change_notify.h) from before its snapshot; NULL:
+     * unknown. */
+    unsigned *changes;
+    /* The snapshot of a view, the only thing that a view closes; NULL: reads use current data. */
+    struct snapshot *snapshot;
     struct checkpointer checkpointer;
-    const int *above;       /* the same, of the engine that a view is of */
-    const int *interrupted; /* of the store, may be NULL; looked at by everything that takes long */
-    atomic_uint ordinal;    /* of calls, for timestamps */
-    /* where sorts go that do not fit into memory; NULL: nowhere */
+    /* Of a view: the flag `interrupted` of its engine. */
+    const int *above;
+    /* The flag of the store, which all long work checks; may be NULL. */
+    const int *interrupted;
+    /* Counts calls, for timestamps. */
+    atomic_uint ordinal;
+    /* Stores sorts that do not fit into memory; NULL: not possible. */
     truce_status (*spill)(void *arg, struct spill **spill, bson_error_t *error);
 };
 
-/* Opens the file; see truce__engine_open (documents/document_store.h) for the arguments. `carries` lists
- * the kinds of operations that this process executes for other processes. `*engine` is NULL on failure. */
+/* Opens the file; see truce__engine_open (documents/document_store.h) for the arguments. `kinds`
+ * lists the kinds of operations that this process executes for other processes. `*engine` is NULL
+ * on failure. */
 truce_status truce__engine_start(const char *path, const truce_store_options *options,
                                  const struct delegated_kind *const *kinds, struct engine **engine,
                                  bson_error_t *error);
 void truce__engine_close(struct engine *engine);
 
-/* The engine as it is now, kept: every read of the view is of this moment. It is read-only. Closed before
- * the engine. `limits` NULL: the engine's own. Of a view: another of the same moment. */
+/* Returns a read-only view of the engine: every read of the view uses the same snapshot. It must be
+ * closed before the engine. `limits` NULL: the limits of the engine. A view of a view has the same
+ * snapshot. */
 truce_status truce__engine_view(struct engine *engine, const struct snapshot_limits *limits,
                                 struct engine **view, bson_error_t *error);
 
-/* ---- for the parts of the engine ------------------------------------------------------------ */
+/* ---- for the other files of the engine ------------------------------------------------------ */
 
 /* Refuses every call of a forked child. */
 truce_status truce__engine_usable(const struct engine *engine, bson_error_t *error);
-/* The same, and refuses writes where they are not possible. */
+/* Does the same, and refuses writes to a read-only store. */
 truce_status truce__engine_writable(const struct engine *engine, bson_error_t *error);
-/* deadline_ms 0: the engine's own */
+/* deadline_ms 0: the default of the engine. */
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
-/* A reader of now, all of it durable unless `early`; of a view, the one of its moment, for one thread at a
- * time. Given back soon, and not kept across a call of the engine. EXPIRED: the moment is over. */
+/* Returns a reader of current data, all of it durable unless `early`; for a view, the reader of its
+ * snapshot, for one thread at a time. The caller ends the read soon and makes no other call to the
+ * engine meanwhile. Fails with EXPIRED if the snapshot has ended. */
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error);
 void truce__engine_read_end(struct engine *engine, struct reader *reader);
-/* For the work of one call, besides waiting for locks; deadline_ms 0: as long as it takes. */
+/* Initialises the budget for the work of one call, apart from waiting for locks. deadline_ms 0: no
+ * limit. */
 void truce__engine_budget(const struct engine *engine, uint32_t deadline_ms, struct budget *budget);
-/* now, and an arena */
+/* Returns a context with the current time and the arena. */
 struct query_context truce__engine_context(struct engine *engine, struct arena *arena);
 
-/* As truce__store_structure. */
+/* Returns a counter of structural changes as truce__store_structure does. */
 uint64_t truce__engine_structure(struct engine *engine);
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error);

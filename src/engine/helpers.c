@@ -1,15 +1,15 @@
 /*
- * Helpers.
+ * Helper threads.
  *
- *     asked ──> queue ──> a thread that sleeps, or a new one ──> run ──> asleep again
+ *     ask ──> queue ──> a sleeping or new thread ──> run ──> sleeping again
  *
- * Is a processor free? Two things say so. Calls that could be helped are counted while they run, and so are helpers:
- * there are never more of both than processors. And what else runs in this process or on the machine shows in a
- * helper being put aside by the system for others (its involuntary changes of context): if that happens to it often
- * it ends, and no helper begins for PAUSE_NS.
+ * Two facts tell whether a processor is free. First, calls that could use helpers are counted while
+ * they run, and so are helpers: their sum never exceeds the number of processors. Second, other
+ * load in this process or on the machine shows when the system preempts a helper (its involuntary
+ * context switches). If that happens often, the helper ends, and no helper begins for PAUSE_NS.
  *
- * Threads are made when they are needed first, and joined when the store is closed. The mutex is the last of all locks:
- * nothing is waited for and no other lock is taken under it.
+ * Threads are created when they are first needed, and joined when the store is closed. The mutex is
+ * the last one in the lock order: no thread waits or takes another lock under it.
  */
 #include "engine/helpers.h"
 
@@ -22,9 +22,10 @@
 #include "base/status.h"
 #include "base/thread.h"
 
-#define BLOCKS_KEPT   12
-#define PAUSE_NS      100000000
-#define DISTURBED_MAX 2 /* and not more than a quarter of the parts */
+#define BLOCKS_KEPT 12
+#define PAUSE_NS    100000000
+/* Not more than this, and not more than a quarter of the parts. */
+#define DISTURBED_MAX 2
 
 struct task {
     void (*run)(void *arg);
@@ -32,11 +33,14 @@ struct task {
 };
 
 struct helpers {
-    int number;          /* -1: by what is free */
-    unsigned processors; /* that this process may use */
+    /* -1: as many as there are free processors. */
+    int number;
+    /* The processors that this process may use. */
+    unsigned processors;
     atomic_uint calls, at_work;
     atomic_llong paused_until_ns;
-    pthread_mutex_t mutex; /* over what follows */
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     pthread_cond_t wanted;
     struct task queue[HELPERS_MAX];
     unsigned queued, idle, running;
@@ -125,8 +129,8 @@ void truce__helpers_leave(struct helpers *helpers)
     atomic_fetch_sub(&helpers->calls, 1);
 }
 
-/* What was asked for is done, also when the store is being closed: who asked waits for nothing, but has given
- * something away. */
+/* Runs queued tasks, also while the store is being closed: the caller that asked does not wait, but
+ * it has handed over its data. */
 static void *helpers_run_thread(void *arg)
 {
     struct helpers *helpers = arg;
@@ -166,7 +170,8 @@ bool truce__helpers_any(const struct helpers *helpers)
            truce__clock_monotonic_ns() >= atomic_load(&helpers->paused_until_ns);
 }
 
-/* Under the mutex. All threads may be on their way to sleep or from one task to the next: then they find it. */
+/* Called under the mutex. All threads may be about to sleep or between two tasks; then they find
+ * the new task. */
 static bool find_thread(struct helpers *helpers)
 {
     if (helpers->idle > helpers->queued) {

@@ -3,12 +3,13 @@
 #include "base/assert.h"
 #include "bson/keys.h"
 
-#define LINE_BITS  13
-#define LINE_SLOTS 8 /* those that a hint may stand in: what a processor loads at once */
+#define LINE_BITS 13
+/* The slots of a line: a processor loads them at once. */
+#define LINE_SLOTS 8
 #define ROW_BITS   40
 #define ROW_MAX    (((int64_t)1 << ROW_BITS) - 1)
 
-/* half a megabyte, of which pages come as they are used */
+/* Half a megabyte. Its pages are allocated when they are used. */
 struct hints {
     struct line {
         _Alignas(64) atomic_uint_fast64_t slots[LINE_SLOTS];
@@ -76,7 +77,7 @@ static int64_t guess(struct hints *hints, uint64_t hash)
     return 0;
 }
 
-/* In the place of the last one for it, else in a free one, else in any. */
+/* Replaces the last hint for the document, otherwise uses a free slot, otherwise any. */
 static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
 {
     struct line *line = hints_line_of(hints, hash);

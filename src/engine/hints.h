@@ -2,16 +2,17 @@
 #define TRUCE_ENGINE_HINTS_H
 
 /*
- * In which row a document was last seen, by its table and the key of its _id: a lookup that goes there straight
- * saves the way through the index of _id.
+ * Row hints: the row in which a document was last seen, by its table and the key of its _id. A
+ * lookup that follows a hint skips the index of _id.
  *
- *     hash of (table, key):  | which line, 13 bits | ... | mark, 24 bits |
- *     line, 64 bytes:        8 slots of | mark, 24 bits | row, 40 bits |        0: nothing
+ *     hash of (table, key):  | number of the line, 13 bits | ... | mark, 24 bits |
+ *     line, 64 bytes:        8 slots of | mark, 24 bits | row, 40 bits |        0: empty
  *
- * A hint is a guess. It may be of a document that moved, is gone or not there yet in this snapshot, or of another
- * whose hash is alike: so whoever follows one looks at the _id of what stands there, and where it is another's
- * (or nothing does) at the index. What has that _id in the snapshot is the document, since no other has. So nothing has
- * to be forgotten when documents change, and a slot is read and written by any thread without a lock.
+ * A hint is a guess. Its document may have moved, may be gone or not yet visible in this snapshot,
+ * or may be another one with a similar hash. Therefore the lookup compares the _id of the document
+ * in the row, and uses the index if it differs or the row is empty. A document with the right _id
+ * in the snapshot is the right document, since no other one has that _id. Hints are therefore never
+ * invalidated when documents change, and any thread reads and writes a slot without a lock.
  */
 #include <stdatomic.h>
 
@@ -20,10 +21,12 @@
 struct hints;
 
 struct hints *truce__hints_new(void);
-void truce__hints_free(struct hints *hints); /* NULL is allowed */
+/* NULL is allowed. */
+void truce__hints_free(struct hints *hints);
 
-/* The document with that key of its _id, by a hint if there is one, else by the index of _id; as
- * truce__kv_key_lookup. `id`: scratch, which must not have the key. */
+/* Looks up the document with that key of its _id, by a hint if there is one, otherwise by the index
+ * of _id, with the result of truce__kv_key_lookup. `id` is scratch memory and must not contain the
+ * key. */
 truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t index, int64_t table,
                                   struct bytes key, struct buffer *id, int64_t *row,
                                   struct bytes *body, bson_error_t *error);

@@ -1,15 +1,17 @@
 /*
- * Before SQLite opens a file.
+ * Checks before SQLite opens a file.
  *
- *     path --links resolved--> the file --may this process?--> the lock file, door shut
- *          --is its page of this store? else: does SQLite, too, say that nobody is there?--> adopted
- *          --are database and log those that belong together?--> SQLite may open it
+ *     path --resolve links--> the file --may this process open it?--> the lock file, locked
+ *          --does its page belong to this store? otherwise: does SQLite also say that no process
+ *            has the file open?--> adopted
+ *          --do database and log belong together?--> SQLite may open the file
  *
- * Nothing here opens the database: a look at a file is stat(), since closing a descriptor of it drops
- * every lock that SQLite has on it in this process.
+ * These checks never open the database. They use stat(), because closing a descriptor of the file
+ * would drop all locks that SQLite has on it in this process.
  *
- * A file with a second name (a hard link) would have a second log beside that: who opens it by one name
- * does not see what was committed by the other, and both logs are moved into one file.
+ * A file with a second name (a hard link) would have a second log next to that name. A process that
+ * opens it by one name would not see commits made through the other, and both logs would be moved
+ * into one file.
  */
 #include "engine/open_checks.h"
 
@@ -24,9 +26,11 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/kv.h"
 
-#define LINKS_MAX      40 /* as the kernel */
-#define AGAIN_MS       5
-#define FOREIGN_MS_MAX 2000 /* how long another program's locks are waited for: it may be closing */
+/* The limit of the kernel. */
+#define LINKS_MAX 40
+#define AGAIN_MS  5
+/* How long to wait for locks of another program, which may be closing the file. */
+#define FOREIGN_MS_MAX 2000
 
 /* ---- the path ------------------------------------------------------------------------------- */
 
@@ -35,7 +39,7 @@ static truce_status open_checks_cannot(const char *path, bson_error_t *error)
     return truce__fail(TRUCE_IO, error, "cannot open \"%s\": %s", path, strerror(errno));
 }
 
-/* A name in the directory of `path`, or from the root. */
+/* Returns a name in the directory of `path`, or an absolute one. */
 static char *beside(const char *path, const char *name)
 {
     const char *slash = strrchr(path, '/');
@@ -45,7 +49,8 @@ static char *beside(const char *path, const char *name)
     return bson_strdup_printf("%.*s%s", (int)(slash - path + 1), path, name);
 }
 
-/* For a file that is not there: its directory without links, and its name. NULL with errno. */
+/* Resolves the path of a file that does not exist: its directory without links, and its name.
+ * Returns NULL with errno. */
 static char *resolve_new(const char *path)
 {
     char *directory = beside(path, "."), *found = realpath(directory, NULL);
@@ -61,7 +66,7 @@ static char *resolve_new(const char *path)
     return resolved;
 }
 
-/* Where a link leads that leads to nothing: a file is made there. */
+/* Resolves a link to a file that does not exist: the file will be created there. */
 static char *open_checks_resolve(const char *path, int links)
 {
     char *found = realpath(path, NULL), *resolved = bson_strdup(found), *next;
@@ -127,7 +132,7 @@ truce_status truce__open_checks_path(const char *path, bool must_exist, char **r
 
 /* ---- the lock file -------------------------------------------------------------------------- */
 
-/* A file that cannot be looked at may have content. */
+/* Returns true for a file that cannot be read: it may have content. */
 static bool has_content(const char *path)
 {
     struct stat found;
@@ -135,7 +140,7 @@ static bool has_content(const char *path)
     return stat(path, &found) ? errno != ENOENT : found.st_size > 0;
 }
 
-/* Somebody may have the database open by a lock file that is not there any more. */
+/* Another process may have the database open through a lock file that was removed. */
 static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error_t *error)
 {
     int64_t foreign_ns = truce__clock_monotonic_ns() + FOREIGN_MS_MAX * INT64_C(1000000);
@@ -155,7 +160,8 @@ static truce_status ask_sqlite(const char *path, int64_t deadline_ns, bson_error
     return status;
 }
 
-/* SQLite removes a log next to an empty file, or one that is made now. The log may have all that is left of the store. */
+/* SQLite removes a log next to an empty or new file. The log may contain everything that is left of
+ * the store. */
 static truce_status open_checks_check_log(const struct lock *lock, const char *path,
                                           bson_error_t *error)
 {

@@ -1,27 +1,29 @@
 /*
- * Guests: readers without permission to write.
+ * Read-only readers: processes without permission to write.
  *
- * SQLite reads a file with a log through an index in shared memory (-shm), which a guest cannot make.
- * Where somebody has the store open it is there, and can be read. Where nobody has, the file can be read
- * alone ("immutable": no locks, no log), as long as nobody comes.
+ * SQLite reads a file with a log through an index in shared memory (-shm), which a read-only reader
+ * cannot create. While another process has the store open, the index exists and can be read.
+ * Otherwise the file alone can be read ("immutable": no locks, no log), as long as no process opens
+ * it for writing.
  *
- *     at rest --somebody is there, or the log has content--> live
+ *     at rest --another process is present, or the log has content--> live
  *
- * At rest each snapshot holds byte 4 of the lock file, shared; who wants to change the file itself, in a
- * checkpoint above all, asks for that byte alone first, once: after that every guest sees that somebody
- * is there (byte 3) and turns to the log. Live, a guest is there himself, so that nobody takes the log
- * away.
+ * At rest each snapshot holds byte 4 of the lock file, shared. A process that wants to change the
+ * file itself, mainly in a checkpoint, first tries to lock that byte alone, once. After that every
+ * read-only reader finds a process present (byte 3) and reads the log. A live read-only reader is
+ * itself present, so that no process removes the log.
  *
  * Invariants:
- *  1. A snapshot at rest began when nobody was there and there was no log, and the file does not change
- *     before it ends.
- *  2. A connection at rest that was opened before the file changed is not used again: it would believe its
- *     pages. The times and the size of the file tell.
- *  3. A guest writes nothing, and holds nobody up but for as long as one snapshot at rest lasts.
+ *  1. A snapshot at rest began when no process was present and there was no log, and the file does
+ *     not change before it ends.
+ *  2. A connection at rest that was opened before a change of the file is not used again, because
+ *     its cached pages are old. The times and the size of the file show the change.
+ *  3. A read-only reader writes nothing. It delays other processes only while one snapshot at rest
+ *     lasts.
  *
- * Deliberately not done: the same without a lock file, which somebody has put away and the guest cannot
- * make. Then only what stands beside the file is looked at, before each snapshot: for media that nobody
- * can write to that is enough.
+ * Deliberately not done: the same without a lock file, if it was removed and the reader cannot
+ * create it. Then only the neighbouring files are checked before each snapshot. This is enough for
+ * read-only media.
  */
 #include "engine/read_only_reader.h"
 
@@ -59,9 +61,9 @@ void truce__read_only_free(struct read_only_reader *read_only_reader)
     bson_free(read_only_reader);
 }
 
-/* ---- what is there -------------------------------------------------------------------------- */
+/* ---- checking the files --------------------------------------------------------------------- */
 
-/* IO: that cannot be told. */
+/* Fails with IO if this cannot be determined. */
 static truce_status look_at_log(const struct read_only_reader *read_only_reader, bool *has,
                                 bson_error_t *error)
 {
@@ -83,7 +85,7 @@ static void find_lock_file(struct read_only_reader *read_only_reader)
         read_only_reader->file = truce__lock_file_open(read_only_reader->lock_path, O_RDONLY);
 }
 
-/* Others, while the guest himself is not there. */
+/* Called while the read-only reader itself is not present. */
 static bool somebody_is_there(const struct read_only_reader *read_only_reader)
 {
     return read_only_reader->file >= 0 && lock_has_byte(read_only_reader->file, BYTE_PRESENT);
@@ -96,7 +98,7 @@ static bool read_only_is_same(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* ---- one try, under the mutex; false: again ------------------------------------------------- */
+/* ---- one attempt, under the mutex; false: try again ----------------------------------------- */
 
 static bool become_live(struct read_only_reader *read_only_reader)
 {

@@ -2,8 +2,9 @@
 #define TRUCE_ENGINE_READ_ONLY_READER_H
 
 /*
- * Reading a store whose files may be read and not written: whether it is at rest, so that the file alone
- * says everything, or somebody has it open, so that the log has to be read, too. Any thread.
+ * Reads a store whose files are readable but not writable. It determines whether the store is at
+ * rest, so that the file alone is complete, or another process has it open, so that the log must be
+ * read, too. Any thread.
  */
 #include <pthread.h>
 #include <sys/stat.h>
@@ -13,24 +14,31 @@
 struct read_only_reader {
     char *path, *lock_path;
     pthread_mutex_t mutex;
-    int file; /* the lock file; -1: there is none, or it cannot be read */
+    /* The lock file; -1: missing or not readable. */
+    int file;
     bool live;
-    unsigned epoch;  /* counts what makes a connection useless */
-    int resting;     /* snapshots of the file alone */
-    struct stat was; /* the file, when it was last at rest */
+    /* Changes when older connections become useless. */
+    unsigned epoch;
+    /* The number of snapshots of the file alone. */
+    int resting;
+    /* The file when it was last at rest. */
+    struct stat was;
 };
 
-/* How a connection is opened now, and whether an older one is of use. */
+/* How to open a connection now, and which older connections are still valid. */
 struct read_only_pass {
     unsigned epoch;
-    unsigned flags; /* for kv_open */
+    /* For truce__kv_open. */
+    unsigned flags;
 };
 
 struct read_only_reader *truce__read_only_new(const char *path);
-void truce__read_only_free(struct read_only_reader *read_only_reader); /* NULL is allowed */
+/* NULL is allowed. */
+void truce__read_only_free(struct read_only_reader *read_only_reader);
 
-/* Around each snapshot, opening a connection for it included. While one of the file alone lasts, nobody
- * changes the file. LOCKED: somebody is just changing it. CORRUPT: another file has its name. */
+/* These enclose each snapshot, including the opening of its connection. During a snapshot of the
+ * file alone no process changes the file. Fails with LOCKED while a process changes the file, and
+ * with CORRUPT if another file has its name. */
 truce_status truce__read_only_begin(struct read_only_reader *read_only_reader,
                                     struct read_only_pass *pass, bson_error_t *error);
 void truce__read_only_end(struct read_only_reader *read_only_reader,

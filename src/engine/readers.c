@@ -1,24 +1,24 @@
 /*
- * Readers.
+ * The pool of readers.
  *
- * A slot of the pool is free, or taken by one thread, or by the gate:
+ * A slot of the pool is free, or taken by one thread or by the gate:
  *
  *     free --compare and swap--> taken --end, open_gate--> free
  *
- * The slots stand in rows of one for each processor. A thread takes that of its processor in the first row, which is the
- * one that was last used there: what that has read is still near. So as many connections are warm as there are processors, and
- * a free slot is found by one atomic operation that is rarely contended. A thread that is moved in the middle of a read, or put
- * aside there (most are, where many threads read), keeps its slot: the next takes another of the row, then of the
- * next row, and sleeps if there is none. So as few connections are used as there were reads at once.
+ * The slots form rows with one slot for each processor. A thread takes the slot of its processor in
+ * the first row. This is the one that was last used there, so its data is still in the processor's
+ * cache. As many connections are warm as there are processors, and one atomic operation finds a
+ * free slot and is rarely contended. A thread that is moved or suspended in the middle of a read
+ * keeps its slot. The next thread takes another slot of the row, then of the next row, and sleeps
+ * if all are taken. The number of used connections is therefore the number of concurrent reads.
  *
  * Invariants:
- *  1. The connection and the catalog of a slot belong to who has taken it.
- *  2. A reader's catalog, after begin, is of the version of its snapshot.
- *  3. What a snapshot shows is durable before it is looked at (durable.c),
- *     unless it is looked at early.
- *  4. The gate is all slots taken. It is closed by one thread at a time: the one that leads the
- *     writer.
- *  5. A snapshot that is kept (snapshots.c) has left its slot with its connection: the gate does not wait for it.
+ *  1. The connection and the catalog of a slot belong to the thread that has taken it.
+ *  2. After begin, a reader's catalog has the version of its snapshot.
+ *  3. The content of a snapshot is durable before it is read (durable.c), unless it is read early.
+ *  4. Closing the gate takes all slots. One thread at a time does this: the leader of the writer.
+ *  5. A snapshot that is kept (snapshots.c) has left its slot with its connection: the gate does
+ *     not wait for it.
  */
 #include "engine/readers.h"
 
@@ -101,8 +101,8 @@ static struct reader *readers_find_free(struct readers *readers)
     return NULL;
 }
 
-/* Waiters count themselves before they look again, and who gives looks at the count after it gave:
- * one of the two sees the other. */
+/* Waits for a slot. A waiter counts itself before it looks again, and a thread that frees a slot
+ * reads the count afterwards. One of the two sees the other. */
 static struct reader *wait_for_free(struct readers *readers)
 {
     struct reader *reader = readers_find_free(readers);
@@ -171,7 +171,8 @@ static void readers_name_table(void *arg, int64_t table, char *name, size_t size
     truce__catalog_name_table(reader->catalog, table, name, size);
 }
 
-/* What the file holds is input like any other: it is checked as it comes in, and damage is named. */
+/* The content of the file is input like any other: it is checked when it is read, and damage is
+ * reported by name. */
 static void readers_watch(struct reader *reader)
 {
     truce__kv_names(reader->kv, readers_name_table, reader);
@@ -189,7 +190,8 @@ static struct kv *take_spare(struct readers *readers)
     return kv;
 }
 
-/* Few threads have memory enough to keep what a report over a whole collection reads again. */
+/* Only a few threads get enough memory to cache what a report over a whole collection reads
+ * repeatedly. */
 static truce_status readers_open_one(struct readers *readers, struct reader *reader,
                                      bson_error_t *error)
 {
@@ -214,7 +216,8 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
     return status;
 }
 
-/* The file alone, or with its log? A connection that was opened for the other is given up. */
+/* Decides between the file alone and the file with its log. A connection that was opened for the
+ * other case is closed. */
 static truce_status readers_look_around(struct readers *readers, struct reader *reader,
                                         bson_error_t *error)
 {
@@ -239,11 +242,13 @@ static truce_status begin_snapshot(struct readers *readers, bool early, struct r
 
     if (!reader->kv) {
         status = readers_open_one(readers, reader, error);
-        atomic_store(&readers->looked_ms, 0); /* it may have opened another log */
+        /* The connection may have opened another log. */
+        atomic_store(&readers->looked_ms, 0);
     }
     if (!status)
         status = truce__kv_snapshot_begin(reader->kv, &version, error);
-    if (status) /* because a file is gone? */
+    /* This may fail because a file is gone. */
+    if (status)
         return status == TRUCE_IO && durable->lock->page &&
                        truce__file_identity_check(durable->lock, &changed) == TRUCE_CORRUPT
                    ? truce__fail(TRUCE_CORRUPT, error, "%s", changed.message)
@@ -329,7 +334,8 @@ void truce__readers_attach(struct readers *readers, struct reader *taken, struct
 {
     bool mine = readers_take(home);
 
-    if (readers->read_only_reader) { /* it may not be of use for the next snapshot */
+    /* The connection may not be valid for the next snapshot. */
+    if (readers->read_only_reader) {
         truce__read_only_end(readers->read_only_reader, &taken->pass);
         close_taken(readers, taken);
     }
@@ -367,7 +373,7 @@ static bool take_or_wait(struct readers *readers, struct reader *reader, int64_t
     return true;
 }
 
-/* Those before `end`. */
+/* Frees the slots before `end`. */
 static void give_all(struct readers *readers, int end)
 {
     for (int i = 0; i < end; i++)

@@ -4,8 +4,8 @@
 /*
  * The reading side of a process: a pool of connections, each with one snapshot at a time.
  *
- * A thread takes the connection that was used last on its processor, so that its caches are warm and no two
- * threads meet on a common lock. Connections are opened as they are needed.
+ * A thread takes the connection that was last used on its processor, so that its caches are warm
+ * and threads do not contend for a common lock. Connections are opened when they are needed.
  */
 #include <pthread.h>
 
@@ -13,57 +13,73 @@
 #include "engine/read_only_reader.h"
 #include "engine/storage/durable.h"
 
-#define READERS_MAX    64
-#define READERS_LARGE  8  /* of these have a large cache of pages: those that are opened first */
-#define READERS_MIDDLE 32 /* those up to this number have half of that */
-#define READERS_SPARE  32 /* connections that wait for a slot: so many transactions come and go */
+#define READERS_MAX 64
+/* The connections with a large page cache: those that are opened first. */
+#define READERS_LARGE 8
+/* The connections up to this number have half of that cache. */
+#define READERS_MIDDLE 32
+/* Connections that wait for a slot: so many transactions can begin and end without opening one. */
+#define READERS_SPARE 32
 
 struct reader {
-    struct kv *kv;              /* NULL until it is first used */
-    struct catalog *catalog;    /* of the last snapshot; NULL: none yet */
-    struct buffer key, id;      /* scratch for lookups */
-    struct read_only_pass pass; /* of the connection, and of its snapshot, if there is a guest */
+    /* NULL until it is first used. */
+    struct kv *kv;
+    /* The catalog of the last snapshot; NULL: none yet. */
+    struct catalog *catalog;
+    /* Scratch memory for lookups. */
+    struct buffer key, id;
+    /* Of the connection and of its snapshot, for a read-only reader. */
+    struct read_only_pass pass;
     atomic_uint taken;
 };
 
 struct readers {
     char *path;
-    unsigned flags;      /* for kv_open */
-    int64_t patience_ms; /* for kv_open */
+    /* For truce__kv_open. */
+    unsigned flags;
+    /* For truce__kv_open. */
+    int64_t patience_ms;
     struct durable *durable;
-    struct read_only_reader *read_only_reader; /* NULL: we may write what stands beside the file */
-    unsigned processors;                       /* READERS_MAX at most */
+    /* NULL: the files next to the store are writable. */
+    struct read_only_reader *read_only_reader;
+    /* At most READERS_MAX. */
+    unsigned processors;
     atomic_uint turn;
     atomic_uint waiters;
     atomic_uint opened;
-    atomic_llong looked_ms; /* when the file was last looked at (file_identity.h) */
+    /* When the files were last checked (file_identity.h). */
+    atomic_llong looked_ms;
     pthread_mutex_t mutex;
-    struct catalog *latest;          /* the last that a reader loaded, under the mutex */
-    struct kv *spare[READERS_SPARE]; /* under the mutex, too */
+    /* The last catalog that a reader loaded. Guarded by the mutex. */
+    struct catalog *latest;
+    /* Guarded by the mutex, too. */
+    struct kv *spare[READERS_SPARE];
     unsigned spares;
     struct reader all[READERS_MAX];
 };
 
-/* `durable` and `guest` stay the caller's. */
+/* `durable` and `read_only_reader` belong to the caller. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
                          int64_t patience_ms, struct durable *durable,
                          struct read_only_reader *read_only_reader);
 void truce__readers_release(struct readers *readers);
 
-/* A reader in a snapshot of now, all of it durable unless `early`, with the catalog that belongs to it.
- * Give it back soon: a checkpoint waits for it. */
+/* Returns a reader in a snapshot of current data, all of it durable unless `early`, with the
+ * matching catalog. The caller ends the read soon: a checkpoint waits for it. */
 truce_status truce__readers_begin(struct readers *readers, bool early, struct reader **reader,
                                   bson_error_t *error);
 void truce__readers_end(struct readers *readers, struct reader *reader);
 
-/* The reader's connection, in its snapshot, and catalog to `taken`; the slot is free, without either. */
+/* Moves the reader's connection, in its snapshot, and its catalog to `taken`. The slot becomes free
+ * and has neither. */
 void truce__readers_detach(struct readers *readers, struct reader *reader, struct reader *taken);
-/* They come back, out of any snapshot: to the slot `home` if that is free and has none, else to those that
- * wait for a slot; or they are closed. `taken` has no connection then. */
+/* Returns the connection, whose snapshot has ended, and the catalog. They go to the slot `home` if
+ * it is free and empty, otherwise to the spare ones; or they are closed. `taken` then has no
+ * connection. */
 void truce__readers_attach(struct readers *readers, struct reader *taken, struct reader *home);
 
-/* The gate: closed, no snapshot of this process is open and none begins. False: somebody read until the
- * deadline (monotonic), and it is open. */
+/* While the gate is closed, no snapshot of this process is open and none begins. Returns false,
+ * with the gate open, if a read lasted until the deadline (monotonic). */
 bool truce__readers_close_gate(struct readers *readers, int64_t deadline_ns);
 void truce__readers_open_gate(struct readers *readers);
 

@@ -1,35 +1,38 @@
 /*
- * Kept snapshots.
+ * Long reads, which keep their snapshot.
  *
- *     pool of readers   | slot | slot | slot |            short reads: one snapshot, one slot
- *                          |  truce__snapshot_keep           a read that goes on: its connection leaves the slot,
- *                          v                               in its snapshot, and comes back when it is over
- *     moments              o --- o --- o                   in the order in which they began
+ *     pool of readers   | slot | slot | slot |     short reads: one snapshot, one slot
+ *                          |  truce__snapshot_keep    a long read: its connection leaves the slot, in
+ *                          v                        its snapshot, and returns when the read ends
+ *     snapshots            o --- o --- o            in the order in which they began
  *                          |
- *                          pins (snapshot_pins.c): so many, since then, for everybody to see
+ *                          pins (snapshot_pins.c): their number and age, visible to all processes
  *
- * States of a moment:
+ * States of a snapshot:
  *
  *     kept --enter--> in use --leave--> kept --release--> gone
- *     kept --it is over: its thread, or who enters--> ended --release--> gone
+ *     kept --expired: by the thread, or when it is entered--> ended --release--> gone
  *
- * It is over when something was written since it began, and
+ * A snapshot expires once something was written since it began, and one of these holds:
  *
- *     it is older than its maximum of age, or
- *     more was written since than its maximum of log, or
- *     the log is longer than twice that maximum (and than 256 MB), and nothing that has no maximum is kept
+ *     it is older than its maximum age, or
+ *     more was written since it began than its maximum, or
+ *     the log is longer than twice that maximum (and than 256 MB), and all of them have limits
  *
- * The third ends chains: reads that overlap, none of them too long, and the log could never begin anew.
+ * The third condition ends chains of overlapping reads: each is short enough, but together they
+ * would keep the log from ever beginning again.
  *
  * Invariants:
- *  1. A moment's connection is used by who has entered it, and ended only under its mutex.
- *  2. What was read of a moment stays right: it ends between two reads of it, never within one.
- *  3. What is kept stands in the home of the pins before its slot is given back: a checkpoint that finds every
- *     slot free finds it there.
- *  4. The thread sleeps while nothing is kept, and looks five times a second otherwise. It is the one that
- *     ends what its owner has forgotten; an owner that goes on finds out by itself.
+ *  1. The thread that has entered a snapshot uses its connection, and a snapshot is ended only
+ *     under its mutex.
+ *  2. Data that was read from a snapshot stays valid: it ends between two reads, never during one.
+ *  3. A kept snapshot is in the pins before its slot is freed: a checkpoint that finds every slot
+ *     free finds it there.
+ *  4. The thread sleeps while nothing is kept, and otherwise checks five times a second. It ends
+ *     snapshots that their owners have forgotten; an active owner notices the end itself.
  *
- * A process that is stopped keeps what it has kept. Others see who it is (truce doctor), and cannot end it.
+ * A process that is stopped keeps its snapshots. Other processes see which one it is (truce
+ * doctor), but cannot end its snapshots.
  */
 #include "engine/snapshots.h"
 
@@ -40,9 +43,11 @@
 #include "base/limits.h"
 #include "base/thread.h"
 
-#define LOOK_MS  200
-#define LOG_LONG (UINT64_C(256) << 20) /* shorter than that it may be with nobody in the way */
-#define IDLE_MAX 25                    /* looks at nothing before it sleeps */
+#define LOOK_MS 200
+/* A log up to this size may also result without long reads. */
+#define LOG_LONG (UINT64_C(256) << 20)
+/* The number of checks without snapshots before the thread sleeps. */
+#define IDLE_MAX 25
 
 void truce__snapshots_init(struct snapshots *snapshots, struct readers *readers, struct lock *lock,
                            const struct snapshot_limits *limits)
@@ -79,7 +84,7 @@ void truce__snapshots_release(struct snapshots *snapshots)
 
 /* ---- ending --------------------------------------------------------------------------------- */
 
-/* Under the moment's mutex. */
+/* Called under the mutex of the snapshot. */
 static void snapshots_end(struct snapshot *snapshot, const char *why)
 {
     if (!snapshot->reader.kv)
@@ -95,7 +100,7 @@ static void snapshots_end(struct snapshot *snapshot, const char *why)
     truce__readers_attach(snapshot->all->readers, &snapshot->reader, snapshot->home);
 }
 
-/* Under the moment's mutex; NULL: it is not over. */
+/* Called under the mutex of the snapshot. Returns NULL if it has not expired. */
 static const char *snapshots_is_over(const struct snapshot *snapshot)
 {
     const struct lock *lock = snapshot->all->pins.lock;
@@ -106,15 +111,15 @@ static const char *snapshots_is_over(const struct snapshot *snapshot)
     if (snapshot->limits.unlimited || !written)
         return NULL;
     if (age_ms > snapshot->limits.age_ms)
-        return "it is older than its maximum";
+        return "it is older than its maximum age";
     if (written > snapshot->limits.log)
         return "more was written since it began than its maximum";
     if (length > LOG_LONG && length / 2 > snapshot->limits.log && !truce__pins_unlimited(lock))
-        return "the log is too long, and could not begin anew";
+        return "the log is too long, and could not begin again";
     return NULL;
 }
 
-/* Under the mutex of all. What is in use is left to who uses it. */
+/* Called under the mutex of the list. Leaves snapshots in use to their users. */
 static void end_what_is_over(struct snapshots *snapshots)
 {
     for (struct snapshot *snapshot = snapshots->first; snapshot; snapshot = snapshot->next) {
@@ -129,7 +134,8 @@ static void end_what_is_over(struct snapshots *snapshots)
     }
 }
 
-/* Until there is something to look at, or for the time of a look; under the mutex. */
+/* Sleeps until there is something to check, or for the time between two checks. Called under the
+ * mutex. */
 static void sleep_once(struct snapshots *snapshots, int *idle)
 {
     struct timespec until;
@@ -148,7 +154,7 @@ static void sleep_once(struct snapshots *snapshots, int *idle)
     pthread_cond_timedwait(&snapshots->change, &snapshots->mutex, &until);
 }
 
-static void *moments_run_thread(void *arg)
+static void *snapshots_run_thread(void *arg)
 {
     struct snapshots *snapshots = arg;
     int idle = 0;
@@ -164,7 +170,7 @@ static void *moments_run_thread(void *arg)
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-/* Under the mutex. */
+/* Called under the mutex. */
 static void snapshots_report(struct snapshots *snapshots)
 {
     const struct snapshot *oldest = snapshots->first;
@@ -177,11 +183,12 @@ static void snapshots_report(struct snapshots *snapshots)
     truce__pins_say(&snapshots->pins, &facts);
 }
 
-/* Where no thread can be had, owners find out by themselves. */
+/* If no thread can be created, owners notice the end themselves. */
 static void wake_thread(struct snapshots *snapshots)
 {
     if (!snapshots->running)
-        snapshots->running = truce__thread_start(&snapshots->thread, moments_run_thread, snapshots);
+        snapshots->running =
+            truce__thread_start(&snapshots->thread, snapshots_run_thread, snapshots);
     else if (snapshots->asleep)
         pthread_cond_signal(&snapshots->change);
 }
@@ -208,7 +215,8 @@ static void take_off(struct snapshots *snapshots, struct snapshot *snapshot)
     snapshots_report(snapshots);
 }
 
-/* Under the mutex: the oldest that may be ended and still has its snapshot gives way. */
+/* Called under the mutex. Ends the oldest snapshot that may be ended and still has its
+ * connection. */
 static bool snapshots_make_room(struct snapshots *snapshots)
 {
     unsigned open = 0;
@@ -265,7 +273,8 @@ truce_status truce__snapshot_keep(struct snapshots *snapshots, struct reader *re
     made->since_ms = truce__clock_wall_ms();
     made->log_at = truce__pins_log(snapshots->pins.lock);
     pthread_mutex_init(&made->mutex, NULL);
-    snapshots_add(snapshots, made); /* 3 */
+    /* Invariant 3. */
+    snapshots_add(snapshots, made);
     wake_thread(snapshots);
     made->home = reader;
     truce__readers_detach(snapshots->readers, reader, &made->reader);

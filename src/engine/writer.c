@@ -4,47 +4,50 @@
  *     queue    op - op - op - op - op(alone) - op
  *              ^ leader's  ^ its group
  *
- * A thread puts its operation into the queue. If nobody leads, it leads: it takes the lock file,
- * takes all that is queued by then as its group (up to an operation that must be alone), runs the
- * group in one transaction, commits, lets go of the lock, hands the lead to the first operation that
- * has come since, waits until its commit is on the disk (durable.c), and wakes its group. Nobody waits
- * on purpose to fill a group: while one is being run the next one gathers by itself, and while that
- * one is run the first is being synced.
+ * A thread puts its operation into the queue. If there is no leader, it becomes the leader. The
+ * leader acquires the lock file and takes all queued operations as its group (up to an operation
+ * that must run alone). It runs the group in one transaction, commits, releases the lock, and makes
+ * the first operation that was queued since the next leader. Then it waits until its commit is on
+ * disk (durable.c), and wakes its group. No thread waits in order to fill a group: while one group
+ * runs the next one gathers by itself, and while that one runs the first is being synced.
  *
- * Where another process has the lock, the leader does not wait for it: it publishes the operations at the head of the
- * queue, as many as others can carry out (storage/records.c). Whoever has the lock runs them behind his own, in the same
- * transaction; then he syncs once for all of them, and wakes each process once. So processes share commits as threads do.
+ * If another process holds the lock, the leader does not wait for it. It publishes the operations
+ * at the head of the queue, as far as other processes can execute them (storage/records.c). The
+ * holder of the lock runs them after its own, in the same transaction. It then syncs once for all
+ * of them, and wakes each process once. Processes therefore share commits as threads do.
  *
- *     lead     lock free? --yes--> its turn: own group, then what others have published, commit, unlock, one of those
- *              |                   who have published since is woken, to look for the lock
- *              no: published --answered by another--> done
- *                            --the lock is free, and nobody has taken it--> its turn
- *                            --its time is over, or it is returned--> waits for the lock, as it does for what nobody
- *                                                                     else can do
+ *     lead     lock free? --yes--> its turn: own group, then operations that other processes have
+ *              |                   published; commit; release; wake one process that has published
+ *              |                   since, to try the lock
+ *              no: published --answered by another process--> done
+ *                            --the lock is free, and no process has taken the group--> its turn
+ *                            --deadline, or returned--> waits for the lock, as for operations that
+ *                                                       no other process can execute
  *
- * States of an operation, a futex word:
+ * States of an operation, a futex:
  *
  *     QUEUED --the leader takes it, or publishes it--> TAKEN --committed, or failed--> DONE
- *     TAKEN --it is withdrawn, or returned--> QUEUED
- *     QUEUED --it is the first, the leader is done--> LEADS
+ *     TAKEN --withdrawn, or returned--> QUEUED
+ *     QUEUED --it is the first, and the leader is done--> LEADS
  *     QUEUED --its deadline passes--> out of the queue
  *
  * Invariants:
  *  1. The leader's own operation is the first of the queue.
  *  2. `led` is true as long as the queue is not empty.
- *  3. The connection, the catalog and the scratch memory belong to the leader; the mutex that
- *     hands the lead over orders their use.
- *  4. An operation is DONE only after the commit that holds it is on the disk, and so is what it saw
- *     there, unless it is relaxed: then it is DONE after the commit, whoever is in the group.
- *  5. What another process carries out is done once, or not at all and then here: only what was stopped there for longer
- *     than its deadline is UNKNOWN.
+ *  3. The connection, the catalog, and the scratch memory belong to the leader; the mutex that
+ *     passes on the lead orders their use.
+ *  4. An operation is DONE only after its commit is on disk, and so is everything that it saw
+ *     there. A relaxed operation is DONE after the commit, whatever else is in the group.
+ *  5. An operation that another process executes is done once there, or not at all and then here.
+ *     Only if that process stops for longer than the operation's deadline, the result is UNKNOWN.
  *
- * A group whose transaction fails (the disk is full, one operation met a damaged page) is rolled
- * back whole, and then each of its operations is reset and runs in a transaction of its own: one that
- * cannot be done fails alone. A crash at any moment leaves the group whole or not at all.
+ * If the transaction of a group fails (the disk is full, one operation met a damaged page), all of
+ * it is rolled back. Then each operation is reset and runs in a transaction of its own, so an
+ * operation that cannot be done fails alone. A crash at any time leaves the group complete or not
+ * at all.
  *
- * Operations check everything that can refuse them before they write, so that a refused one needs
- * no savepoint; one of several steps that must be all or none (an atomic bulk) makes its own.
+ * Operations check everything that can refuse them before they write, so a refused operation needs
+ * no savepoint. An operation of several steps that must be atomic (an atomic bulk) makes its own.
  */
 #include "engine/writer.h"
 
@@ -57,11 +60,14 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/snapshot_pins.h"
 
-#define NAP_NS           INT64_C(50000000) /* of a waiter, between two looks whether it is interrupted */
-#define PUBLISHED_NAP_NS INT64_C(10000000) /* of one that is published: whether the lock is free */
-#define STOPPED_NS                                                                                 \
-    INT64_C(1000000000) /* one that is taken is waited for so long behind its deadline */
-#define SERVES_NS INT64_C(20000000) /* no more of others is taken so long after a turn began */
+/* How long a waiter sleeps between two checks for an interrupt. */
+#define NAP_NS INT64_C(50000000)
+/* How long the leader of a published group sleeps between two checks of the lock. */
+#define PUBLISHED_NAP_NS INT64_C(10000000)
+/* How long a taken group is waited for after its deadline. */
+#define STOPPED_NS INT64_C(1000000000)
+/* How long after the beginning of a turn operations of other processes are still taken. */
+#define SERVES_NS INT64_C(20000000)
 
 enum { QUEUED, TAKEN, LEADS, DONE };
 
@@ -120,7 +126,7 @@ static bool writer_enqueue(struct writer *writer, struct write_op *op)
     return leads;
 }
 
-/* Under the mutex. */
+/* Called under the mutex. */
 static void unlink_op(struct writer *writer, struct write_op *op)
 {
     struct write_op **link = &writer->first;
@@ -132,7 +138,7 @@ static void unlink_op(struct writer *writer, struct write_op *op)
         writer->end = link;
 }
 
-/* Under the mutex: what comes before the link leaves the queue. */
+/* Called under the mutex. Removes everything before the link from the queue. */
 static void cut_queue(struct writer *writer, struct write_op **link)
 {
     writer->first = *link;
@@ -141,7 +147,7 @@ static void cut_queue(struct writer *writer, struct write_op **link)
     *link = NULL;
 }
 
-/* Takes the group of the leader: the operations from the first up to, but without, `*last`. */
+/* Takes the group of the leader: the operations from the first up to `*last`, exclusive. */
 static struct write_op *writer_take_group(struct writer *writer)
 {
     struct write_op *first, **link;
@@ -175,7 +181,7 @@ static void hand_over(struct writer *writer)
     pthread_mutex_unlock(&writer->mutex);
 }
 
-/* The moment an operation is DONE its memory is its owner's again. */
+/* As soon as an operation is DONE, its memory belongs to its owner again. */
 static void finish_group(struct write_op *first, struct write_op *own)
 {
     while (first) {
@@ -187,7 +193,7 @@ static void finish_group(struct write_op *first, struct write_op *own)
     }
 }
 
-/* Those of the group that need not wait for the disk; the group without them. */
+/* Finishes the operations that need not wait for the disk. Returns the group without them. */
 static struct write_op *finish_relaxed(struct write_op *first, struct write_op *own)
 {
     struct write_op **link = &first;
@@ -214,7 +220,7 @@ static truce_status writer_give_up(struct writer *writer, struct write_op *op, t
     return status;
 }
 
-/* Is it a turn in which something can be written? If not the lock is let go. */
+/* Checks whether anything can be written in this turn. Otherwise the lock is released. */
 static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_error_t *error)
 {
     truce_status status;
@@ -223,7 +229,8 @@ static truce_status begin_turn(struct writer *writer, struct write_op *op, bson_
     status = truce__durable_usable(writer->durable, error);
     if (!status)
         status = truce__file_identity_check_in_turn(writer->lock, writer->kv, error);
-    if (!status && !op->alone) /* a checkpoint finds out by itself */
+    /* A checkpoint checks this itself. */
+    if (!status && !op->alone)
         status = truce__lock_log_usable(writer->lock, error);
     if (!status && !op->alone)
         status = writer_settle_orphans(writer, error);
@@ -245,7 +252,7 @@ static truce_status acquire(struct writer *writer, struct write_op *op)
     return status ? status : begin_turn(writer, op, &op->error);
 }
 
-/* What a refused operation answers depends on what was there, too. */
+/* The result of a refused operation also depends on what was stored. */
 static void writer_settle(struct writer *writer, struct write_op *group, uint64_t promised)
 {
     bson_error_t error;
@@ -271,7 +278,7 @@ static bool is_early(const struct write_op *group)
     return !group;
 }
 
-/* One group, since the lock was taken. */
+/* Records the statistics of a group. `began_ns`: when the lock was acquired. */
 static void note_group(struct writer *writer, const struct write_op *group, int64_t began_ns)
 {
     uint64_t operations = 0;
@@ -283,9 +290,10 @@ static void note_group(struct writer *writer, const struct write_op *group, int6
     atomic_fetch_add(&writer->held_ns, (uint64_t)(truce__clock_monotonic_ns() - began_ns));
 }
 
-/* ---- operations that another process carries out -------------------------------------------- */
+/* ---- operations that another process executes ----------------------------------------------- */
 
-/* Those at the head of the queue that can be published, as a group; NULL: the first cannot. */
+/* Takes the operations at the head of the queue that can be published. Returns NULL if the first
+ * one cannot. */
 static struct write_op *take_to_publish(struct writer *writer)
 {
     struct write_op *first, **link = &writer->first;
@@ -305,7 +313,7 @@ static struct write_op *take_to_publish(struct writer *writer)
     return first;
 }
 
-/* At the head of the queue again. */
+/* Puts the group back at the head of the queue. */
 static void writer_put_back(struct writer *writer, struct write_op *group)
 {
     struct write_op **link = &group;
@@ -332,12 +340,15 @@ static int64_t first_deadline(const struct write_op *group)
 }
 
 enum turn {
-    NO_TURN,   /* to be waited for */
-    OUR_TURN,  /* the lock is ours */
-    DONE_THERE /* another process has carried the group out */
+    /* The caller waits for the lock. */
+    NO_TURN,
+    /* This process holds the lock. */
+    OUR_TURN,
+    /* Another process has executed the group. */
+    DONE_THERE
 };
 
-/* The lock was found free while our group is published, or was. */
+/* Called when the lock was found free while the group of this process is or was published. */
 static enum turn look_in_turn(struct writer *writer, struct write_op *group, bool *settled)
 {
     bson_error_t ignored;
@@ -350,21 +361,23 @@ static enum turn look_in_turn(struct writer *writer, struct write_op *group, boo
     return NO_TURN;
 }
 
-/* Who has it was stopped over it, or it cannot be told what has become of it. */
+/* The process that took the group stalled or died; the result is unknown. */
 static void leave_unknown(struct write_op *group)
 {
     for (struct write_op *op = group; op; op = op->next)
         op->status = truce__fail(TRUCE_UNKNOWN, &op->error,
-                                 "another process was carrying the write out, and has not said "
-                                 "what came of it: look whether it is there");
+                                 "another process was executing the write, and its result is "
+                                 "unknown: read the documents to find out");
 }
 
-/* While it is published: until it is done, or the time is over, or it is our turn. */
+/* Waits while the group is published: until it is done, its deadline passes, or this process has
+ * the lock. */
 static enum turn wait_published(struct writer *writer, struct write_op *group, uint64_t *promise)
 {
     struct records *records = &writer->combine.records;
     int64_t until_ns = first_deadline(group);
-    bool looks = true; /* whether the lock is free */
+    /* Whether to check if the lock is free. */
+    bool looks = true;
     truce_status status;
 
     for (;;) {
@@ -379,7 +392,8 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
         case RECORD_RETURNED:
             truce__combine_take_back(&writer->combine);
             return NO_TURN;
-        case RECORD_FREE: /* somebody has cut the file */
+        /* Another program has cut the file. */
+        case RECORD_FREE:
             leave_unknown(group);
             return DONE_THERE;
         case RECORD_PUBLISHED:
@@ -401,7 +415,8 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
             continue;
         }
         if (status != TRUCE_LOCKED && truce__records_withdraw(records))
-            return NO_TURN; /* and hears why */
+            /* Waiting for the lock then returns the reason. */
+            return NO_TURN;
         truce__records_sleep(records, state, PUBLISHED_NAP_NS);
         looks = true;
     }
@@ -419,7 +434,7 @@ static void finish_told(struct writer *writer, struct write_op *group, struct wr
     finish_group(group, own);
 }
 
-/* Has another process do what is at the head of the queue, if the lock is not free. */
+/* Asks another process to execute the head of the queue, if the lock is not free. */
 static enum turn writer_publish(struct writer *writer, struct write_op *op)
 {
     struct write_op *group;
@@ -447,7 +462,7 @@ static enum turn writer_publish(struct writer *writer, struct write_op *op)
 
 /* ---- leading -------------------------------------------------------------------------------- */
 
-/* In its turn. */
+/* Runs the group in its turn. */
 static truce_status lead_group(struct writer *writer, struct write_op *op)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
@@ -495,7 +510,7 @@ static truce_status writer_lead(struct writer *writer, struct write_op *op)
     return status ? writer_give_up(writer, op, status) : lead_group(writer, op);
 }
 
-/* The deadline of a queued operation: true if it has left the queue. */
+/* Handles the deadline of a queued operation. Returns true if it has left the queue. */
 static bool left_queue(struct writer *writer, struct write_op *op)
 {
     bool queued;
@@ -508,7 +523,8 @@ static bool left_queue(struct writer *writer, struct write_op *op)
     return queued;
 }
 
-/* Until it is DONE (true) or LEADS, or its deadline has passed (false with state QUEUED). */
+/* Waits until the operation is DONE or LEADS. If its deadline has passed, its state is still
+ * QUEUED. */
 static unsigned writer_follow(struct writer *writer, struct write_op *op)
 {
     unsigned state;
@@ -544,11 +560,9 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
     return status;
 }
 
-/* ---- writer group --------------------------------------------------------------------------- */
+/* ---- the transaction of a group ------------------------------------------------------------- */
 
-/* The transaction of a group, and what its operations use in it. */
-
-/* ---- what operations use -------------------------------------------------------------------- */
+/* ---- for operations ------------------------------------------------------------------------- */
 
 truce_status truce__writer_collection(struct writer *writer, const char *name,
                                       const struct collection **collection, bson_error_t *error)
@@ -713,8 +727,8 @@ static void group_roll_back(struct writer *writer)
     writer->feed.known = false;
 }
 
-/* Runs the operations from `first` up to, but without, `last` in one transaction, and, if it `serves`, those of other
- * processes behind them. The status is the transaction's. */
+/* Runs the operations from `first` up to `last`, exclusive, in one transaction; if it `serves`,
+ * also those of other processes after them. Returns the status of the transaction. */
 static truce_status group_transact(struct writer *writer, struct write_op *first,
                                    struct write_op *last, bool serves, bson_error_t *error)
 {
@@ -741,7 +755,7 @@ static truce_status group_transact(struct writer *writer, struct write_op *first
     return status;
 }
 
-/* Whatever happens, nothing of it stays. */
+/* Rolls everything back in any case. */
 static void group_rehearse(struct writer *writer, struct write_op *first)
 {
     bson_error_t ignored;
@@ -753,15 +767,16 @@ static void group_rehearse(struct writer *writer, struct write_op *first)
     group_roll_back(writer);
 }
 
-/* Does it work for other processes, and they for it? A store whose names are not only the file's keeps to itself. */
+/* Returns whether operations are delegated to and from other processes. A store whose names are not
+ * only the file's executes its own operations. */
 static bool writer_keeps_company(const struct writer *writer)
 {
     return writer->combine.kinds && !writer->names;
 }
 
-/* Each operation by itself, after a group has failed; but where the file is locked by another
- * program it fails for all at once, or they would wait one after the other. What fails with the operations of other
- * processes is first tried without. */
+/* Runs the group in one transaction. If that fails, runs each operation by itself. If another
+ * program has locked the file, all operations fail at once; otherwise they would wait one after the
+ * other. A group that fails with the operations of other processes is first tried without them. */
 static void writer_run_group(struct writer *writer, struct write_op *first)
 {
     truce_status status;
@@ -783,7 +798,8 @@ static void writer_run_group(struct writer *writer, struct write_op *first)
         op->status = group_transact(writer, op, op->next, false, &op->error);
 }
 
-/* What one who had the turn and died has left taken: nothing of others is carried out before it is known what was. */
+/* Settles the operations that a dead lock holder had taken. No operations of other processes run
+ * before their result is known. */
 static truce_status writer_settle_orphans(struct writer *writer, bson_error_t *error)
 {
     struct records *records = &writer->combine.records;

@@ -1,37 +1,41 @@
 /*
  * Walks over all rows with the help of other threads, which read ahead.
  *
- * The rows are cut into slices by their numbers. Each is read by one thread, and what matches is given to the caller's
- * `take` by the caller's thread alone, in order: to whatever is above the query (groups, sorts, sums, errors, limits) it
- * is the one walk that it is without help.
+ * The rows are divided into slices by their numbers. One thread reads each slice. Only the caller's
+ * thread passes matching documents to the caller's `take`, in order. To the code above the query
+ * (groups, sorts, sums, errors, limits) the walk is the same as without help.
  *
  *     rows     | 0 | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 ...
- *                ^given          ^claimed: at most SLICES ahead
+ *                ^passed on      ^claimed: at most SLICES ahead
  *
- *     caller   the next to be given:  nobody has it      reads it, and gives on the way, copying nothing
- *                                     ready              gives it
- *                                     being read         reads another one ahead, as a helper does;
- *                                                        if there is none waits a moment, then reads it himself
- *     helper   claims the next slice that nobody has, copies what matches of it, makes it ready
+ *     caller   the next slice:  unclaimed     reads it and passes it on directly, without a copy
+ *                               ready         passes it on
+ *                               being read    reads another slice ahead, as a helper does; if there is
+ *                                             none, waits briefly, and then reads the slice itself
+ *     helper   claims the next unclaimed slice, copies its matches, and makes it ready
  *
- * So whoever is faster does more of it, and nobody waits for a helper that was put aside.
+ * The faster thread therefore does more, and no thread waits for a suspended helper.
  *
- * A helper reads in a snapshot of its own, kept as any (snapshots.c), which must be of the caller's moment: both began
- * at the same state of the log (truce__kv_snapshot_same). The caller begins it for the helper, soon after his own; if
- * somebody has committed between the two there is no help.
+ * A helper reads in a snapshot of its own, which is kept like any other (snapshots.c). It must show
+ * the same data as the caller's: both began at the same state of the log (truce__kv_snapshot_same).
+ * The caller begins it for the helper, soon after its own. If another process or thread has
+ * committed between the two, there is no help.
  *
  * Invariants:
- *  1. Documents are given in the order of their rows, each once, and all are of the caller's moment.
- *  2. What a helper could not read (an error, a budget that is over, a snapshot that was ended, a document that is too
- *     large to be put aside) it leaves: a slice says how far it was read, and the caller reads the rest. So an error is
- *     told where the walk comes to it, in the caller's words.
- *  3. A slice that the caller has read himself is not given again: what a helper makes ready too late is dropped.
- *  4. A helper uses nothing of the caller's that ends with the call: what both have is `struct ahead`, which the
- *     last one frees.
+ *  1. Documents are passed on in the order of their rows, each once, and all are of the caller's
+ *     snapshot.
+ *  2. A helper stops at what it cannot read: an error, an exceeded budget, an ended snapshot, or a
+ *     document that is too large to be copied. A slice records how far it was read, and the caller
+ *     reads the rest. An error is therefore reported when the walk reaches it, in the caller's
+ *     words.
+ *  3. A slice that the caller has read itself is not passed on again: if a helper makes it ready
+ *     too late, it is dropped.
+ *  4. A helper uses nothing of the caller that ends with the call. They share only `struct ahead`,
+ *     which the last one frees.
  *
- * Slices become narrower where their documents are large, and wider where rows are rare, so that one is worth the
- * search for its beginning. They begin at multiples of their width: what a connection knows of a walk (kv_seen.h) it
- * knows by where that began.
+ * Slices become narrower if their documents are large, and wider if rows are rare, so that a slice
+ * is worth the search for its beginning. They begin at multiples of their width: a connection
+ * remembers a walk (kv_seen.h) by its beginning.
  */
 #include <pthread.h>
 #include <string.h>
@@ -41,24 +45,29 @@
 #include "engine/documents/query.h"
 #include "engine/helpers.h"
 
-#define SLICES      8
-#define WIDTH       512 /* rows of a slice, at first */
+#define SLICES 8
+/* The initial number of rows of a slice. */
+#define WIDTH       512
 #define WIDTH_LEAST 16
 #define WIDTH_MOST  (1 << 20)
-#define ROWS_WORTH  4096 /* fewer are read before a helper has begun */
-#define WAIT_NS     300000
+/* The rows that are read before a helper has begun. */
+#define ROWS_WORTH 4096
+#define WAIT_NS    300000
 
 struct slice {
-    int64_t after, upto; /* the rows behind `after` */
-    int64_t done;        /* those up to this one were read */
+    /* The rows after `after`, up to `upto`. */
+    int64_t after, upto;
+    /* The rows up to this one were read. */
+    int64_t done;
     int64_t examined;
-    int64_t beyond; /* the first row behind `upto`; 0: unknown */
+    /* The first row after `upto`; 0: unknown. */
+    int64_t beyond;
     bool ready;
     struct buffer found;
 };
 
 struct ahead {
-    /* does not change */
+    /* These do not change. */
     struct helpers *helpers;
     struct snapshots *snapshots;
     bson_t *filter;
@@ -66,24 +75,30 @@ struct ahead {
     struct query_context context;
     int64_t deadline_ns;
     struct kv_snapshot snapshot;
-    int64_t last; /* row; there are no others behind it in that moment */
+    /* The last row of the snapshot. */
+    int64_t last;
 
-    int over; /* the caller needs no help any more; set and read as a flag of budgets */
+    /* The caller needs no more help. Budgets read it as their flag. */
+    int over;
 
-    pthread_mutex_t mutex; /* over what follows */
+    /* Guards the fields below. */
+    pthread_mutex_t mutex;
     pthread_cond_t change;
-    unsigned holders; /* the caller, and helpers that were asked */
+    /* The caller, and the helpers that were asked. */
+    unsigned holders;
     uint64_t claimed, given;
-    int64_t place; /* the next slice begins behind this row */
+    /* The next slice begins after this row. */
+    int64_t place;
     int64_t width;
     struct slice slices[SLICES];
 };
 
-/* One thread's part of it. */
+/* The part of one thread. */
 struct reading {
     struct ahead *ahead;
     struct scan scan;
-    struct slice slice; /* its own until it is made ready */
+    /* Belongs to the thread until it is made ready. */
+    struct slice slice;
     uint64_t number;
 };
 
@@ -104,14 +119,14 @@ static void ahead_let_go(struct ahead *ahead)
     bson_free(ahead);
 }
 
-/* ---- slices: all under the mutex ------------------------------------------------------------ */
+/* ---- slices, all under the mutex ------------------------------------------------------------ */
 
 static struct slice *slice_of(struct ahead *ahead, uint64_t number)
 {
     return &ahead->slices[number % SLICES];
 }
 
-/* False: there is none, or too many wait to be given. */
+/* Returns false if no slice is left, or too many wait to be passed on. */
 static bool ahead_claim(struct ahead *ahead, struct reading *reading)
 {
     struct slice *slice = &reading->slice, *shared;
@@ -135,7 +150,7 @@ static bool ahead_claim(struct ahead *ahead, struct reading *reading)
     return true;
 }
 
-/* What a slice was like says how wide the next are, and where they begin. */
+/* Adapts the width and the beginning of the next slices to the slice. */
 static void ahead_learn(struct ahead *ahead, const struct slice *slice)
 {
     if (slice->done < slice->upto && ahead->width > WIDTH_LEAST)
@@ -152,7 +167,8 @@ static void ahead_make_ready(struct ahead *ahead, struct reading *reading)
     struct slice *shared = slice_of(ahead, reading->number), *own = &reading->slice;
     struct buffer found = shared->found;
 
-    if (reading->number < ahead->given) /* 3 */
+    /* Invariant 3. */
+    if (reading->number < ahead->given)
         return;
     ahead_learn(ahead, own);
     *shared = *own;
@@ -184,7 +200,7 @@ static bool put_aside(const struct found *found, void *arg)
     return true;
 }
 
-/* An error is forgotten here (2). */
+/* Errors are dropped here (invariant 2). */
 static void ahead_read_slice(struct reading *reading, struct kv *kv)
 {
     struct slice *slice = &reading->slice;
@@ -205,10 +221,11 @@ static void ahead_read_slice(struct reading *reading, struct kv *kv)
 
 struct helper {
     struct ahead *ahead;
-    struct snapshot *snapshot; /* its own snapshot, of the caller's moment */
+    /* Its own snapshot, with the data of the caller's. */
+    struct snapshot *snapshot;
 };
 
-/* The next slice; false: there is nothing left to do. */
+/* Claims the next slice. Returns false if there is nothing left to do. */
 static bool claim_or_wait(struct ahead *ahead, struct reading *reading)
 {
     bool claimed = false, over = false;
@@ -286,7 +303,7 @@ static bool ahead_take_one(const struct found *found, void *arg)
     return !walk->enough;
 }
 
-/* The rows of a slice behind slice->done, straight to the caller. */
+/* Passes the rows of a slice after slice->done directly to the caller. */
 static truce_status give_rows(struct walk *walk, struct slice *slice, bson_error_t *error)
 {
     struct query *query = walk->query;
@@ -328,12 +345,12 @@ static truce_status give_found(struct walk *walk, const struct slice *slice, bso
     return status;
 }
 
-/* The next slice is given, by whomever it was read; those who wait for room begin when there is some. */
+/* Records that the next slice was passed on, and wakes threads that wait for a free slice. */
 static void note_given(struct ahead *ahead, const struct slice *slice)
 {
     pthread_mutex_lock(&ahead->mutex);
-    if (slice !=
-        slice_of(ahead, ahead->given)) /* else it was learned from when it was made ready */
+    /* A slice from another thread was learned from when it was made ready. */
+    if (slice != slice_of(ahead, ahead->given))
         ahead_learn(ahead, slice);
     slice_of(ahead, ahead->given)->ready = false;
     ahead->given++;
@@ -342,7 +359,7 @@ static void note_given(struct ahead *ahead, const struct slice *slice)
     pthread_mutex_unlock(&ahead->mutex);
 }
 
-/* Under the mutex. */
+/* Called under the mutex. */
 static void wait_a_moment(struct ahead *ahead)
 {
     int64_t until_ns = truce__clock_monotonic_ns() + WAIT_NS;
@@ -355,7 +372,7 @@ static void wait_a_moment(struct ahead *ahead)
 
 enum part { PART_END, PART_ALONE, PART_ROWS, PART_FOUND, PART_AHEAD };
 
-/* What the caller does next: reading->slice is the one that it is done with. */
+/* Chooses the caller's next step. reading->slice is the one that it has finished. */
 static enum part ahead_next_part(struct ahead *ahead, struct reading *reading)
 {
     struct slice *shared = slice_of(ahead, ahead->given);
@@ -391,7 +408,8 @@ static truce_status do_part(struct walk *walk, struct ahead *ahead, enum part pa
         return TRUCE_OK;
     }
     if (part == PART_FOUND) {
-        slice = slice_of(ahead, ahead->given); /* the caller's, until it is given */
+        /* The slice belongs to the caller until it is passed on. */
+        slice = slice_of(ahead, ahead->given);
         status = give_found(walk, slice, error);
     }
     if (!status && !walk->enough && slice->done < slice->upto)
@@ -422,13 +440,14 @@ static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_
     }
     query->done = part == PART_END;
     if (status || query->done)
-        (void)truce__query_pause(query, false, NULL); /* only keeping fails */
+        /* Only keeping the snapshot can fail. */
+        (void)truce__query_pause(query, false, NULL);
     truce__scan_release(&reading.scan);
     truce__helpers_take_back(ahead->helpers, &reading.slice.found);
     return status;
 }
 
-/* The last row; 0: none, or it cannot be read. */
+/* Returns the last row; 0 if there is none, or if it cannot be read. */
 static int64_t last_row(struct kv *kv, int64_t table)
 {
     struct kv_cursor cursor = {.raw = true};
@@ -467,8 +486,8 @@ static struct ahead *new_ahead(struct query *query, int64_t last)
     return made;
 }
 
-/* Another snapshot of the caller's moment, kept; NULL: somebody has committed since, or so many are kept that one
- * would have to make room. */
+/* Returns another kept snapshot with the data of the caller's. NULL if a commit happened since, or
+ * if so many snapshots are kept that one would have to make room. */
 static struct snapshot *same_snapshot(struct ahead *ahead)
 {
     struct readers *readers = ahead->snapshots->readers;
@@ -504,7 +523,7 @@ static bool ask_one(struct ahead *ahead)
     return false;
 }
 
-/* Is it a long walk, of a moment that is still the last one? */
+/* Returns whether the walk is long and its snapshot still shows the current data. */
 static bool ahead_is_worth_it(const struct query *query, int64_t *last)
 {
     int64_t place = query->scan.positioned ? query->scan.row : 0;
@@ -515,8 +534,8 @@ static bool ahead_is_worth_it(const struct query *query, int64_t *last)
     return *last - place >= ROWS_WORTH;
 }
 
-/* *ahead NULL: nobody helps. The caller's snapshot is kept and left meanwhile: nothing that others could wait for is
- * held. */
+/* Asks for helpers. `*ahead` is NULL if there are none. The caller's snapshot is kept and left in
+ * the meantime: the caller holds nothing that other threads could wait for. */
 static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson_error_t *error)
 {
     struct ahead *made;

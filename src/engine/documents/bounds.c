@@ -4,25 +4,26 @@
  *     a == 5               [5]
  *     a > 5                (5 ... end of numbers)        comparisons stay within a class of types
  *     a in [1, "x", null]  [1] ["x"] [undefined ... null]
- *     a == null            [undefined ... null]          no field has the key null, [] undefined
- *     a == [1, 2]          [1] [[1, 2]]                  its first element has a key; or it is an
- *                                                        element itself
+ *     a == null            [undefined ... null]          a missing field has the key null, [] undefined
+ *     a == [1, 2]          [1] [[1, 2]]                  its first element has a key, or the array is
+ *                                                        itself an element
  *     a =~ /^ab/           ["ab" ... "ac") [regexes]
  *
  * Invariants:
- *  1. A document that matches the condition has a key, in an index of the path, within the
- *     intervals; where the index does not hold documents without the field, `missing` says that it
- *     need not.
- *  2. Intervals are half open in bytes; an end is a prefix of keys or the successor of one, so
- *     "all that begins with" needs no special case (bson/keys.h).
+ *  1. In an index of the path, a document that matches the condition has a key within the
+ *     intervals. If the index does not contain documents without the field, `missing` tells that
+ *     such a document can match.
+ *  2. Intervals are half open in bytes. An end is a prefix of keys or the successor of one, so
+ *     prefixes need no special case (bson/keys.h).
  *
- * What bounds nothing (and why): $mod, $size, bits, $type, a regex without a fixed beginning, and
- * comparisons with arrays, which look at whole arrays where an index has their elements.
+ * The following conditions have no bounds: $mod, $size, bits, $type, a regex without a fixed
+ * prefix, and comparisons with arrays, because an index contains the elements of an array and not
+ * the array.
  *
- * An interval of ascending encodings [from, to) is [successor(~to), successor(~from)) in
- * descending ones: a key below `to` differs from it at some byte, so its inversion is greater at
- * that byte, and thus not less than the successor of ~to; what begins with `from` begins with ~from
- * inverted, and so is less than the successor of ~from.
+ * An interval of ascending encodings [from, to) is [successor(~to), successor(~from)) in descending
+ * ones. A key below `to` differs from it at some byte, so its inversion is greater at that byte,
+ * and thus not less than the successor of ~to. A key with the prefix `from` has the inverted prefix
+ * ~from, and is thus less than the successor of ~from.
  */
 #include "engine/documents/bounds.h"
 
@@ -123,7 +124,7 @@ void truce__bounds_intersect(struct bounds *a, const struct bounds *b)
 {
     struct bounds both = {.missing = a->missing && b->missing};
 
-    /* both ascend: the one that ends first meets nothing of the other any more */
+    /* Both ascend: the interval that ends first overlaps nothing more of the other list. */
     for (uint32_t i = 0, j = 0; i < a->count && j < b->count;) {
         const struct interval *x = &a->intervals[i], *y = &b->intervals[j];
         struct interval *made;
@@ -162,7 +163,7 @@ bool truce__bounds_within(const struct bounds *inner, const struct bounds *outer
     return true;
 }
 
-/* The successor of the inverted bytes. */
+/* Computes the successor of the inverted bytes. */
 static void turn_end(const struct buffer *end, struct buffer *turned)
 {
     bool possible;
@@ -171,7 +172,8 @@ static void turn_end(const struct buffer *end, struct buffer *turned)
     for (size_t i = 0; i < turned->size; i++)
         turned->bytes[i] = (uint8_t)~turned->bytes[i];
     possible = truce__key_successor(turned);
-    truce_assert(possible); /* no encoding begins with 00, so none begins with ff inverted */
+    /* No encoding begins with 00, so none begins with ff when inverted. */
+    truce_assert(possible);
 }
 
 void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
@@ -185,7 +187,7 @@ void truce__bounds_turn(const struct bounds *bounds, struct bounds *turned)
         made->point = bounds->intervals[i].point;
         if (!made->point)
             continue;
-        /* a point stays exactly its key */
+        /* A point remains exactly its key. */
         bounds_copy(&bounds->intervals[i].from, &made->from);
         for (size_t j = 0; j < made->from.size; j++)
             made->from.bytes[j] = (uint8_t)~made->from.bytes[j];
@@ -268,8 +270,8 @@ static bool is_nan(struct value value)
     return truce__value_is_number(value) && isnan(truce__number_to_double(value));
 }
 
-/* The least key of a class that an ordered comparison can find: NaN is below all numbers, and no
- * number is compared with it. */
+/* Appends the smallest key of a class that an ordered comparison can find. NaN is below all
+ * numbers, but no number compares with it. */
 static void append_least(struct buffer *key, struct value value)
 {
     struct arena arena = ARENA_INIT;
@@ -325,7 +327,8 @@ static bool add_comparison(struct bounds *bounds, enum match_kind kind, struct v
     case BSON_TYPE_REGEX:
     case BSON_TYPE_CODEWSCOPE:
     case BSON_TYPE_DBPOINTER:
-        bounds->missing = true; /* nothing is known */
+        /* No bounds are known. */
+        bounds->missing = true;
         return false;
     default:
         if (is_nan(value)) {
@@ -339,7 +342,7 @@ static bool add_comparison(struct bounds *bounds, enum match_kind kind, struct v
 
 /* ---- regexes and lists ---------------------------------------------------------------------- */
 
-/* A regex also equals a regex that is stored. */
+/* A regex also equals a stored regex. */
 static bool add_regex(struct bounds *bounds, const struct match_node *node)
 {
     struct arena arena = ARENA_INIT;
@@ -353,7 +356,8 @@ static bool add_regex(struct bounds *bounds, const struct match_node *node)
         return false;
     made = bounds_add(bounds);
     truce__key_append(&made->from, truce__value_from_text(&arena, prefix, length), false);
-    /* without the two bytes that end a text it is the beginning of all that begin so */
+    /* Without the two bytes that end a string, the key is the prefix of all strings with that
+     * prefix. */
     made->from.size -= 2;
     bounds_copy(&made->from, &made->to);
     truce__key_successor(&made->to);
@@ -377,8 +381,8 @@ static bool bounds_add_in(struct bounds *bounds, const struct match_node *node)
     return bounded;
 }
 
-/* All conditions are on the same element, so what they allow may be cut. An $elemMatch within looks
- * into an array that is an element: the index has that array as a whole. */
+/* All conditions apply to the same element, so their bounds can be intersected. An inner $elemMatch
+ * looks into an array that is an element: the index contains that array as a whole. */
 static bool bounds_add_element(struct bounds *bounds, const struct match_node *node)
 {
     bool any = false;
@@ -412,7 +416,7 @@ static bool add_negation(struct bounds *bounds, const struct match_node *node)
     bounds->missing = true;
     if (child->kind == MATCH_EXISTS)
         add_null(bounds);
-    /* in a longer path an empty array on the way is neither null nor there */
+    /* In a longer path an empty array on the way is neither null nor a value. */
     if (child->kind == MATCH_EQ && child->operand.type == BSON_TYPE_NULL && child->path.count == 1)
         bounds->missing = false;
     return child->kind == MATCH_EXISTS;
@@ -442,7 +446,8 @@ static bool add_bounds(const struct match_node *node, struct bounds *bounds)
     case MATCH_BITS:
         return false;
     default:
-        bounds->missing = true; /* nothing is known */
+        /* No bounds are known. */
+        bounds->missing = true;
         return false;
     }
 }

@@ -1,17 +1,16 @@
 /*
- * Bulk writes. A single insert, update or remove is a bulk of one.
+ * Bulk writes. A single insert, update, or remove is a bulk of one.
  *
- * Filters and updates are compiled by the caller's thread; the writes run as one operation of the
- * writer (writer.c), so nobody sees or changes anything between them, and all of them are in one
- * commit. A write that is refused has changed nothing, but for an update of several documents,
- * where those before the refused one stay changed, as in MongoDB. One whose time is over has changed
+ * The caller's thread compiles filters and updates. The writes run as one operation of the writer
+ * (writer.c), so no other write happens between them, and all of them are in one commit. A refused
+ * write has changed nothing, except for an update of several documents: as in MongoDB, the
+ * documents before the refused one remain changed. A write that exceeds its time has changed
  * nothing at all.
  *
- * An atomic bulk of more than one step runs inside a savepoint, which is rolled back where a write
- * is refused or matches nothing. A power cut is no matter: the savepoint lives within the
- * transaction.
+ * An atomic bulk of more than one step runs inside a savepoint, which is rolled back if a write is
+ * refused or matches nothing. A power cut does no harm: the savepoint is within the transaction.
  *
- * The operation may run again after a failed transaction, so `run` begins by emptying the outcomes.
+ * The operation may run again after a failed transaction, so `run` begins by clearing the outcomes.
  */
 #include "engine/documents/bulk.h"
 
@@ -25,7 +24,8 @@
 #include "engine/storage/change_notify.h"
 #include "query/index/index.h"
 
-#define STEPS_OF_CHANGE 64 /* a document and its index entries */
+/* For a document and its index entries. */
+#define STEPS_OF_CHANGE 64
 
 static truce_status bulk_check(const struct truce_read_checks *checks, const struct engine *view,
                                struct writer *writer, struct query_context *context,
@@ -59,7 +59,7 @@ static void write_compile(const truce_write *write, struct compiled *compiled)
 
 /* ---- one write ------------------------------------------------------------------------------ */
 
-/* One write as it runs. */
+/* A write that is running. */
 struct step {
     struct bulk *bulk;
     struct writer *writer;
@@ -69,7 +69,7 @@ struct step {
     bson_error_t *error;
 };
 
-/* What the write's filter finds; nothing if there is no collection. */
+/* Finds the documents of the write's filter; nothing if the collection does not exist. */
 static truce_status write_find(const struct step *step, int64_t limit, struct gather *gather)
 {
     struct selection selection = {.selector = &step->compiled->selector,
@@ -125,7 +125,7 @@ static truce_status write_do_update(const struct step *step)
     return status;
 }
 
-/* Several documents were removed: were they all there were? */
+/* Records, after several documents were removed, whether the collection is empty. */
 static truce_status note_emptied(const struct step *step)
 {
     const struct collection *collection;
@@ -177,7 +177,7 @@ static truce_status (*const do_write[])(const struct step *step) = {
     [TRUCE_WRITE_REQUIRE_MISSING] = write_do_require, [TRUCE_WRITE_LOOK] = write_do_require,
 };
 
-/* In an atomic bulk every write must have found what it is about. */
+/* In an atomic bulk every write must find its document. */
 static truce_status check_found(const truce_write *write, const truce_write_result *result,
                                 bson_error_t *error)
 {
@@ -228,7 +228,7 @@ static void write_reset_outcomes(struct bulk *bulk, size_t but)
     }
 }
 
-/* Nothing of an atomic bulk stays. */
+/* Undoes an atomic bulk. */
 static truce_status write_undo(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_status status = truce__writer_undo(writer, error);
@@ -237,15 +237,15 @@ static truce_status write_undo(struct bulk *bulk, struct writer *writer, bson_er
     return status;
 }
 
-/* One that can be refused after it has written? */
+/* Returns whether a write can be refused after it has written. */
 static bool needs_savepoint(const struct bulk *bulk)
 {
     return bulk->options->atomic && (bulk->count > 1 || bulk->writes[0].options.multi ||
                                      (bulk->view && bulk->options->checks->makings_count));
 }
 
-/* A write whose time is over has changed nothing: if it has begun to, all is undone with the
- * transaction, and when it runs again it ends at its first step, for the budget stays over. */
+/* A write that exceeds its time has changed nothing: its changes are undone with the transaction.
+ * When it runs again, it ends at its first step, because the budget stays exceeded. */
 static bool has_half_done(const truce_write_outcome *outcome)
 {
     return outcome->status == TRUCE_TIMEOUT && (outcome->result.matched || outcome->result.removed);
@@ -279,7 +279,7 @@ static void reset_bulk(struct write_op *base)
     write_reset_outcomes(bulk, SIZE_MAX);
 }
 
-/* What was read is looked at before anything is written: where it has changed there is nothing to undo. */
+/* Checks the reads before anything is written, so that a conflict needs no undo. */
 static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_write_outcome *first = &bulk->outcomes[0];
@@ -298,7 +298,7 @@ static truce_status look_first(struct bulk *bulk, struct writer *writer, bson_er
     return first->status;
 }
 
-/* The collections that are made with it; where one cannot be, the first write says so. */
+/* Creates the collections of the checks. If one cannot be created, the first write reports it. */
 static truce_status make_first(struct bulk *bulk, struct writer *writer, bson_error_t *error)
 {
     truce_write_outcome *first = &bulk->outcomes[0];
@@ -338,7 +338,7 @@ static truce_status run_bulk(struct write_op *base, struct writer *writer, bson_
                        : truce__kv_savepoint_release(writer->kv, error);
 }
 
-/* Nothing was committed: the first write says why, the others were not reached. */
+/* Nothing was committed: the first write gets the reason, and the others were not reached. */
 static truce_status write_fail_all(struct bulk *bulk, truce_status status,
                                    const bson_error_t *error)
 {
@@ -410,24 +410,25 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
     return status;
 }
 
-/* ---- bulk check ----------------------------------------------------------------------------- */
+/* ---- checks --------------------------------------------------------------------------------- */
 
 /*
- * Checks of a bulk: validation of what a transaction has read, in the manner of Kung and Robinson, On Optimistic Methods
- * for Concurrency Control, 1981; reads that are made again instead of locks on ranges as in Larson et al.,
+ * Validates what a transaction has read, in the manner of Kung and Robinson, On Optimistic Methods
+ * for Concurrency Control, 1981. Reads are repeated instead of locking ranges, as in Larson et al.,
  * High-Performance Concurrency Control Mechanisms for Main-Memory Databases, 2011.
  *
- * For each collection a counter moves after every commit that touched it (change_notify.c). The counters were noted before the
- * view's moment began. So
+ * Each collection has a counter that changes after every commit that touched it (change_notify.c).
+ * The counters were recorded before the view's snapshot began:
  *
- *  1. Where the counter stands, and nobody of this group touched the collection before us, no document of it was
- *     changed since the view: whatever was read there holds.
- *  2. Where it moved, the find is made again, as this transaction sees the collection now. It holds if it gives the same
- *     documents, byte for byte: then it is as if it had been made now.
- *  3. A find that would look at more than TRUCE_CHECK_ENTRIES_MAX entries is not made again: nobody else writes meanwhile.
- *     It counts as one that does not hold.
+ *  1. If the counter is unchanged, and no earlier operation of this group touched the collection,
+ *     no document of it has changed since the view. Everything that was read there is valid.
+ *  2. Otherwise the find is repeated in this transaction. The read is valid if it returns the same
+ *     documents, byte for byte: it might as well have been made now.
+ *  3. A find that would examine more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated, because
+ *     no other process can write in the meantime. It counts as invalid.
  *
- * Counters are shared by hash, so 1 may say no where it could say yes, never the other way round.
+ * Collections share counters by a hash, so rule 1 may miss a valid read, but never accepts an
+ * invalid one.
  */
 
 static bool stands(const truce_read_check *check, const struct engine *view, struct writer *writer)
@@ -449,7 +450,7 @@ static bool check_is_same(const truce_read_check *check, const struct gather *ga
            sum.low == check->low;
 }
 
-/* One more than were found is as good as all. */
+/* One more document than was found proves a difference. */
 static int64_t enough(const truce_read_check *check)
 {
     return check->limit || check->sort ? check->limit : check->count + 1;
@@ -486,12 +487,12 @@ static truce_status check_absent(const char *name, struct writer *writer, bson_e
     truce_status status =
         name ? truce__writer_collection(writer, name, &collection, error) : TRUCE_OK;
 
-    return !collection
-               ? status
-               : truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else", name);
+    return !collection ? status
+                       : truce__refuse(CODE_WRITE_CONFLICT, error,
+                                       "%s was created by another client", name);
 }
 
-/* CONFLICT (112): it is not, or it would take too long to say. */
+/* Fails with CONFLICT (112) if a read is not valid, or if checking would take too long. */
 static truce_status bulk_check(const struct truce_read_checks *checks, const struct engine *view,
                                struct writer *writer, struct query_context *context,
                                bson_error_t *error)
@@ -511,17 +512,18 @@ static truce_status bulk_check(const struct truce_read_checks *checks, const str
             return status;
         if (!same)
             return truce__refuse(CODE_WRITE_CONFLICT, error,
-                                 "what was read in %s was changed by somebody else",
+                                 "another client has changed what was read in %s",
                                  check->collection);
     }
     return TRUCE_OK;
 }
 
-/* ---- bulk make ------------------------------------------------------------------------------ */
+/* ---- collections of a transaction ----------------------------------------------------------- */
 
 /*
- * Collections that a transaction has made, as part of its commit. They are empty, so their indexes are ready at once: no document
- * has to be entered, and none can repeat a key. What the transaction wrote there comes behind it, like any other write.
+ * Creates collections that a transaction has created, as part of its commit. They are empty, so
+ * their indexes are ready at once: there are no documents to enter, and no duplicate keys. The
+ * transaction's documents follow as ordinary writes.
  */
 
 static void bulk_make_changed(struct writer *writer, const char *collection)
@@ -581,7 +583,7 @@ static truce_status bulk_make_collection(struct writer *writer, const truce_maki
     if (status)
         return status;
     if (collection)
-        return truce__refuse(CODE_WRITE_CONFLICT, error, "%s was made by somebody else",
+        return truce__refuse(CODE_WRITE_CONFLICT, error, "%s was created by another client",
                              making->collection);
     status = truce__names_add_collection(writer, making->collection, error);
     if (status)

@@ -1,7 +1,8 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_BULK_H
 #define TRUCE_ENGINE_DOCUMENTS_BULK_H
 
-/* A bulk as an operation of the writer: for write.c, which runs it, and delegated.c, which brings it from one process to another. */
+/* A bulk as an operation of the writer: bulk.c runs it, and delegated.c passes it between
+ * processes. */
 #include "engine/documents/change.h"
 #include "engine/documents/receipt.h"
 
@@ -10,18 +11,22 @@ struct bulk {
     const truce_write *writes;
     size_t count;
     const truce_bulk_options *options;
-    const struct engine *view; /* of the checks */
+    /* The view of the checks. */
+    const struct engine *view;
     truce_write_outcome *outcomes;
-    struct compiled *compiled; /* one for each write */
-    struct compiled single;    /* ... or this, for a bulk of one */
+    /* One for each write, ... */
+    struct compiled *compiled;
+    /* ... or this one for a bulk of one. */
+    struct compiled single;
     struct receipt receipt;
     struct budget budget;
     struct query_context context;
-    truce_status first; /* of the first write that failed */
+    /* The status of the first write that failed. */
+    truce_status first;
     size_t first_at;
 };
 
-/* Compiles what is said in its first members, which stay the caller's. */
+/* Compiles the writes of the first members, which belong to the caller. */
 void truce__bulk_init(struct bulk *bulk, struct engine *engine);
 void truce__bulk_release(struct bulk *bulk);
 

@@ -1,4 +1,4 @@
-/* Updates, upserts and removals of single documents (change.h). */
+/* Updates, upserts, and removals of single documents (change.h). */
 #include "engine/documents/change.h"
 
 #include "base/assert.h"
@@ -18,7 +18,7 @@ void truce__result_reset(truce_write_result *result)
     *result = (truce_write_result){0};
 }
 
-/* The document of an item: the one that was kept, or a copy from its row. */
+/* Returns the document of an item: the gathered one, or a copy from its row. */
 static truce_status change_read_document(struct writer *writer, const char *name,
                                          const struct gathered *item, bson_t **document,
                                          bson_error_t *error)

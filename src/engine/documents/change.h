@@ -2,30 +2,36 @@
 #define TRUCE_ENGINE_DOCUMENTS_CHANGE_H
 
 /*
- * Updates and upserts of single documents inside the write transaction: what bulk writes and
- * find-and-modify share.
+ * Updates and upserts of single documents inside the write transaction, for bulk writes and for
+ * find-and-modify.
  */
 #include "engine/documents/query.h"
 #include "query/update/update.h"
 
-/* A write, compiled by the caller's thread before it is queued. */
+/* A write that the caller's thread compiled before it was queued. */
 struct compiled {
     struct selector selector;
-    struct update *update; /* NULL: none */
-    bool in_parts;         /* a replacement that is told by what is different */
-    truce_status status;   /* what compiling answered ... */
-    bson_error_t error;    /* ... told when it is the write's turn */
+    /* NULL: none. */
+    struct update *update;
+    /* A replacement that the feed reports as the differences. */
+    bool in_parts;
+    /* The result of compiling, ... */
+    truce_status status;
+    /* ... which is reported when the write runs. */
+    bson_error_t error;
 };
 
 void truce__compiled_release(struct compiled *compiled);
 
-/* `item` is of truce__select. `after` is always initialised, and is the document as it is now. */
+/* Updates a document. `item` comes from truce__select. `after` is always initialised, and is the
+ * new document. */
 truce_status truce__change_update(struct writer *writer, const char *collection,
                                   const struct gathered *item, const struct compiled *compiled,
                                   struct query_context *context, bson_t *after,
                                   truce_write_result *result, bson_error_t *error);
 
-/* Nothing matched: inserts what filter and update give. `made` is always initialised. */
+/* Inserts a document made from the filter and the update, because nothing matched. `made` is always
+ * initialised. */
 truce_status truce__change_upsert(struct writer *writer, const char *collection,
                                   const struct compiled *compiled, struct query_context *context,
                                   bson_t *made, truce_write_result *result, bson_error_t *error);
@@ -34,7 +40,7 @@ truce_status truce__change_remove(struct writer *writer, const char *collection,
                                   const struct gathered *item, truce_write_result *result,
                                   bson_error_t *error);
 
-/* Frees what the result holds and makes it empty. */
+/* Frees the contents of the result and empties it. */
 void truce__result_reset(truce_write_result *result);
 
 #endif

@@ -33,7 +33,7 @@ static truce_status names_look(struct writer *writer, const struct name_document
     return status;
 }
 
-/* Before a collection gets this name. 166: a view has it. Nothing is written. */
+/* Checks, before a collection gets this name, that no view has it (error 166). Writes nothing. */
 static truce_status names_free(struct writer *writer, const char *name, bson_error_t *error)
 {
     struct name_document document;
@@ -59,19 +59,22 @@ truce_status truce__names_add_collection(struct writer *writer, const char *name
     return status;
 }
 
-/* ---- collections ---------------------------------------------------------------------------- */
+/* ---- changes of the catalog ----------------------------------------------------------------- */
 
-/* Collections: create, drop, rename, list; and the indexes of one, but for their making. */
+/* Creates, drops, renames, and lists collections, and drops and changes their indexes. */
 
 /* One change of the catalog as an operation of the writer. */
 struct catalog_op {
     struct write_op base; /* first */
     truce_status (*change)(struct catalog_op *op, struct writer *writer, bson_error_t *error);
-    const char *name, *other; /* of the collection; its new name, or an index's */
+    /* The collection; and its new name, or the name of an index. */
+    const char *name, *other;
     bool drop_target;
     struct budget budget;
-    struct collection_options options; /* that it is made with, or gets */
-    truce_status status;               /* its own answer */
+    /* The options that it is created with or gets. */
+    struct collection_options options;
+    /* The result of the change itself. */
+    truce_status status;
     bson_error_t error;
 };
 
@@ -90,8 +93,8 @@ static truce_status run_change(struct write_op *base, struct writer *writer, bso
     truce__kv_bound(writer->kv, &op->budget);
     op->status = op->change(op, writer, &op->error);
     truce__kv_bound(writer->kv, NULL);
-    /* a refused change has not written anything: whatever answers with a code refuses before, but for
-     * the end of its time, by which SQLite has rolled back */
+    /* A refused change has written nothing: every status with a code is returned before the first
+     * write, except for TIMEOUT, after which SQLite has rolled back. */
     if (op->status && (op->error.domain == TRUCE_ERROR || op->status == TRUCE_TIMEOUT)) {
         *error = op->error;
         return op->status;
@@ -124,7 +127,7 @@ static truce_status refuse_missing(const char *name, bson_error_t *error)
     return truce__refuse(CODE_NAMESPACE_NOT_FOUND, error, "there is no collection %s", name);
 }
 
-/* After each change of the catalog; who waits for a collection looks again. */
+/* Called after each change of the catalog. Wakes the threads that wait for the collection. */
 static void collections_changed(struct writer *writer, const char *name)
 {
     truce__writer_catalog_changed(writer);
@@ -170,7 +173,7 @@ static truce_status collections_set_options(struct catalog_op *op, struct writer
     return status;
 }
 
-/* Whatever refuses them does so before anything is written. */
+/* Refuses invalid options before anything is written. */
 static truce_status collections_check_options(const struct collection_options *options,
                                               bson_error_t *error)
 {
@@ -306,7 +309,8 @@ static truce_status collections_identify(struct catalog_op *op, struct writer *w
     if (status || writer->catalog->has_id)
         return status;
     bson_oid_init(&id, NULL);
-    if (writer->catalog->feed.table) /* what was told by it stays so */
+    /* The feed's id stays valid. */
+    if (writer->catalog->feed.table)
         id = writer->catalog->feed.id;
     status = truce__catalog_identify(writer->kv, &id, error);
     truce__writer_catalog_changed(writer);
@@ -315,8 +319,8 @@ static truce_status collections_identify(struct catalog_op *op, struct writer *w
 
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error)
 {
-    struct catalog_op op = {.change = collections_identify,
-                            .name = ""}; /* any name: it loads the catalog */
+    /* Loading the catalog needs no particular name. */
+    struct catalog_op op = {.change = collections_identify, .name = ""};
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
     bool has_id;
@@ -339,7 +343,7 @@ static uint32_t count_ready(const struct collection *collection)
     return count;
 }
 
-/* storage, unused: of the documents; indexBytes: {name: bytes} */
+/* Appends storage and unused (of the documents) and indexBytes: {name: bytes}. */
 static truce_status measure_pages(struct kv *kv, const struct collection *collection,
                                   bson_t *description, bson_error_t *error)
 {
@@ -543,7 +547,7 @@ truce_status truce__engine_index_drop(struct engine *engine, const char *collect
 
 /* ---- changing collections and indexes ------------------------------------------------------- */
 
-/* Of those that are changed, as they were; one that had no time to expire says none. */
+/* Appends the old values of the changed options; none for an index without an expiry. */
 static void append_index_options(const bson_t *changes, const struct index_spec *spec, bson_t *to)
 {
     if (bson_has_field(changes, "hidden"))
@@ -552,7 +556,7 @@ static void append_index_options(const bson_t *changes, const struct index_spec 
         BSON_APPEND_INT64(to, "expireAfterSeconds", spec->expire_after_s);
 }
 
-/* The index as it is to be; `was` borrows. What refuses the change does so here. */
+/* Makes the changed index; `was` borrows. Refuses an invalid change. */
 static truce_status change_index(const struct catalog_op *op, struct writer *writer,
                                  struct index *was, struct index *is, bson_error_t *error)
 {
@@ -590,7 +594,7 @@ static void collections_append_index(const bson_t *changes, const struct index *
     bson_append_document_end(to, &inner);
 }
 
-/* The index before the options: what it is made of is the catalog's, which they change. */
+/* Writes the index before the options: it borrows from the catalog, which the options change. */
 static truce_status write_modified(struct catalog_op *op, struct writer *writer,
                                    const struct collection *collection, const struct index *index,
                                    bson_error_t *error)
@@ -604,7 +608,7 @@ static truce_status write_modified(struct catalog_op *op, struct writer *writer,
     return status ? status : collections_set_options(op, writer, error);
 }
 
-/* All of it, or nothing; who follows is told of it as of one change. */
+/* Changes everything or nothing, and reports it to the feed as one change. */
 static truce_status modify(struct catalog_op *op, struct writer *writer, bson_error_t *error)
 {
     struct feed_fact fact = {FEED_MODIFY, op->name};
@@ -632,7 +636,8 @@ static truce_status modify(struct catalog_op *op, struct writer *writer, bson_er
     fact.what = &what;
     fact.before = before;
     status = write_modified(op, writer, collection, changes ? &is : NULL, error);
-    if (!status) /* if it is nothing, too, as MongoDB tells it */
+    /* MongoDB reports a modification without changes, too. */
+    if (!status)
         status = truce__feed_tell_fact(writer, &fact, error);
     bson_destroy(before);
     bson_destroy(&what);

@@ -2,9 +2,9 @@
 #define TRUCE_ENGINE_DOCUMENTS_COLLECTIONS_H
 
 /*
- * Names that no collection may have, because a document stands for them: the views of a server. Whether there is one is looked at in
- * the transaction that makes the collection, so that of both there is never more than one (the other half is `absent` of a bulk's
- * checks, truce/sys/store.h).
+ * Names that no collection may have, because a document defines a view of that name. The
+ * transaction that creates the collection checks this, so a name never has both (the other half is
+ * `absent` of a bulk's checks, truce/sys/store.h).
  */
 #include "base/limits.h"
 #include "engine/writer.h"
@@ -14,12 +14,14 @@ struct name_document {
 };
 
 struct names {
-    /* The document that has the name if it is there; false: there can be none. Quick, and calls no store. */
+    /* Returns the document that would define a view of that name; false if there can be none. Fast,
+     * and calls no store. */
     bool (*document_of)(const struct names *names, const char *name,
                         struct name_document *document);
 };
 
-/* Makes the collection, which is not there, as whoever makes one does it. 166 as above; the writer's catalog is loaded anew else. */
+/* Creates a collection that does not exist. Fails with error 166 if a view has the name; otherwise
+ * the writer reloads its catalog. */
 truce_status truce__names_add_collection(struct writer *writer, const char *name,
                                          bson_error_t *error);
 

@@ -1,23 +1,26 @@
 /*
- * Giving space back while the store is in use.
+ * Compaction while the store is in use.
  *
- *     pack      each table, a part after the other (kv_compact.c): a part that needs fewer pages afterwards is
- *               committed, any other rolled back as if it had not been looked at
- *     shrink    free pages go, from the end of the file on
- *     cut       a checkpoint moves the log into the file, and cuts off what is behind its end
+ *     pack      each table, one part after the other (kv_compact.c): if a part needs fewer pages
+ *               afterwards, the step is committed, otherwise rolled back
+ *     shrink    free pages are removed from the end of the file
+ *     cut       a checkpoint moves the log into the file and cuts the file at its new end
  *
  * Invariants:
- *  1. A step is one transaction under the lock, of STEP_MS or one part: others write in between. It changes no
- *     document, row number or catalog, so nobody's cache, cursor or index build notices.
- *  2. A step waits for no disk. A power cut takes the last steps back, whole, as relaxed commits.
- *  3. What a step knows of tables it finds out in its transaction: a table may be dropped between two of them.
- *  4. The log does not grow by what is moved: where it is longer than TRUCE_LOG_BYTES_KEPT, the next step waits for a
- *     checkpoint; and where a read keeps that from being made, the call ends and says so.
+ *  1. A step is one transaction under the lock, of STEP_MS or one part: other threads write in
+ *     between. It changes no document, row number, or catalog, so no cache, cursor, or index build
+ *     is affected.
+ *  2. A step does not wait for the disk. A power cut undoes the last steps completely, as relaxed
+ *     commits.
+ *  3. A step looks up tables in its own transaction: a table may be dropped between two steps.
+ *  4. Moving pages does not grow the log without limit: if it is longer than TRUCE_LOG_BYTES_KEPT,
+ *     the next step waits for a checkpoint. If a read blocks the checkpoint, the call ends and
+ *     reports this.
  *
- * Readers that began before a step go on with the pages as they were, in the log and in the file: the file is cut by a
- * checkpoint that has moved everything, which no such reader lets happen.
+ * Readers that began before a step continue with the old pages in the log and in the file: only a
+ * checkpoint that has moved everything cuts the file, and such a reader prevents it.
  *
- * Deliberately not done: the catalog's own table, whose pages are few.
+ * Deliberately not done: the catalog's own table, which has few pages.
  */
 #include <sys/stat.h>
 
@@ -26,16 +29,23 @@
 #include "engine/storage/file_identity.h"
 #include "engine/storage/kv_page.h"
 
-#define STEP_MS     4     /* of moving pages; a part takes about as long */
-#define STEP_PAGES  16    /* between two looks at the clock */
-#define PAUSE_MS    20    /* at most, after a step */
-#define WORTH       8     /* a part is put together if that saves one page of so many */
-#define PINNED_MS   1000  /* patience with reads that last, */
-#define PATIENCE_MS 30000 /* and with all else that may keep a checkpoint from being made */
+/* The time for moving pages. A part takes about as long. */
+#define STEP_MS 4
+/* The pages between two looks at the clock. */
+#define STEP_PAGES 16
+/* The maximum pause after a step. */
+#define PAUSE_MS 20
+/* A part is packed if that saves one page out of this number. */
+#define WORTH 8
+/* How long to wait for long reads, ... */
+#define PINNED_MS 1000
+/* ... and for anything else that blocks a checkpoint. */
+#define PATIENCE_MS 30000
 #define LOOK_MS     5
 
 struct table {
-    int64_t collection, index; /* 0: the documents */
+    /* 0: the documents. */
+    int64_t collection, index;
 };
 
 struct compaction {
@@ -43,18 +53,23 @@ struct compaction {
     const truce_compact_options *options;
     truce_compact_report *report;
     struct budget budget;
-    int64_t done, total; /* pages */
+    /* In pages. */
+    int64_t done, total;
     struct table *tables;
-    size_t count;  /* of them */
-    bool given_up; /* something stands in the way */
+    /* The number of tables. */
+    size_t count;
+    /* Something blocks the compaction. */
+    bool given_up;
 };
 
 struct step {
     struct write_op base; /* first */
     const struct table *table;
     struct kv_pack pack;
-    struct kv_space space; /* after it */
-    bool gone;             /* the table is */
+    /* The space after the step. */
+    struct kv_space space;
+    /* The table was dropped. */
+    bool gone;
 };
 
 /* ---- steps, under the lock ------------------------------------------------------------------ */
@@ -78,7 +93,7 @@ static truce_status compaction_find_table(struct step *step, struct writer *writ
 
     if (writer->catalog && writer->catalog->version != version)
         truce__writer_catalog_changed(writer);
-    /* any name: it loads the catalog */
+    /* Loading the catalog needs no particular name. */
     status = truce__writer_collection(writer, "", &collection, error);
     if (status)
         return status;
@@ -142,7 +157,7 @@ static truce_status compaction_look(struct compaction *compaction, bson_error_t 
     return truce__budget_look(&compaction->budget, error);
 }
 
-/* A moment, in which a checkpoint may be made; `*waited_ms` so far. */
+/* Pauses so that a checkpoint can be made. `*waited_ms`: the time waited so far. */
 static truce_status wait_for_checkpoint(struct compaction *compaction, int *waited_ms,
                                         bson_error_t *error)
 {
@@ -158,7 +173,7 @@ static truce_status wait_for_checkpoint(struct compaction *compaction, int *wait
     return compaction_look(compaction, error);
 }
 
-/* Until the log is short enough for more. */
+/* Waits until the log is short enough to continue. */
 static truce_status wait_for_log(struct compaction *compaction, bson_error_t *error)
 {
     const struct lock *lock = &compaction->engine->lock;
@@ -170,7 +185,7 @@ static truce_status wait_for_log(struct compaction *compaction, bson_error_t *er
     return status;
 }
 
-/* It leaves others as much time as it took. */
+/* Takes a step, and leaves other threads as much time as it took. */
 static truce_status take_step(struct compaction *compaction, struct step *step, bson_error_t *error)
 {
     truce_status status = compaction_look(compaction, error);
@@ -204,7 +219,7 @@ static truce_status compaction_measure(struct engine *engine, struct kv_space *s
     return status;
 }
 
-/* ---- the parts ------------------------------------------------------------------------------ */
+/* ---- phases --------------------------------------------------------------------------------- */
 
 static truce_status pack_table(struct compaction *compaction, const struct table *table,
                                bson_error_t *error)
@@ -223,7 +238,8 @@ static truce_status pack_table(struct compaction *compaction, const struct table
     return status;
 }
 
-/* Others may free pages meanwhile: it ends when as many are gone as were free at its beginning. */
+/* Other threads may free pages at the same time. The phase ends when as many pages are gone as were
+ * free at its beginning. */
 static truce_status compaction_shrink(struct compaction *compaction, bson_error_t *error)
 {
     struct step step = {.base.run = run_shrink};
@@ -241,7 +257,7 @@ static truce_status compaction_shrink(struct compaction *compaction, bson_error_
     return status;
 }
 
-/* The pages of the file that are there, in use or not. */
+/* Returns the pages of the file, used or not. */
 static int64_t pages_there(const struct engine *engine, const struct kv_space *space)
 {
     struct stat found;
@@ -250,7 +266,7 @@ static int64_t pages_there(const struct engine *engine, const struct kv_space *s
     return there > space->pages ? there : space->pages;
 }
 
-/* A checkpoint that has moved all of the log cuts the file. */
+/* A checkpoint that has moved the whole log cuts the file. */
 static truce_status compaction_cut(struct compaction *compaction, bson_error_t *error)
 {
     struct engine *engine = compaction->engine;
@@ -311,7 +327,7 @@ static truce_status compaction_begin(struct compaction *compaction, bson_error_t
     return list_tables(compaction, error);
 }
 
-/* Reads that began before something that is in the log by now. */
+/* Reports the reads that began before something that is in the log by now. */
 static void tell_reads(const struct lock *lock, truce_compact_report *report)
 {
     struct pin_facts pins[PIN_HOMES];

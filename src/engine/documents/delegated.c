@@ -1,8 +1,10 @@
 /*
- * What is carried out by another process is small and short: a few writes, whose outcomes fit into the answer whatever they
- * are, and which look at few documents. A write that would look at more ends there (`STEPS` of query/ are counted by its budget), has
- * changed nothing, and its own process does it: others do not wait for it, and who is interrupted or killed takes his long
- * work with him.
+ * Operations that another process executes for this one.
+ *
+ * They are small and short: a few writes that examine few documents, and whose outcomes always fit
+ * into the answer. A write that would examine more stops there (its budget counts the `STEPS` of
+ * query/), has changed nothing, and is executed by its own process. Other processes therefore do
+ * not wait for it, and a long call ends with its own process when that is interrupted or killed.
  */
 #include "engine/documents/delegated.h"
 
@@ -13,15 +15,16 @@
 const struct delegated_kind *const truce__delegated_kinds[] = {&truce__delegated_kind_bulk,
                                                                &truce__delegated_kind_modify, NULL};
 
-/* So many documents, and no more. */
+/* Limits the number of examined documents. */
 static void delegated_limit(struct budget *budget, int64_t deadline_ns)
 {
-    static const int enough = 1; /* the budget ends when it looks around for the first time */
+    /* The budget ends at its first check. */
+    static const int enough = 1;
 
     truce__budget_init(budget, deadline_ns, &enough);
 }
 
-/* What was packed goes to the end of the bytes, and is destroyed. */
+/* Appends a document to the bytes and destroys it. */
 static void delegated_put(struct buffer *bytes, bson_t *packed)
 {
     truce__buffer_append(bytes, bson_get_data(packed), packed->len);
@@ -38,7 +41,7 @@ enum {
     IN_PARTS = 16,
 };
 
-/* The parts of a write that are documents, by their names. */
+/* The names of the parts of a write that are documents. */
 static const char *const part_names[] = {"q", "v", "x", "h", "s", "y"};
 
 enum { FILTER, DOCUMENT, EXACT, HINT, SORT, ARRAY_FILTERS };
@@ -91,7 +94,7 @@ static void delegated_pack_write(bson_t *packed, const truce_write *write)
     }
 }
 
-/* NULL: there is none */
+/* Returns NULL if there is no such part. */
 static const bson_t *delegated_part(struct value packed, const char *name, bson_t *made)
 {
     struct value value = truce__value_field(packed, name, 1);
@@ -109,7 +112,7 @@ static int32_t number_field(struct value document, const char *name)
     return value.type == BSON_TYPE_INT32 ? truce__value_int32(value) : 0;
 }
 
-/* Is it as a store lets it through to its backend? */
+/* Checks the write as a store does before it calls its backend. */
 static bool delegated_is_sound(const truce_write *write, bool atomic)
 {
     const truce_write_options *options = &write->options;
@@ -133,7 +136,7 @@ static bool delegated_is_sound(const truce_write *write, bool atomic)
     return false;
 }
 
-/* False: it is none that a store would let through to its backend. */
+/* Returns false if a store would not pass the write to its backend. */
 static bool delegated_unpack_write(struct value packed, bool atomic, truce_write *write,
                                    bson_t parts[DELEGATED_PARTS])
 {
@@ -165,7 +168,7 @@ static bool delegated_unpack_write(struct value packed, bool atomic, truce_write
     return delegated_is_sound(write, atomic);
 }
 
-/* ---- what came of them ---------------------------------------------------------------------- */
+/* ---- outcomes ------------------------------------------------------------------------------- */
 
 static void delegated_pack_number(bson_t *packed, const char *name, int64_t number)
 {
@@ -180,7 +183,7 @@ static void pack_error(bson_t *packed, const bson_error_t *error)
     bson_append_document_begin(packed, "e", 1, &told);
     delegated_pack_number(&told, "d", error->domain);
     delegated_pack_number(&told, "c", error->code);
-    /* it may end amid a character */
+    /* A message may end within a character. */
     bson_append_binary(&told, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
                        (uint32_t)strlen(error->message));
     bson_append_document_end(packed, &told);
@@ -222,7 +225,7 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
                    message ? (const char *)message : "");
 }
 
-/* Is it one that such a write can have? */
+/* Checks whether such a write can have the outcome. */
 static bool delegated_is_possible(const truce_write *write, const truce_write_outcome *outcome)
 {
     const truce_write_result *result = &outcome->result;
@@ -241,7 +244,7 @@ static bool delegated_is_possible(const truce_write *write, const truce_write_ou
     return write->options.multi || result->matched <= 1;
 }
 
-/* False: it is none that such a write can have. */
+/* Returns false if such a write cannot have the outcome. */
 static bool delegated_unpack_outcome(struct value told, const truce_write *write,
                                      truce_write_outcome *outcome)
 {
@@ -267,18 +270,19 @@ static bool delegated_unpack_outcome(struct value told, const truce_write *write
     return delegated_is_possible(write, outcome);
 }
 
-/* ---- delegated bulk ------------------------------------------------------------------------- */
+/* ---- bulks ---------------------------------------------------------------------------------- */
 
 /*
- * Bulks that another process carries out.
+ * Bulks that another process executes.
  *
  *     request   {a: atomic, d: deadline, w: [write, ...]}
- *     answer    {s: first failure, a: of which write, o: {"0": outcome, ...}}, what is zero left out
+ *     answer    {s: first failure, a: number of that write, o: {"0": outcome, ...}}; zeros are omitted
  */
 
-#define WRITES_MAX 8 /* their outcomes, with one sentence, fit into an answer */
+/* The outcomes of so many writes, with one message, fit into an answer. */
+#define WRITES_MAX 8
 
-/* An _id that a pipeline has computed may be of any length. */
+/* An _id that a pipeline has computed may have any length. */
 static bool bulk_is_small(const struct bulk *bulk)
 {
     size_t bytes = 0;
@@ -386,7 +390,7 @@ static void close_bulk(struct write_op *op)
     bson_free(delegated);
 }
 
-/* Is it over because it was to take long? Its own process can do it. */
+/* Returns whether the bulk ended because it would take too long. Its own process executes it. */
 static enum delegated took_long(const struct bulk *bulk)
 {
     if (bulk->budget.over != CODE_INTERRUPTED)
@@ -420,7 +424,7 @@ static bool bulk_has_failed(const truce_write_outcome *outcome)
     return outcome->status && outcome->error.message[0];
 }
 
-/* The first that failed is the one that is told, and there is none but that one. */
+/* Only the first failure is reported, and it must be the only one. */
 static bool unpack_outcomes(struct value list, struct bulk *bulk)
 {
     struct fields fields = truce__fields(list);
@@ -471,15 +475,17 @@ const struct delegated_kind truce__delegated_kind_bulk = {
     .close = close_bulk,
 };
 
-/* ---- delegated modify ----------------------------------------------------------------------- */
+/* ---- find-and-modify
+ * ------------------------------------------------------------------------------ */
 
 /*
- * Find-and-modifies that another process carries out.
+ * Find-and-modify operations that another process executes.
  *
  *     request   {w: write, p: projection, n: return_new, d: deadline}
  *     answer    outcome, and v: the document
  *
- * A document that is larger than an answer may be is not brought: then its own process does it all, and sends none for a while.
+ * A document that is larger than an answer may be is not returned: its own process then executes
+ * the operation, and publishes none for a while.
  */
 
 static truce_write modify_write_of(const struct modify *modify)
@@ -517,7 +523,7 @@ static bool modify_pack(const struct write_op *op, struct buffer *request)
     return true;
 }
 
-/* One of another process. */
+/* A find-and-modify of another process. */
 struct delegated_modify {
     struct modify modify; /* first */
     truce_modify_options options;
@@ -566,7 +572,7 @@ static void close_modify(struct write_op *op)
     bson_free(delegated);
 }
 
-/* What is refused before it runs its own process has refused already. */
+/* The operation's own process has already refused what is refused before it runs. */
 static struct write_op *open_modify(void *arg, struct bytes request)
 {
     struct delegated_modify *delegated;

@@ -5,7 +5,7 @@
 
 #define SWEEP_MS 200
 
-/* Removes what interrupted index builds left. What cannot be removed now is removed by a later call. */
+/* Removes what interrupted index builds left. If this fails, a later call does it. */
 static void sweep_index_builds(struct engine *engine)
 {
     bson_error_t error;

@@ -2,13 +2,14 @@
 #define TRUCE_ENGINE_DOCUMENTS_DOCUMENT_STORE_H
 
 /*
- * The embedded store: collections of documents in one file, for any number of threads and processes.
- * The functions have the contracts of the store's table of functions (truce/sys/store.h), whose
- * wrappers have checked the arguments. `options` is never NULL.
+ * The embedded store: collections of documents in one file, for any number of threads and
+ * processes. The functions have the contracts of the store's table of functions
+ * (truce/sys/store.h), whose wrappers have checked the arguments. `options` is never NULL.
  */
 #include "engine/engine.h"
 
-/* Opens the file as truce_store_open does. `*engine` is NULL on failure. Closed by truce__engine_close. */
+/* Opens the file as truce_store_open does. `*engine` is NULL on failure. Closed by
+ * truce__engine_close. */
 truce_status truce__engine_open(const char *path, const truce_store_options *options,
                                 struct engine **engine, bson_error_t *error);
 
@@ -17,14 +18,15 @@ truce_status truce__engine_open(const char *path, const truce_store_options *opt
 truce_status truce__engine_find(struct engine *engine, const char *collection, const bson_t *filter,
                                 const truce_find_options *options, truce_cursor **cursor,
                                 bson_error_t *error);
-/* In the order of options->sort if an index gives it (`*sorted`), else as if there were no sort. */
+/* Finds in the order of options->sort if an index gives it (`*sorted`), otherwise as without a
+ * sort. */
 truce_status truce__engine_find_if_sorted(struct engine *engine, const char *collection,
                                           const bson_t *filter, const truce_find_options *options,
                                           truce_cursor **cursor, bool *sorted, bson_error_t *error);
-/* All documents that its cursor has left, to `take`, up to its first status that is not OK; those of
- * a batch yet to be read where they stand, while their snapshot is open. `take` must not call the
- * engine. The cursor is of truce__engine_find, without skip and projection; afterwards it is at its
- * end. */
+/* Passes the documents that the cursor has left to `take`, up to its first status other than OK.
+ * Documents of batches that were not read yet are passed without a copy, while their snapshot is
+ * open. `take` must not call the engine. The cursor comes from truce__engine_find, without skip and
+ * projection; afterwards it is at its end. */
 truce_status truce__engine_each(truce_cursor *cursor, document_take *take, void *arg,
                                 bson_error_t *error);
 truce_status truce__engine_count(struct engine *engine, const char *collection,
@@ -41,12 +43,13 @@ truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, s
 /* Returns when everything that was found `early` is durable. */
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error);
 
-/* ---- writing (write.c, bulk.c, modify.c, rewrite.c) ----------------------------------------- */
+/* ---- writing (bulk.c, modify.c, rewrite.c) -------------------------------------------------- */
 
 truce_status truce__engine_bulk(struct engine *engine, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
                                 bson_error_t *error);
-/* The same, if what options->checks have found in the view is there still; `view` NULL: there are none. */
+/* Does the same if what options->checks have found in the view is still valid. `view` NULL: no
+ * checks. */
 truce_status truce__engine_checked_bulk(struct engine *engine, const struct engine *view,
                                         const truce_write *writes, size_t count,
                                         const truce_bulk_options *options,
@@ -70,14 +73,18 @@ truce_status truce__engine_index_modify(struct engine *engine, const char *colle
                                         bson_error_t *error);
 truce_status truce__engine_index_list(struct engine *engine, const char *collection,
                                       bson_t *indexes, bson_error_t *error);
-/* Gives the file an id, if it has none: that of its feed, if it has one. */
+/* Gives the file an id if it has none: the id of its feed, if it has one. */
 truce_status truce__engine_identify(struct engine *engine, bson_error_t *error);
-/* What a collection is made with, or changed to. */
+/* The options that a collection is created with or changed to. */
 struct collection_options {
-    const bson_t *validator; /* NULL: as it is; {}: none. INVALID: it is no filter. */
-    const bool *images; /* does the feed keep its documents as they were (feed.h)? NULL: as it is */
-    const char *index;  /* an index of it that is changed, too; NULL: none */
-    const bson_t *changes; /* of that index (truce_index_modify) */
+    /* NULL: unchanged; {}: none. INVALID if it is not a filter. */
+    const bson_t *validator;
+    /* Whether the feed stores its documents before a change (feed.h). NULL: unchanged. */
+    const bool *images;
+    /* An index that is changed as well; NULL: none. */
+    const char *index;
+    /* The changes of that index (truce_index_modify). */
+    const bson_t *changes;
 };
 
 truce_status truce__engine_collection_create(struct engine *engine, const char *collection,
@@ -90,22 +97,21 @@ truce_status truce__engine_collection_drop(struct engine *engine, const char *co
                                            bson_error_t *error);
 truce_status truce__engine_collection_rename(struct engine *engine, const char *from,
                                              const char *to, bool drop_target, bson_error_t *error);
-/* {}: there is none; always initialised. */
+/* Returns the validator; {} if there is none. Always initialised. */
 truce_status truce__engine_validator(struct engine *engine, const char *collection,
                                      bson_t *validator, bson_error_t *error);
 truce_status truce__engine_collection_list(struct engine *engine, const truce_list_options *options,
                                            bson_t *collections, bson_error_t *error);
-/* ---- giving space back (compaction.c) ------------------------------------------------------- */
+/* ---- compaction (compaction.c) -------------------------------------------------------------- */
 
-/* As truce_compact; the report is zeros. */
+/* Compacts as truce_compact does. The report is zeroed by the caller. */
 truce_status truce__engine_compact(struct engine *engine, const truce_compact_options *options,
                                    truce_compact_report *report, bson_error_t *error);
 
-/* ---- checking (check.c) --------------------------------------------------------------------- */
+/* ---- checking (examine.c) ------------------------------------------------------------------- */
 
-/* Is everything as the invariants of documents.c and catalog.c say, in one snapshot? CORRUPT with
- * the first thing that is not. `*documents`, `*entries`: how many were looked at (NULL is allowed).
- */
+/* Checks the invariants of documents.c and catalog.c in one snapshot. Fails with CORRUPT and the
+ * first violation. `*documents`, `*entries`: how many were checked (NULL is allowed). */
 truce_status truce__engine_check(struct engine *engine, int64_t *documents, int64_t *entries,
                                  bson_error_t *error);
 

@@ -5,16 +5,16 @@
  *     key table of _id_                 (key(5), 7)
  *     key table of a_1                  (key(1), 7) (key(2), 7)
  *
- * Invariants, between transactions (truce__engine_check looks for all of them):
- *  1. For every index but one that is still being built: the pairs of its key table are exactly
- *     the keys of each document (truce__index_keys) with the document's row.
- *  2. In a unique index that is not being built no key stands twice.
- *  3. An index's multikey_fields has the bits of every document in it. Bits are never taken back.
+ * Invariants between transactions (truce__engine_check checks all of them):
+ *  1. For every index except one that is being built: the pairs of its key table are exactly the
+ *     keys of each document (truce__index_keys) with the document's row.
+ *  2. In a unique index that is not being built, no key occurs twice.
+ *  3. An index's multikey_fields has the bits of every document in it. Bits are never removed.
  *
- * The changes of an entry set are the difference of two sorted lists of keys: what is only in the
- * old list is deleted, what is only in the new one inserted. An index that is being built may
- * already hold the keys of a document, or not yet; deleting what is missing and inserting what is
- * there are both allowed, so writers treat it like any other.
+ * The changes of the entries are the difference of two sorted lists of keys: keys that are only in
+ * the old list are deleted, and keys that are only in the new one are inserted. An index that is
+ * being built may or may not contain the keys of a document already. Deleting a missing key and
+ * inserting an existing one are both allowed, so writers treat it like any other index.
  */
 #include "engine/documents/documents.h"
 
@@ -46,7 +46,8 @@ static int documents_compare(struct bytes a, struct bytes b)
     return truce__bytes_compare(a.data, a.size, b.data, b.size);
 }
 
-/* The next key that is in `list` but not in `other`; false at the end. Both positions move. */
+/* Finds the next key that is in `list` but not in `other`. Returns false at the end. Both positions
+ * advance. */
 static bool next_difference(const struct field_keys *list, uint32_t *at,
                             const struct field_keys *other, uint32_t *other_at, struct bytes *key)
 {
@@ -72,9 +73,12 @@ static bool next_difference(const struct field_keys *list, uint32_t *at,
 struct change {
     struct writer *writer;
     const struct collection *collection;
-    int64_t row;                  /* 0: none yet */
-    const bson_t *before, *after; /* NULL: none */
-    bool whole;                   /* not a difference: all of `after` */
+    /* 0: not known yet. */
+    int64_t row;
+    /* NULL: none. */
+    const bson_t *before, *after;
+    /* The feed reports all of `after`, not a difference. */
+    bool whole;
 };
 
 static truce_status documents_make_keys(const struct index *index, const bson_t *document,
@@ -107,13 +111,14 @@ static truce_status documents_check_unique(const struct change *change, const st
     return status;
 }
 
-/* The index of _id has nothing to do when a document is replaced. */
+/* Replacing a document does not change the index of _id. */
 static uint32_t first_index(const struct change *change)
 {
     return change->before && change->after ? 1 : 0;
 }
 
-/* The keys of all indexes, then the checks: parallel arrays are refused before taken keys. */
+/* Makes the keys of all indexes, then checks them: parallel arrays are refused before duplicate
+ * keys. */
 static truce_status documents_prepare(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
@@ -180,8 +185,8 @@ static truce_status note_multikey(struct writer *writer, const char *name, int64
     return status;
 }
 
-/* Rare: every field of an index goes through an array for the first time once. The collection that
- * the loop walks is of the catalog before the first note, which is held as long. */
+/* This is rare: each field of an index passes through its first array once. The loop walks the
+ * collection of the catalog from before the first change, which is kept for that time. */
 static truce_status note_arrays(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;
@@ -210,12 +215,13 @@ static truce_status documents_write_row(struct change *change, bson_error_t *err
     if (!change->after)
         return truce__kv_row_delete(kv, table, change->row, error);
     status = truce__kv_row_update(kv, table, change->row, kv_body(change->after), error);
-    if (!status) /* what is changed once is changed again, and read for it */
+    /* A document that was changed is often changed again, and read for that. */
+    if (!status)
         truce__kv_vouch(kv, table, change->row, kv_body(change->after));
     return status;
 }
 
-/* What is there already may be against a validator that came later; what is written may not. */
+/* An existing document may violate a later validator; a written document may not. */
 static truce_status documents_validate(const struct change *change, bson_error_t *error)
 {
     const struct collection *collection = change->collection;

@@ -4,21 +4,22 @@
 /*
  * Documents and their index entries, changed together inside a write transaction.
  *
- * Everything that can refuse a change (a taken unique key, parallel arrays) is looked at before the
- * first byte is written: after a status of the class "refused" nothing has changed. TRUCE_IO and
- * TRUCE_CORRUPT mean that the transaction cannot be used any more.
+ * Everything that can refuse a change (a duplicate key, parallel arrays) is checked before the
+ * first write. After a status of the class "refused" nothing has changed. After TRUCE_IO and
+ * TRUCE_CORRUPT the transaction cannot be used any more.
  */
 #include "engine/writer.h"
 
-/* Did the transaction fail, rather than the operation? */
+/* Returns whether the transaction failed, and not only the operation. */
 bool truce__documents_failed(truce_status status);
 
-/* Makes the collection if there is none. `document` is as truce__document_prepare made it. */
+/* Inserts a document, and creates the collection if it does not exist. `document` was made by
+ * truce__document_prepare. */
 truce_status truce__documents_insert(struct writer *writer, const char *collection,
                                      const bson_t *document, bson_error_t *error);
 
-/* `before` is the document that stands in the row, `after` has the same _id. `whole`: who writes means all of
- * it, and the feed says so. */
+/* Replaces the document in the row. `before` is the current document; `after` has the same _id.
+ * `whole`: the feed reports a replacement, and not the differences. */
 truce_status truce__documents_replace(struct writer *writer, const char *collection, int64_t row,
                                       const bson_t *before, const bson_t *after, bool whole,
                                       bson_error_t *error);
@@ -26,7 +27,7 @@ truce_status truce__documents_replace(struct writer *writer, const char *collect
 truce_status truce__documents_remove(struct writer *writer, const char *collection, int64_t row,
                                      const bson_t *before, bson_error_t *error);
 
-/* Enters one document into one index that is being built; no check of uniqueness. */
+/* Enters a document into an index that is being built, without a check of uniqueness. */
 truce_status truce__documents_index(struct writer *writer, const char *collection, int64_t index,
                                     int64_t row, const bson_t *document, bson_error_t *error);
 

@@ -1,20 +1,21 @@
 /*
- * The file examined, for truce check: everything that is wrong, and not only the first of it.
+ * Examines a file for truce check: finds every fault, and not only the first one.
  *
- *     pages        each as it is in the file, against its checksum
- *     documents    each of them can be read, and is sound
- *     indexes      each against the documents, in both directions: keys of documents that it lacks,
- *                  entries that no document has, keys that stand twice where they may not
+ *     pages        each page of the file against its checksum
+ *     documents    each document can be read and is valid
+ *     indexes      each index against the documents, in both directions: missing keys, entries without a
+ *                  document, and duplicate keys in a unique index
  *
- * Keys of one document are distinct, so an index has entries too many by as many as it has more than the
- * documents have keys that stand in it.
+ * The keys of one document are distinct. An index therefore has as many surplus entries as its
+ * entries exceed those keys of documents that it contains.
  *
- * Mending: an index that is wrong is emptied and entered anew from its documents, in one transaction of the
- * writer: others wait as long. Where its own pages are damaged it cannot be emptied, and gets a table of another
- * number; the damaged one is left where it is, and goes when the store is copied. Documents are never changed: an
- * index is not made anew while one of them cannot be read, since its keys would be gone.
+ * To repair an index, its entries are removed and entered again from the documents, in one
+ * transaction of the writer; other writers wait for that time. If its own pages are damaged, it
+ * cannot be emptied, and gets a table with a new number. The damaged table remains until the store
+ * is copied. Documents are never changed. An index is not built again while one of the documents
+ * cannot be read, since its keys would be lost.
  *
- * A page that is read while a checkpoint writes it may look damaged: it is looked at again.
+ * A page that is read while a checkpoint writes it may look damaged, so it is read again.
  */
 #include "engine/documents/examine.h"
 
@@ -25,38 +26,45 @@
 #include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
 
-#define LOOKS          5
-#define LOOK_AGAIN_MS  20
-#define STEPS_OF_PAGE  64
-#define STEPS_OF_KEY   16 /* that is looked for in an index */
+#define LOOKS         5
+#define LOOK_AGAIN_MS 20
+#define STEPS_OF_PAGE 64
+/* For a key that is looked up in an index. */
+#define STEPS_OF_KEY   16
 #define STEPS_OF_ENTRY 4
 #define BYTES_OF_STEP  64
 
 struct index_state_found {
-    int64_t keys;    /* of all documents */
-    int64_t missing; /* of these */
+    /* The keys of all documents. */
+    int64_t keys;
+    /* The number of them that the index lacks. */
+    int64_t missing;
     int64_t entries;
     int64_t repeats;
-    bool arrays; /* it does not know of an array */
-    bool unread; /* it cannot be read */
+    /* The index lacks the mark of an array. */
+    bool arrays;
+    /* The index cannot be read. */
+    bool unread;
 };
 
 struct examine {
     struct engine *engine;
     struct reader *reader;
     const struct collection *collection;
-    bool unread; /* a document of it cannot be */
+    /* A document of the collection cannot be read. */
+    bool unread;
     struct index_state_found found[TRUCE_INDEXES_MAX];
     struct field_keys keys;
     examine_take *take;
     void *arg;
     bool repair;
     struct budget budget;
-    truce_status over; /* TIMEOUT: the budget is */
+    /* TIMEOUT once the budget is exceeded. */
+    truce_status over;
     bson_error_t why;
 };
 
-/* False: the time is over, and everything ends. */
+/* Returns false when the time is over; the examination then ends. */
 static bool examine_goes_on(struct examine *examine, uint32_t steps)
 {
     if (!examine->over)
@@ -110,7 +118,7 @@ static truce_status examine_pages(struct examine *examine, bson_error_t *error)
                  page);
         if (!sound)
             examine_tell(examine, "damaged-page", "",
-                         "none: read what can be read, and put it into another store", false, text);
+                         "none: copy what can be read into another store", false, text);
     }
     return status;
 }
@@ -185,8 +193,7 @@ static void examine_documents(struct examine *examine)
         return;
     examine->unread = true;
     examine_tell(examine, "unreadable", collection->name,
-                 "none: read what can be read, and put it into another store", false,
-                 error.message);
+                 "none: copy what can be read into another store", false, error.message);
 }
 
 /* ---- indexes -------------------------------------------------------------------------------- */
@@ -233,16 +240,17 @@ static void examine_describe(const struct index *index, const struct index_state
                  "has%s",
                  index->spec.name, (long long)found->missing,
                  (long long)(found->entries - (found->keys - found->missing)),
-                 found->arrays ? "; it does not know of an array" : "");
+                 found->arrays ? "; it lacks the mark of an array" : "");
 }
 
-/* ---- mending -------------------------------------------------------------------------------- */
+/* ---- repairs -------------------------------------------------------------------------------- */
 
 struct rebuild {
     struct write_op base; /* first */
     const char *collection;
     int64_t index;
-    bool leave; /* the old table where it is */
+    /* The old table remains where it is. */
+    bool leave;
     struct budget *budget;
 };
 
@@ -274,7 +282,8 @@ static truce_status enter_all(struct rebuild *rebuild, struct writer *writer, bs
                                             document, error);
         if (document)
             bson_destroy(document);
-        if (!status) /* it may have noted an array */
+        /* Entering the document may have recorded an array. */
+        if (!status)
             status = truce__writer_collection(writer, rebuild->collection, &collection, error);
     }
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -288,7 +297,8 @@ static truce_status run_rebuild(struct write_op *base, struct writer *writer, bs
     truce_status status = truce__writer_collection(writer, rebuild->collection, &collection, error);
 
     if (status || !collection || !truce__collection_index_id(collection, id))
-        return status; /* dropped meanwhile */
+        /* The index was dropped in the meantime. */
+        return status;
     if (rebuild->leave)
         status = truce__catalog_move_index(writer->kv, collection, id, &id, error);
     else
@@ -309,10 +319,11 @@ static truce_status run_rebuild(struct write_op *base, struct writer *writer, bs
 
 static void reset_rebuild(struct write_op *base)
 {
-    (void)base; /* it keeps nothing between its runs */
+    /* The operation keeps no state between its runs. */
+    (void)base;
 }
 
-/* TIMEOUT: the time of the call is over, and the index is as it was. */
+/* Fails with TIMEOUT if the time of the call is over; the index is then unchanged. */
 static truce_status examine_rebuild(struct engine *engine, struct budget *budget,
                                     const char *collection, int64_t index, bson_error_t *error)
 {
@@ -350,7 +361,7 @@ struct work {
     bool wrong;
 };
 
-/* Told after the snapshot has ended, since a repair waits for the writer. */
+/* Reports an index after the snapshot has ended, since a repair waits for the writer. */
 static void tell_index(struct examine *examine, const struct work *work, bool unread)
 {
     bool repaired = false;
@@ -370,12 +381,12 @@ static void tell_index(struct examine *examine, const struct work *work, bool un
     if (work->wrong) {
         examine_tell(examine, "wrong-index", work->collection,
                      unread ? "none: documents of the collection cannot be read"
-                            : "build the index anew from its documents",
+                            : "build the index again from its documents",
                      repaired, work->text);
     }
     if (!work->repeats)
         return;
-    snprintf(text, sizeof text, "%lld keys stand twice in the unique index %s",
+    snprintf(text, sizeof text, "%lld keys occur twice in the unique index %s",
              (long long)work->repeats, work->index);
     examine_tell(examine, "repeated-key", work->collection,
                  "none: change or remove all but one of the documents", false, text);
@@ -409,7 +420,7 @@ static truce_status examine_collection(struct examine *examine, int64_t id, bson
                                 .id = index->id,
                                 .wrong = is_wrong(&examine->found[i]),
                                 .repeats = examine->found[i].repeats};
-        /* what documents that cannot be read have in it is not known */
+        /* The entries of unreadable documents are unknown. */
         if (examine->unread && !examine->found[i].unread && !examine->found[i].missing)
             work[i].wrong = false;
         examine_describe(index, &examine->found[i], work[i].text, sizeof work[i].text);
@@ -454,29 +465,29 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
     return status;
 }
 
-/* ---- check file ----------------------------------------------------------------------------- */
+/* ---- checking ------------------------------------------------------------------------------- */
 
 /*
- * Checking a store.
+ * Checks a store in one snapshot. It runs SQLite's own check of the file, and then checks for each
+ * collection:
  *
- * In one snapshot: SQLite's own check of the file, then for each collection
+ *     every document is valid BSON; its keys in every ready index are stored there with its row; and the
+ *     index has the marks of the arrays on its paths
+ *     every index has as many entries as all documents together have keys
+ *     in a unique index no key occurs twice
  *
- *     every document is sound BSON, its keys in every ready index stand there with its row, and the
- *     index knows of the arrays on its paths;
- *     every index has as many entries as all documents together have keys;
- *     in a unique index no key stands twice;
+ * It also checks the entries of the feed of changes, if there is one (feed.c).
  *
- * and of the feed of changes, if there is one, what feed.c says of its entries.
- *
- * Keys of one document are distinct, so "all are there" and "there are not more" together are "the
- * entries are exactly the keys", in both directions.
+ * The keys of one document are distinct. If all keys are stored, and there are no other entries,
+ * the entries are exactly the keys.
  */
 
 struct check {
     struct kv *kv;
     const struct collection *collection;
     int64_t documents, entries;
-    int64_t expected[TRUCE_INDEXES_MAX]; /* keys of all documents so far, in each index */
+    /* The keys of all documents so far, in each index. */
+    int64_t expected[TRUCE_INDEXES_MAX];
     struct field_keys keys;
 };
 
@@ -490,7 +501,7 @@ static truce_status file_check_keys(struct check *check, uint32_t number, int64_
 
     if (!status && check->keys.multikey_fields & ~index->multikey_fields)
         status = truce__fail(TRUCE_CORRUPT, error,
-                             "index \"%s\" of %s does not know of an array in row %lld",
+                             "index \"%s\" of %s lacks the mark of an array in row %lld",
                              index->spec.name, check->collection->name, (long long)row);
     for (uint32_t i = 0; i < check->keys.count && !status; i++) {
         struct bytes key = {check->keys.bytes.bytes + start, check->keys.ends[i] - start};
@@ -557,7 +568,7 @@ static truce_status check_entries(struct check *check, const struct index *index
         status = truce__kv_cursor_next(&cursor, error);
         if (!status && index->spec.unique && entries && file_same_key(&last, cursor.key))
             status = truce__fail(TRUCE_CORRUPT, error,
-                                 "a key stands twice in the unique index "
+                                 "a key occurs twice in the unique index "
                                  "\"%s\" of %s",
                                  index->spec.name, check->collection->name);
         last.size = 0;

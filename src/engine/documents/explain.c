@@ -178,7 +178,8 @@ static void append_plan(bson_t *plan, const struct query *query, const struct pl
     bson_append_document_end(plan, &planner);
 }
 
-/* The plan, made once more in the same snapshot, now with its bounds. A query of a collection that is not there has left it. */
+/* The plan, made once more in the same snapshot, now with its bounds. A query of a collection
+ * that is not there has left it. */
 static truce_status explain_describe(const struct query *query, const bson_t *filter,
                                      const truce_find_options *options, bool count, bson_t *plan,
                                      bson_error_t *error)

@@ -9,23 +9,29 @@
  *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
  *                     feed that follows another, after it was off, does not use a position again
  *
- * Documents stand in an entry as binaries: one that is nested as deeply as a document may be can be told like any other.
- * Images, the document before and after a change, are only kept of collections that say so (collection.images): they make the
- * entry of an update as large as three documents.
+ * Documents stand in an entry as binaries: one that is nested as deeply as a document may be can be
+ * told like any other. Images, the document before and after a change, are only kept of collections
+ * that say so (collection.images): they make the entry of an update as large as three documents.
  *
  * Invariants:
- *  1. An entry is written by the transaction that makes the change, and by every one that does: the calls are where
- *     documents (documents.c) and collections (collections.c) are changed, which no write goes around; and programs
- *     that know of no feed cannot write (catalog.c). So after a crash the feed has what the documents have.
- *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the one behind the last.
- *  3. The horizon is below every entry, and never goes back. What is behind it and not there was never written:
- *     entries are removed from the oldest on, and the horizon moves in the same transaction.
+ *  1. An entry is written by the transaction that makes the change, and by every one that does: the
+ *     calls are where documents (documents.c) and collections (collections.c) are changed, which no
+ *     write goes around; and programs that know of no feed cannot write (catalog.c). So after a
+ *     crash the feed has what the documents have.
+ *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the one
+ *     behind the last.
+ *  3. The horizon is below every entry, and never goes back. What is behind it and not there was
+ *     never written: entries are removed from the oldest on, and the horizon moves in the same
+ *     transaction.
  *  4. The last entry is never removed, so the next position is known from it, or from the horizon.
- *  5. `s` grows by the size of each entry: the bytes of the feed are the difference of the last and the first.
- *  6. A step that prunes is bounded: PRUNE_ROWS rows, and PRUNE_BYTES more than were written since the last one. A writer
- *     makes one for every PRUNE_EACH entries of its own, which is less than a step removes.
+ *  5. `s` grows by the size of each entry: the bytes of the feed are the difference of the last and
+ *     the first.
+ *  6. A step that prunes is bounded: PRUNE_ROWS rows, and PRUNE_BYTES more than were written since
+ *     the last one. A writer makes one for every PRUNE_EACH entries of its own, which is less than
+ *     a step removes.
  *
- * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who follow could only pass over it.
+ * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who
+ * follow could only pass over it.
  */
 #include "engine/documents/feed.h"
 
@@ -58,7 +64,8 @@ int64_t truce__feed_pass(struct writer *writer, int64_t position)
     return position > time ? position : time;
 }
 
-/* The position of the next entry: behind the last and the time that was told, and not before now. */
+/* The position of the next entry: behind the last and the time that was told, and not before
+ * now. */
 static int64_t next_position(struct writer *writer, int64_t now_ms)
 {
     int64_t last = truce__feed_pass(writer, writer->feed.last),
@@ -624,7 +631,8 @@ static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool la
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The last entry: its position, and the bytes of all that ever were; without one the horizon and 0. */
+/* The last entry: its position, and the bytes of all that ever were; without one the horizon and
+ * 0. */
 static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
                               int64_t *sum, bson_error_t *error)
 {
@@ -817,18 +825,21 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
  *     {updatedFields: {"b.c": 5, "e.1": 7, "f.1": 9, g: 4}, removedFields: ["b.d"],
  *      truncatedArrays: [{field: "e", newSize: 2}]}
  *
- * A path with a field that is named like a place in an array, "a.0.1" for example, is said clearly, too:
+ * A path with a field that is named like a place in an array, "a.0.1" for example, is said clearly,
+ * too:
  *
  *     disambiguatedPaths: {"a.0.1": ["a", 0, "1"]}
  *
- * Fields are compared in lockstep: those that both have must stand in the same order, and new ones behind them. A document or an
- * array within for which that is not so, or whose changed fields have names that a path cannot hold (empty, with a dot, with a
- * dollar first), is told whole; for the document itself there is no difference then.
+ * Fields are compared in lockstep: those that both have must stand in the same order, and new ones
+ * behind them. A document or an array within for which that is not so, or whose changed fields have
+ * names that a path cannot hold (empty, with a dot, with a dollar first), is told whole; for the
+ * document itself there is no difference then.
  *
  * Invariants:
  *  1. Who does to `before` what is said has the fields and values of `after`.
- *  2. The work is bounded by the size of both: a field that is gone is looked for in all of `after`, so at most GONE_MAX of
- *     them are in one document; and a difference that is longer than both documents is none.
+ *  2. The work is bounded by the size of both: a field that is gone is looked for in all of
+ *     `after`, so at most GONE_MAX of them are in one document; and a difference that is longer
+ *     than both documents is none.
  */
 
 #define GONE_MAX 256
@@ -990,7 +1001,8 @@ static void say_cut(struct walk *walk, uint32_t size)
 
 static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after);
 
-/* Bytes of the elements of `after` that `before` has not got in their places; containers may differ in parts. */
+/* Bytes of the elements of `after` that `before` has not got in their places; containers may
+ * differ in parts. */
 static size_t differing(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);

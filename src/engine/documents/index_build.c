@@ -14,13 +14,13 @@
  *
  * A collection that fits into one chunk goes from admit to ready in one transaction.
  *
- * A step works on a copy of what is committed (`at`), since it may be rolled back and run again with others
- * of its group; it counts as done when its transaction is committed.
+ * A step works on a copy of what is committed (`at`), since it may be rolled back and run again
+ * with others of its group; it counts as done when its transaction is committed.
  *
- * What fails (a repeated key, parallel arrays, a full disk, a call whose time is over) drops the index again. While it builds,
- * the builder holds a claim on the lock file by the index's number, which dies with it: an index
- * that is not READY and has no claim is nobody's, and is dropped by whoever opens the store for
- * creates an index or opens the store for writing next.
+ * What fails (a repeated key, parallel arrays, a full disk, a call whose time is over) drops the
+ * index again. While it builds, the builder holds a claim on the lock file by the index's number,
+ * which dies with it: an index that is not READY and has no claim is nobody's, and is dropped by
+ * whoever opens the store for creates an index or opens the store for writing next.
  *
  * A writer may be refused by a CHECKING index that is dropped later because of another repeat: the
  * write can simply be sent again.

@@ -1,8 +1,8 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 #define TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 
-/* A find-and-modify as an operation of the writer: for modify.c, which runs it, and delegated.c, which brings it from one
- * process to another. */
+/* A find-and-modify as an operation of the writer: for modify.c, which runs it, and delegated.c,
+ * which brings it from one process to another. */
 #include "engine/documents/change.h"
 #include "engine/documents/receipt.h"
 #include "query/project/project.h"
@@ -23,8 +23,8 @@ struct modify {
     bson_error_t error;
 };
 
-/* Compiles what is said in its first members, which stay the caller's; released also on failure. `document` is
- * initialised. */
+/* Compiles what is said in its first members, which stay the caller's; released also on failure.
+ * `document` is initialised. */
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error);
 void truce__modify_release(struct modify *modify);
 

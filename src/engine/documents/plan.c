@@ -97,7 +97,8 @@ static bool plan_use(struct plan *plan, const struct candidate *candidate, bool 
 
     if (shows)
         scan->bounds = candidate_bounds(candidate);
-    /* One key has each row once. A wildcard has a row for each value of a name that stands twice. */
+    /* One key has each row once. A wildcard has a row for each value of a name that stands
+     * twice. */
     if (!candidate->complete)
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
                         candidate->index->spec.fields[0].wildcard;
@@ -213,7 +214,8 @@ static bool can_unite(const struct candidate *a, const struct candidate *b)
            !truce__bytes_compare(a->path.bytes, a->path.size, b->path.bytes, b->path.size);
 }
 
-/* Branches that bound only the first field of an index become one, with the bounds of all of them. */
+/* Branches that bound only the first field of an index become one, with the bounds of all of
+ * them. */
 static void branches_unite(struct branches *branches)
 {
     uint32_t kept = 0;
@@ -319,7 +321,8 @@ static bson_t *span_bounds(const struct plan_request *request)
     return shown;
 }
 
-/* Of equal documents of a sort the one that stands first in the index comes first, so it is not walked backward for one. */
+/* Of equal documents of a sort the one that stands first in the index comes first, so it is not
+ * walked backward for one. */
 static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
                               const struct index *index, struct plan *plan, bson_error_t *error)
 {
@@ -447,9 +450,9 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
  * Arrays. Where a field of some document went through an array, a document has a key for each
  * element, and two conditions on the field may be met by two elements: only the bounds of one
  * condition are used. Two fields that go through the same array (a.b and a.c) may be met by two
- * elements as well: only the first is bounded, unless one $elemMatch says both of one element, whose
- * fields they are. Fields of different arrays never meet in one document, because indexes refuse parallel
- * arrays.
+ * elements as well: only the first is bounded, unless one $elemMatch says both of one element,
+ * whose fields they are. Fields of different arrays never meet in one document, because indexes
+ * refuse parallel arrays.
  *
  * Sparse and partial indexes lack documents. A sparse one is used if some condition on one of its
  * fields cannot be met by a document without the field; a partial one if each part of its filter
@@ -693,8 +696,8 @@ static bool is_tighter(const struct bounds *a, const struct bounds *b)
     return a->count < b->count;
 }
 
-/* `within`: only conditions on that element count; NULL: all. `*element`: whose condition it was, if the
- * field goes through an array. */
+/* `within`: only conditions on that element count; NULL: all. `*element`: whose condition it
+ * was, if the field goes through an array. */
 static bool bound_field(const struct conditions *conditions, const char *path, bool arrays,
                         const struct match_node *within, const struct match_node **element,
                         struct bounds *bounds)
@@ -943,8 +946,8 @@ static void candidate_release(struct candidate *candidate)
 /* ---- plan ranges ---------------------------------------------------------------------------- */
 
 /*
- * The ranges of an index that a plan looks at: what the bounds of its fields are together, as keys for a scan, and as texts for
- * who explains it.
+ * The ranges of an index that a plan looks at: what the bounds of its fields are together, as keys
+ * for a scan, and as texts for who explains it.
  *
  *     a: [1] [2]    b: (5 ... numbers)      keys from (1, 5) behind it to (1, text), from (2, 5) behind it to (2, text)
  *                                           {a: ["[1, 1]", "[2, 2]"], b: ["(5, inf.0]"]}

@@ -9,9 +9,9 @@
  *                  v
  *     kept, on a connection that left the pool (snapshots.c) --done, closed--> ended
  *
- * Whoever reads for long does so in parts: after each the scan pauses, and the next part goes on behind its
- * place, in the same snapshot. Between two parts a snapshot that is too old can be ended: then the read
- * fails, and nothing that it gave was wrong.
+ * Whoever reads for long does so in parts: after each the scan pauses, and the next part goes on
+ * behind its place, in the same snapshot. Between two parts a snapshot that is too old can be
+ * ended: then the read fails, and nothing that it gave was wrong.
  *
  * A query of a view (engine.c) enters the view's moment for each part.
  */

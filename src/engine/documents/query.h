@@ -2,25 +2,27 @@
 #define TRUCE_ENGINE_DOCUMENTS_QUERY_H
 
 /*
- * A query: a filter with everything that is needed to run it, for reads (in one snapshot) and for writes
- * (inside the write transaction).
+ * A query: a filter with everything that is needed to run it, for reads (in one snapshot) and for
+ * writes (inside the write transaction).
  */
 #include "engine/documents/document_store.h"
 #include "engine/documents/scan.h"
 #include "query/sort/sort.h"
 
-/* The value of a filter that is {_id: value} and nothing else, one that only equals itself, or a missing one. */
+/* The value of a filter that is {_id: value} and nothing else, one that only equals itself, or a
+ * missing one. */
 struct value truce__only_id(const bson_t *filter);
 
-/* A filter, compiled. Most filters name one _id: those are looked up without a plan, and are not compiled where all
- * that they ask for besides are plain values (match_plain.h). */
+/* A filter, compiled. Most filters name one _id: those are looked up without a plan, and are not
+ * compiled where all that they ask for besides are plain values (match_plain.h). */
 struct selector {
     struct match *match; /* NULL: not compiled; then `plain` is the filter, the caller's */
     const bson_t *plain;
     struct buffer id_key; /* the key of the _id that it asks for; empty: it does not */
 };
 
-/* The filter stays the caller's, and there. `whole`: there is a `match` in any case, for a hint, an upsert or a projection. */
+/* The filter stays the caller's, and there. `whole`: there is a `match` in any case, for a hint,
+ * an upsert or a projection. */
 truce_status truce__selector_init(const bson_t *filter, bool whole, struct selector *selector,
                                   bson_error_t *error);
 void truce__selector_release(struct selector *selector);
@@ -84,8 +86,8 @@ struct query {
     int64_t table;
 };
 
-/* Compiles and plans, in the snapshot that all runs are in: run or release it at once. The collection need
- * not exist. `goal`: PLAN_COUNT for truce__query_count. */
+/* Compiles and plans, in the snapshot that all runs are in: run or release it at once. The
+ * collection need not exist. `goal`: PLAN_COUNT for truce__query_count. */
 truce_status truce__query_init(struct query *query, struct engine *engine, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                enum plan_goal goal, bson_error_t *error);
@@ -96,17 +98,20 @@ struct plan_request truce__query_request(const struct query *query,
                                          const struct collection *collection,
                                          const truce_find_options *options, enum plan_goal goal);
 
-/* Gives matching documents to `take` until it has enough, all were seen (query->done), or it is time to
- * look around. Then run it again, or pause or release it at once. EXPIRED: the snapshot was ended. */
+/* Gives matching documents to `take` until it has enough, all were seen (query->done), or it is
+ * time to look around. Then run it again, or pause or release it at once. EXPIRED: the snapshot
+ * was ended. */
 truce_status truce__query_run(struct query *query, scan_take_function *take, void *arg,
                               bson_error_t *error);
 
-/* The same until `take` has enough or all were seen, with the help of other threads where that pays (ahead.c). `take` is
- * called by this thread, for the same documents in the same order, and then there is an error if there is one without help. */
+/* The same until `take` has enough or all were seen, with the help of other threads where that
+ * pays (ahead.c). `take` is called by this thread, for the same documents in the same order, and
+ * then there is an error if there is one without help. */
 truce_status truce__query_run_all(struct query *query, scan_take_function *take, void *arg,
                                   bson_error_t *error);
 
-/* Into the snapshot, where query->reader is then, or out of it and in again: for who reads in parts by himself. */
+/* Into the snapshot, where query->reader is then, or out of it and in again: for who reads in
+ * parts by himself. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error);
 
 /* Before the caller is gone for a while: the snapshot is kept, if `more` shall be run, or ended. */

@@ -65,8 +65,8 @@ static truce_status damaged(const char *name, bson_error_t *error)
     return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
 }
 
-/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND. Either
- * is durable when `*promised` is. */
+/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND.
+ * Either is durable when `*promised` is. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
                                const struct cache_look *cached, uint64_t *promised,
                                struct buffer *found, bson_error_t *error)
@@ -89,7 +89,8 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     return status;
 }
 
-/* The same of a view. What the cache has is of now, and of the view's moment if it is older than that. */
+/* The same of a view. What the cache has is of now, and of the view's moment if it is older than
+ * that. */
 static truce_status view_point(struct engine *engine, const char *name, struct bytes key,
                                struct buffer *found, bson_error_t *error)
 {

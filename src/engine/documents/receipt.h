@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_DOCUMENTS_RECEIPT_H
 
 /*
- * A receipt (truce/sys/store.h) inside the write transaction: looked at before the writes, written after them. All of
- * these do nothing where there is none.
+ * A receipt (truce/sys/store.h) inside the write transaction: looked at before the writes, written
+ * after them. All of these do nothing where there is none.
  */
 #include "engine/documents/query.h"
 

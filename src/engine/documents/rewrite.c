@@ -40,8 +40,8 @@ static const struct index *rewrite_index_of(const struct collection *collection,
     return NULL;
 }
 
-/* The document with the key: its row, and a copy, for what the connection gives is gone with its next
- * call. NOT_FOUND. */
+/* The document with the key: its row, and a copy, for what the connection gives is gone with its
+ * next call. NOT_FOUND. */
 static truce_status read_before(struct rewriting *rewriting, struct writer *writer,
                                 const struct collection *collection, const struct index *index,
                                 int64_t *row, bson_t *before, bson_error_t *error)

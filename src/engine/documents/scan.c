@@ -11,11 +11,11 @@
  * Invariants:
  *  1. While a cursor is open, the place is the cursor's current entry; when it is closed, `key` and
  *     `row` are the place, if `positioned`.
- *  2. A plan that repeats brings each row once, at the first of its entries: the rows it has brought, or
- *     refused, are in `seen`.
+ *  2. A plan that repeats brings each row once, at the first of its entries: the rows it has
+ *     brought, or refused, are in `seen`.
  *
- * Where all rows are looked at in their order there is no cursor: SQLite's loop calls the scan for each
- * row, and the place is (row) all the time.
+ * Where all rows are looked at in their order there is no cursor: SQLite's loop calls the scan for
+ * each row, and the place is (row) all the time.
  */
 #include "engine/documents/scan.h"
 
@@ -119,7 +119,8 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
     }
-    /* of entries that repeat, most may lead to a document that was seen: scan_step() reads the others */
+    /* of entries that repeat, most may lead to a document that was seen: scan_step() reads the
+     * others */
     return truce__kv_keys_seek(kv, part->index, scan->plan->repeats ? 0 : scan->table, key, row,
                                part->backward, &scan->cursor, error);
 }

@@ -10,7 +10,8 @@
 
 #define SCAN_STEPS_OF_ENTRY 16 /* of the budget */
 
-/* Row numbers that were seen, 64 neighbours in a slot: open addressing. A slot without rows is free. */
+/* Row numbers that were seen, 64 neighbours in a slot: open addressing. A slot without rows is
+ * free. */
 struct row_slot {
     int64_t rows_from; /* a multiple of 64 */
     uint64_t seen;     /* bit n: row `rows_from` + n */
@@ -56,16 +57,16 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
 /* Takes what was found, borrowed for the call, without a call on the connection; false: enough. */
 typedef bool scan_take_function(const struct found *found, void *arg);
 
-/* All that match, to `take`, until it has enough or `examined_max` entries were looked at; NOT_FOUND at
- * the end. */
+/* All that match, to `take`, until it has enough or `examined_max` entries were looked at;
+ * NOT_FOUND at the end. */
 truce_status truce__scan_each(struct scan *scan, struct kv *kv, int64_t examined_max,
                               scan_take_function *take, void *arg, bson_error_t *error);
 
 /* Does it go over all rows, in their order, and nothing else? */
 bool truce__scan_is_of_rows(const struct plan *plan);
 
-/* Those rows behind the scan's own, up to row `upto`, of whatever plan: what matches to `take`, until it has enough. The
- * first row behind `upto` is told if there is one, else `*beyond` is 0. */
+/* Those rows behind the scan's own, up to row `upto`, of whatever plan: what matches to `take`,
+ * until it has enough. The first row behind `upto` is told if there is one, else `*beyond` is 0. */
 truce_status truce__scan_rows(struct scan *scan, struct kv *kv, int64_t upto,
                               scan_take_function *take, void *arg, int64_t *beyond,
                               bson_error_t *error);
