@@ -12,12 +12,12 @@
  *
  * Invariants:
  *  1. One process at a time makes a checkpoint: the one that has claimed LOCK_CHECKPOINT.
- *  2. During the concurrent phase no commit restarts the WAL, in any process: SQLite before 3.51.3
+ *  2. During the concurrent phase no commit restarts the WAL, in any process. SQLite before 3.51.3
  *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only when all
  *     of it was moved. Therefore the phase begins with a commit of a page, under the lock. Only this
  *     process moves that page (1), and then the phase has ended.
- *  3. The restart runs under the lock: no process writes.
- *  4. No page of the file changes while a process reads the file without the log
+ *  3. The restart runs under the lock. No process writes then.
+ *  4. No page of the file changes while a process reads only the file
  *     (read_only_reader.c).
  *
  * The restart holds the lock for at most 50 ms, plus the time of the disk: 20 ms for readers of

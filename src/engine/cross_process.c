@@ -11,7 +11,7 @@
  * does not come again soon.
  *
  * A write that makes its process crash, by a fault in truce, crashes at most one other process.
- * What a dead process had taken is returned, and the next process does not take it.
+ * The writes that a dead process had taken are returned, and the next process does not take them.
  */
 #include "engine/cross_process.h"
 

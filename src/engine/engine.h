@@ -86,7 +86,7 @@ truce_status truce__engine_writable(const struct engine *engine, bson_error_t *e
 int64_t truce__engine_deadline(const struct engine *engine, uint32_t deadline_ms);
 /* Returns a reader of current data, all of it durable unless `early`; for a view, the reader of its
  * snapshot, for one thread at a time. The caller ends the read soon and makes no other call to the
- * engine meanwhile. Fails with EXPIRED if the snapshot has ended. */
+ * engine before that. Fails with EXPIRED if the snapshot has ended. */
 truce_status truce__engine_read_begin(struct engine *engine, bool early, struct reader **reader,
                                       bson_error_t *error);
 void truce__engine_read_end(struct engine *engine, struct reader *reader);

@@ -2,8 +2,8 @@
  * Long reads, which keep their snapshot.
  *
  *     pool of readers   | slot | slot | slot |     short reads: one snapshot, one slot
- *                          |  truce__snapshot_keep    a long read: its connection leaves the slot, in
- *                          v                        its snapshot, and returns when the read ends
+ *                          |  truce__snapshot_keep   a long read: its connection leaves the slot
+ *                          v                       in its snapshot, and returns when the read ends
  *     snapshots            o --- o --- o            in the order in which they began
  *                          |
  *                          pins (snapshot_pins.c): their number and age, visible to all processes

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "store/file/file.h"
+#include "store/store.h"
 #include "tests/support/disk_vfs.h"
 #include "tests/support/feed_replay.h"
 #include "tests/support/test.h"
@@ -127,7 +128,7 @@ static int live_and_die(struct random *random)
         !CHECK_OK(truce__engine_feed_keep(truce__file_engine(run.store), HOUR_MS, 0, &error),
                   error) ||
         !CHECK_OK(truce_collection_create(run.store, "kept", &error), error) ||
-        !CHECK_OK(truce__file_keep_images(run.store, "kept", true, &error), error))
+        !CHECK_OK(truce__store_keep_images(run.store, "kept", true, &error), error))
         return 1;
     disk_cut_after(1 + (int64_t)truce__random_below(random, 1500));
     for (intptr_t i = 0; i <= WORKERS; i++)

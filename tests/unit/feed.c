@@ -9,6 +9,7 @@
 #include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
 #include "store/file/file.h"
+#include "store/store.h"
 #include "tests/support/feed_replay.h"
 #include "tests/support/random_operations.h"
 #include "tests/support/test.h"
@@ -128,7 +129,7 @@ static void follow_random_operations(bool rehearses, int count)
         bson_destroy(operation);
         bson_destroy(&answer);
         if (i % 200 == 100) /* there may be none, and a new one keeps none */
-            (void)!truce__file_keep_images(store, "x", i % 600 != 100, &error);
+            (void)!truce__store_keep_images(store, "x", i % 600 != 100, &error);
         if (i % 50 == 49)
             CHECK(replay_follow(&replay, store) && replay_same(&replay, store));
     }

@@ -8,6 +8,7 @@
 #include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
 #include "store/file/file.h"
+#include "store/store.h"
 #include "tests/support/test.h"
 #include "truce/copy.h"
 #include "truce/salvage.h"
@@ -92,7 +93,7 @@ static void keep_images(const char *collection, bool images)
 {
     bson_error_t error;
 
-    CHECK_OK(truce__file_keep_images(store, collection, images, &error), error);
+    CHECK_OK(truce__store_keep_images(store, collection, images, &error), error);
 }
 
 struct images {

@@ -447,7 +447,7 @@ static truce_status walk_with_help(struct walk *walk, struct ahead *ahead, bson_
     return status;
 }
 
-/* Returns the last row; 0 if there is none, or if it cannot be read. */
+/* Returns the last row; 0 for an empty table, or if it cannot be read. */
 static int64_t last_row(struct kv *kv, int64_t table)
 {
     struct kv_cursor cursor = {.raw = true};
@@ -534,7 +534,7 @@ static bool ahead_is_worth_it(const struct query *query, int64_t *last)
     return *last - place >= ROWS_WORTH;
 }
 
-/* Asks for helpers. `*ahead` is NULL if there are none. The caller's snapshot is kept and left in
+/* Asks for helpers. `*ahead` is NULL without helpers. The caller's snapshot is kept and left in
  * the meantime: the caller holds nothing that other threads could wait for. */
 static truce_status ask_for_help(struct query *query, struct ahead **ahead, bson_error_t *error)
 {

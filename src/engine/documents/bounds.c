@@ -4,17 +4,17 @@
  *     a == 5               [5]
  *     a > 5                (5 ... end of numbers)        comparisons stay within a class of types
  *     a in [1, "x", null]  [1] ["x"] [undefined ... null]
- *     a == null            [undefined ... null]          a missing field has the key null, [] undefined
- *     a == [1, 2]          [1] [[1, 2]]                  its first element has a key, or the array is
- *                                                        itself an element
+ *     a == null            [undefined ... null]          a missing field has the key null
+ *     a == [1, 2]          [1] [[1, 2]]                  its first element has a key, or the
+ *                                                        array is itself an element
  *     a =~ /^ab/           ["ab" ... "ac") [regexes]
  *
  * Invariants:
  *  1. In an index of the path, a document that matches the condition has a key within the
  *     intervals. If the index does not contain documents without the field, `missing` tells that
  *     such a document can match.
- *  2. Intervals are half open in bytes. An end is a prefix of keys or the successor of one, so
- *     prefixes need no special case (bson/keys.h).
+ *  2. Intervals are half open in bytes. An end is a prefix of keys or the successor of a prefix.
+ *     Prefixes therefore need no special case (bson/keys.h).
  *
  * The following conditions have no bounds: $mod, $size, bits, $type, a regex without a fixed
  * prefix, and comparisons with arrays, because an index contains the elements of an array and not

@@ -424,8 +424,8 @@ truce_status truce__engine_checked_bulk(struct engine *engine, const struct engi
  *     no document of it has changed since the view. Everything that was read there is valid.
  *  2. Otherwise the find is repeated in this transaction. The read is valid if it returns the same
  *     documents, byte for byte: it might as well have been made now.
- *  3. A find that would examine more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated, because
- *     no other process can write in the meantime. It counts as invalid.
+ *  3. A find of more than TRUCE_CHECK_ENTRIES_MAX entries is not repeated and counts as invalid.
+ *     No other process could write in the meantime.
  *
  * Collections share counters by a hash, so rule 1 may miss a valid read, but never accepts an
  * invalid one.

@@ -13,7 +13,7 @@
  *  2. A step does not wait for the disk. A power cut undoes the last steps completely, as relaxed
  *     commits.
  *  3. A step looks up tables in its own transaction: a table may be dropped between two steps.
- *  4. Moving pages does not grow the log without limit: if it is longer than TRUCE_LOG_BYTES_KEPT,
+ *  4. Moving pages does not grow the log without limit. If it is longer than TRUCE_LOG_BYTES_KEPT,
  *     the next step waits for a checkpoint. If a read blocks the checkpoint, the call ends and
  *     reports this.
  *

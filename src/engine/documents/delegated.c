@@ -276,7 +276,8 @@ static bool delegated_unpack_outcome(struct value told, const truce_write *write
  * Bulks that another process executes.
  *
  *     request   {a: atomic, d: deadline, w: [write, ...]}
- *     answer    {s: first failure, a: number of that write, o: {"0": outcome, ...}}; zeros are omitted
+ *     answer    {s: first failure, a: number of that write, o: {"0": outcome, ...}}
+ *     (zeros are omitted)
  */
 
 /* The outcomes of so many writes, with one message, fit into an answer. */

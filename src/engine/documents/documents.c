@@ -11,7 +11,7 @@
  *  2. In a unique index that is not being built, no key occurs twice.
  *  3. An index's multikey_fields has the bits of every document in it. Bits are never removed.
  *
- * The changes of the entries are the difference of two sorted lists of keys: keys that are only in
+ * The changes of the entries are the difference of two sorted lists of keys. Keys that are only in
  * the old list are deleted, and keys that are only in the new one are inserted. An index that is
  * being built may or may not contain the keys of a document already. Deleting a missing key and
  * inserting an existing one are both allowed, so writers treat it like any other index.

@@ -3,8 +3,8 @@
  *
  *     pages        each page of the file against its checksum
  *     documents    each document can be read and is valid
- *     indexes      each index against the documents, in both directions: missing keys, entries without a
- *                  document, and duplicate keys in a unique index
+ *     indexes      each index against the documents, in both directions: missing keys, entries without
+ *                  a document, and duplicate keys in a unique index
  *
  * The keys of one document are distinct. An index therefore has as many surplus entries as its
  * entries exceed those keys of documents that it contains.
@@ -471,8 +471,8 @@ truce_status truce__engine_examine(struct engine *engine, bool repair, examine_t
  * Checks a store in one snapshot. It runs SQLite's own check of the file, and then checks for each
  * collection:
  *
- *     every document is valid BSON; its keys in every ready index are stored there with its row; and the
- *     index has the marks of the arrays on its paths
+ *     every document is valid BSON; its keys in every ready index are stored there with its row;
+ *     and the index has the marks of the arrays on its paths
  *     every index has as many entries as all documents together have keys
  *     in a unique index no key occurs twice
  *

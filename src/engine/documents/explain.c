@@ -1,4 +1,5 @@
-/* How a find runs, in the shape of MongoDB's explain: the plan, and what running it looked at. */
+/* Explains how a find runs, in the form of MongoDB's explain: the plan, and what running it
+ * examined. */
 #include "base/assert.h"
 #include "engine/documents/query.h"
 
@@ -76,7 +77,7 @@ static void append_access(bson_t *stage, const struct collection *collection,
         append_union(stage, collection, plan, filter);
 }
 
-/* {stage: "COUNT", inputStage: ...}; without a filter the rows are counted as they are. */
+/* Appends {stage: "COUNT", inputStage: ...}. Without a filter the rows are counted directly. */
 static void explain_append_count(bson_t *winning, const struct plan *plan,
                                  const struct collection *collection, const bson_t *filter)
 {
@@ -93,7 +94,7 @@ static void explain_append_count(bson_t *winning, const struct plan *plan,
     bson_append_document_end(winning, &input);
 }
 
-/* What a find does with what the scans bring, from the last step to the first. */
+/* The steps that a find applies to the results of the scans, from the last step to the first. */
 enum find_step { STEP_KEY, STEP_LIMIT, STEP_SKIP, STEP_SORT, STEP_ACCESS };
 
 static bool has_step(enum find_step step, const struct query *query,
@@ -105,7 +106,8 @@ static bool has_step(enum find_step step, const struct query *query,
     case STEP_KEY:
         return options->return_key;
     case STEP_LIMIT:
-        return options->limit && !sorts; /* else the sort keeps no more */
+        /* Otherwise the sort keeps only that many documents. */
+        return options->limit && !sorts;
     case STEP_SKIP:
         return options->skip;
     case STEP_SORT:
@@ -178,8 +180,8 @@ static void append_plan(bson_t *plan, const struct query *query, const struct pl
     bson_append_document_end(plan, &planner);
 }
 
-/* The plan, made once more in the same snapshot, now with its bounds. A query of a collection
- * that is not there has left it. */
+/* Makes the plan again in the same snapshot, now with its bounds. A query of a missing collection
+ * has left its snapshot. */
 static truce_status explain_describe(const struct query *query, const bson_t *filter,
                                      const truce_find_options *options, bool count, bson_t *plan,
                                      bson_error_t *error)
@@ -225,7 +227,7 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
                              bson_error_t *error)
 {
     int64_t returned;
-    /* what is sorted afterwards is looked at as a whole */
+    /* A find that sorts examines all documents. */
     bool stops = truce__query_sorted(query);
     truce_status status = truce__query_count(query, stops ? options->skip : 0,
                                              stops ? options->limit : 0, &returned, error);
@@ -236,7 +238,7 @@ static truce_status run_find(struct query *query, const truce_find_options *opti
     return status;
 }
 
-/* As the count itself runs, so that what it looks at is what the count looks at. */
+/* Runs as the count itself does, so that it examines what the count examines. */
 static truce_status run_count(struct query *query, const bson_t *filter,
                               const truce_find_options *options, bson_t *plan, bson_error_t *error)
 {

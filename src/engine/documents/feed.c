@@ -1,37 +1,40 @@
 /*
- * The feed of changes: telling, and what is kept.
+ * The feed of changes: writing, pruning, and reading it.
  *
  *     row 1           {horizon: int64}
  *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
  *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?,
- *                      i: number of the collection?, j: of the dropped one?, v: options or index?, p: options before?}
+ *                      i: number of the collection?, j: of the dropped one?, v: options or index?,
+ *                      p: options before?}
  *
- *     position        seconds << 31 | number: so it is also the moment that clients know (clusterTime), and one
- *                     feed that follows another, after it was off, does not use a position again
+ *     position        seconds << 31 | number: so it is also the time that clients see
+ *                     (clusterTime), and a feed that was off and is on again does not use a
+ *                     position twice
  *
- * Documents stand in an entry as binaries: one that is nested as deeply as a document may be can be
- * told like any other. Images, the document before and after a change, are only kept of collections
- * that say so (collection.images): they make the entry of an update as large as three documents.
+ * Documents are stored in an entry as binaries, so that a document of the maximum nesting depth can
+ * be reported like any other. Images (the document before and after a change) are only stored for
+ * collections that ask for them (collection.images): they make the entry of an update as large as
+ * three documents.
  *
  * Invariants:
- *  1. An entry is written by the transaction that makes the change, and by every one that does: the
- *     calls are where documents (documents.c) and collections (collections.c) are changed, which no
- *     write goes around; and programs that know of no feed cannot write (catalog.c). So after a
- *     crash the feed has what the documents have.
- *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the one
- *     behind the last.
- *  3. The horizon is below every entry, and never goes back. What is behind it and not there was
- *     never written: entries are removed from the oldest on, and the horizon moves in the same
+ *  1. The transaction that makes a change writes its entry, in every case: the calls are where
+ *     documents (documents.c) and collections (collections.c) are changed, and programs that do not
+ *     know the feed cannot write (catalog.c). After a crash the feed therefore matches the
+ *     documents.
+ *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the
+ *     position after the last one.
+ *  3. The horizon is below every entry and never decreases. A position after it without an entry
+ *     was never used. The oldest entries are removed first, and the horizon moves in the same
  *     transaction.
- *  4. The last entry is never removed, so the next position is known from it, or from the horizon.
+ *  4. The last entry is never removed, so the next position follows from it, or from the horizon.
  *  5. `s` grows by the size of each entry: the bytes of the feed are the difference of the last and
  *     the first.
  *  6. A step that prunes is bounded: PRUNE_ROWS rows, and PRUNE_BYTES more than were written since
- *     the last one. A writer makes one for every PRUNE_EACH entries of its own, which is less than
- *     a step removes.
+ *     the last step. A writer makes a step for every PRUNE_EACH entries of its own, which is less
+ *     than a step removes.
  *
- * Deliberately not done: what truce keeps for itself is not told (writer.untold), for those who
- * follow could only pass over it.
+ * Deliberately not done: the feed omits truce's own collections (writer.suppressed), since
+ * followers could only skip them.
  */
 #include "engine/documents/feed.h"
 
@@ -64,8 +67,8 @@ int64_t truce__feed_pass(struct writer *writer, int64_t position)
     return position > time ? position : time;
 }
 
-/* The position of the next entry: behind the last and the time that was told, and not before
- * now. */
+/* Returns the position of the next entry: after the last one and after the reported time, and not
+ * before now. */
 static int64_t next_position(struct writer *writer, int64_t now_ms)
 {
     int64_t last = truce__feed_pass(writer, writer->feed.last),
@@ -96,11 +99,14 @@ static truce_status feed_find_end(struct writer *writer, bson_error_t *error)
 /* ---- pruning -------------------------------------------------------------------------------- */
 
 struct pruning {
-    int64_t too_old_ms, too_much; /* what was written before, and what `s` up to this is of */
-    int64_t last, bytes;          /* that stays; that may go yet */
+    /* Older entries may go, and those up to this value of `s`. */
+    int64_t too_old_ms, too_much;
+    /* The last entry, which stays; and the bytes that may still be removed. */
+    int64_t last, bytes;
     int64_t rows[PRUNE_ROWS];
     int count;
-    int64_t sum; /* of the one before */
+    /* `s` of the entry before. */
+    int64_t sum;
     bool more;
 };
 
@@ -168,7 +174,7 @@ static truce_status feed_prune(struct writer *writer, int64_t *removed, bool *mo
     return status;
 }
 
-/* ---- telling -------------------------------------------------------------------------------- */
+/* ---- writing entries ------------------------------------------------------------------------ */
 
 static void begin_entry(struct writer *writer, enum feed_kind kind, const char *name,
                         int64_t *position, bson_t *entry)
@@ -178,7 +184,8 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
 
     *position = next_position(writer, now_ms);
     bson_init(entry);
-    BSON_APPEND_INT64(entry, "s", 0); /* until its size is known */
+    /* Replaced when the size is known. */
+    BSON_APPEND_INT64(entry, "s", 0);
     BSON_APPEND_DATE_TIME(entry, "w", now_ms);
     BSON_APPEND_UTF8(entry, "o", text);
     BSON_APPEND_UTF8(entry, "c", name);
@@ -223,7 +230,7 @@ static void feed_append_id(bson_t *entry, const bson_t *document)
     bson_destroy(&key);
 }
 
-/* A document that was replaced, or told whole, is its own image after the change. */
+/* A document that was replaced or reported as a whole is its own image after the change. */
 static void feed_append_images(bson_t *entry, enum feed_kind kind, const bson_t *before,
                                const bson_t *after)
 {
@@ -277,7 +284,7 @@ truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact
                                    bson_error_t *error)
 {
     const struct collection *ignored;
-    /* any name: it loads the catalog */
+    /* Loading the catalog needs no particular name. */
     truce_status status = truce__writer_collection(writer, "", &ignored, error);
     int64_t position;
     bson_t entry;
@@ -458,11 +465,7 @@ truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, b
     return status;
 }
 
-/* ---- feed read ------------------------------------------------------------------------------ */
-
-/* The feed of changes: reading it, and its check (feed.c has the form of its entries). */
-
-/* ---- entries -------------------------------------------------------------------------------- */
+/* ---- reading entries ------------------------------------------------------------------------ */
 
 static bool read_binary(const bson_iter_t *at, bson_t *document)
 {
@@ -475,18 +478,18 @@ static bool read_binary(const bson_iter_t *at, bson_t *document)
     return bson_init_static(document, bytes, size);
 }
 
-static const char *feed_read_read_text(const bson_iter_t *at)
+static const char *feed_read_text(const bson_iter_t *at)
 {
     return BSON_ITER_HOLDS_UTF8(at) ? bson_iter_utf8(at, NULL) : NULL;
 }
 
-static int64_t feed_read_read_number(const bson_iter_t *at)
+static int64_t feed_read_number(const bson_iter_t *at)
 {
     return BSON_ITER_HOLDS_INT64(at) ? bson_iter_int64(at) : 0;
 }
 
-/* False: it is damaged. What is not known is passed over. */
-static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
+/* Returns false if the field is damaged. Skips unknown fields. */
+static bool feed_read_field(const bson_iter_t *at, struct feed_entry *entry, int64_t *sum)
 {
     const char *name = bson_iter_key(at), *text;
 
@@ -500,14 +503,14 @@ static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry
         entry->wall_ms = BSON_ITER_HOLDS_DATE_TIME(at) ? bson_iter_date_time(at) : 0;
         return BSON_ITER_HOLDS_DATE_TIME(at);
     case 'o':
-        text = feed_read_read_text(at);
+        text = feed_read_text(at);
         entry->kind =
             text && text[0] && strchr("iurdcnbkmxy", text[0]) ? (enum feed_kind)text[0] : 0;
         return entry->kind;
     case 'c':
-        return (entry->collection = feed_read_read_text(at)) != NULL;
+        return (entry->collection = feed_read_text(at)) != NULL;
     case 't':
-        return (entry->other = feed_read_read_text(at)) != NULL;
+        return (entry->other = feed_read_text(at)) != NULL;
     case 'k':
         return read_binary(at, &entry->id);
     case 'f':
@@ -517,9 +520,9 @@ static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry
     case 'b':
         return read_binary(at, &entry->before);
     case 'i':
-        return (entry->number = feed_read_read_number(at)) > 0;
+        return (entry->number = feed_read_number(at)) > 0;
     case 'j':
-        return (entry->dropped = feed_read_read_number(at)) > 0;
+        return (entry->dropped = feed_read_number(at)) > 0;
     case 'v':
         return read_binary(at, &entry->what);
     case 'p':
@@ -531,7 +534,7 @@ static bool feed_read_read_field(const bson_iter_t *at, struct feed_entry *entry
     }
 }
 
-/* Has it what its kind must have? */
+/* Returns whether the entry has everything that its kind requires. */
 static bool feed_read_is_whole(const struct feed_entry *entry)
 {
     bool named = entry->kind && strchr("cbnkm", (char)entry->kind);
@@ -567,7 +570,7 @@ static bool truce__feed_entry(int64_t position, struct bytes body, struct feed_e
     if (!bson_init_static(&document, body.data, body.size) || !bson_iter_init(&at, &document))
         return false;
     while (bson_iter_next(&at))
-        if (!feed_read_read_field(&at, entry, sum))
+        if (!feed_read_field(&at, entry, sum))
             return false;
     return *sum >= 0 && feed_read_is_whole(entry);
 }
@@ -603,10 +606,11 @@ static truce_status feed_horizon(struct kv *kv, const struct feed_spec *feed, in
 }
 
 struct end_row {
-    int64_t row, sum, size, wall_ms; /* but for `row`, 0 of the header */
+    /* All but `row` are 0 for the header. */
+    int64_t row, sum, size, wall_ms;
 };
 
-/* The first row in the direction, which may be the header. */
+/* Finds the first row in the direction, which may be the header. */
 static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool last,
                             struct end_row *end, bson_error_t *error)
 {
@@ -631,8 +635,8 @@ static truce_status end_row(struct kv *kv, const struct feed_spec *feed, bool la
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The last entry: its position, and the bytes of all that ever were; without one the horizon and
- * 0. */
+/* Finds the last entry: its position, and the bytes of all entries that ever existed. Without an
+ * entry: the horizon and 0. */
 static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64_t *last,
                               int64_t *sum, bson_error_t *error)
 {
@@ -646,8 +650,8 @@ static truce_status feed_last(struct kv *kv, const struct feed_spec *feed, int64
     return status;
 }
 
-static truce_status feed_read_read_state(struct reader *reader, struct feed_state *state,
-                                         bson_error_t *error)
+static truce_status feed_read_state(struct reader *reader, struct feed_state *state,
+                                    bson_error_t *error)
 {
     const struct feed_spec *feed = &reader->catalog->feed;
     struct end_row first;
@@ -681,7 +685,7 @@ truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *
         status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
-    status = feed_read_read_state(reader, state, error);
+    status = feed_read_state(reader, state, error);
     truce__engine_read_end(engine, reader);
     return status;
 }
@@ -701,7 +705,8 @@ truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, b
     if (table)
         status = truce__kv_rows_count(reader->kv, table, entries, error);
     if (!status && table)
-        *entries -= 1; /* the header */
+        /* The header is not an entry. */
+        *entries -= 1;
     truce__engine_read_end(engine, reader);
     return status;
 }
@@ -741,10 +746,10 @@ static truce_status feed_read_check_place(const struct feed_state *state, const 
                                           int64_t after, bson_error_t *error)
 {
     if (!state->spec.table || !bson_oid_equal(&state->spec.id, id) || after < state->horizon)
-        return truce__fail(TRUCE_EXPIRED, error,
-                           "the changes behind this place are not kept any more");
+        return truce__fail(TRUCE_EXPIRED, error, "the changes after this position were removed");
     if (after > state->last)
-        return truce__fail(TRUCE_INVALID, error, "the feed of changes has no such place");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the feed of changes has not reached this position");
     return TRUCE_OK;
 }
 
@@ -762,7 +767,7 @@ truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id
         status = truce__engine_read_begin(engine, false, &reader, error);
     if (status)
         return status;
-    status = feed_read_read_state(reader, &state, error);
+    status = feed_read_state(reader, &state, error);
     if (!status)
         status = feed_read_check_place(&state, id, after, error);
     if (!status)
@@ -814,10 +819,10 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
     return !status && checking.bad ? bad_entry(checking.bad, error) : status;
 }
 
-/* ---- feed diff ------------------------------------------------------------------------------ */
+/* ---- differences ---------------------------------------------------------------------------- */
 
 /*
- * What an update has changed, as change streams say it.
+ * The differences of an update, as change streams report them.
  *
  *     before {a: 1, b: {c: 2, d: 3}, e: [1, 2, 3], f: [1]}
  *     after  {a: 1, b: {c: 5}, e: [1, 7], f: [1, 9], g: 4}
@@ -825,31 +830,34 @@ truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson
  *     {updatedFields: {"b.c": 5, "e.1": 7, "f.1": 9, g: 4}, removedFields: ["b.d"],
  *      truncatedArrays: [{field: "e", newSize: 2}]}
  *
- * A path with a field that is named like a place in an array, "a.0.1" for example, is said clearly,
- * too:
+ * A path with a field whose name looks like an array index, "a.0.1" for example, is made
+ * unambiguous:
  *
  *     disambiguatedPaths: {"a.0.1": ["a", 0, "1"]}
  *
- * Fields are compared in lockstep: those that both have must stand in the same order, and new ones
- * behind them. A document or an array within for which that is not so, or whose changed fields have
- * names that a path cannot hold (empty, with a dot, with a dollar first), is told whole; for the
- * document itself there is no difference then.
+ * Fields are compared in lockstep: common fields must be in the same order, and new ones after
+ * them. If this does not hold for an inner document or array, or if its changed fields have names
+ * that a path cannot contain (empty, with a dot, or with a leading dollar), it is reported as a
+ * whole. If it does not hold for the outer document, there is no difference.
  *
  * Invariants:
- *  1. Who does to `before` what is said has the fields and values of `after`.
- *  2. The work is bounded by the size of both: a field that is gone is looked for in all of
- *     `after`, so at most GONE_MAX of them are in one document; and a difference that is longer
- *     than both documents is none.
+ *  1. Applying the difference to `before` yields the fields and values of `after`.
+ *  2. The work is bounded by the size of both documents: a removed field is searched for in all of
+ *     `after`, so a document may have at most GONE_MAX of them. A difference that is longer than
+ *     both documents is not used.
  */
 
 #define GONE_MAX 256
 
 struct walk {
-    struct buffer path, marks; /* marks: of each name in the path, one byte */
-    uint32_t numbers;          /* fields in the path whose names look like places in an array */
+    /* `marks` has one byte for each name in the path. */
+    struct buffer path, marks;
+    /* The number of fields in the path whose names look like array indexes. */
+    uint32_t numbers;
     bson_t *set, gone, cut, clear;
     uint32_t gone_count, cut_count;
-    size_t most; /* bytes of the three */
+    /* The maximum size of the three in bytes. */
+    size_t most;
     bool too_long;
 };
 
@@ -863,7 +871,7 @@ static bool diff_same_name(const struct fields *a, const struct fields *b)
     return a->key_length == b->key_length && !memcmp(a->key, b->key, a->key_length);
 }
 
-/* Can it be said by paths what differs between the two documents, themselves? */
+/* Returns whether paths can describe the differences between the two documents themselves. */
 static bool diff_is_sayable(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
@@ -887,9 +895,10 @@ static bool diff_is_sayable(struct value before, struct value after)
     return true;
 }
 
-/* ---- what is said --------------------------------------------------------------------------- */
+/* ---- reporting ------------------------------------------------------------------------------ */
 
-enum mark { NAME, NUMBER, PLACE }; /* a field; one that looks like a place; a place in an array */
+/* A field; a field that looks like an array index; an array index. */
+enum mark { NAME, NUMBER, PLACE };
 
 static bool looks_like_a_place(const char *name, size_t length)
 {
@@ -899,11 +908,11 @@ static bool looks_like_a_place(const char *name, size_t length)
     return length && length < 10 && (name[0] != '0' || length == 1);
 }
 
-/* Appends a name to the path; the length that it had. */
+/* Appends a name to the path. Returns the previous length. */
 static size_t diff_enter(struct walk *walk, const char *name, size_t length, bool place)
 {
     size_t had = walk->path.size;
-    /* a document is no array: of its own fields none looks like a place */
+    /* The outer document is not an array, so its own fields are never taken for array indexes. */
     enum mark mark = place ? PLACE : had && looks_like_a_place(name, length) ? NUMBER : NAME;
 
     truce__buffer_append_byte(&walk->marks, (uint8_t)mark);
@@ -937,7 +946,7 @@ static int32_t diff_place_of(const char *digits, int length)
     return place;
 }
 
-/* [names and places] of a path that could be read otherwise. */
+/* Reports [names and indexes] of an ambiguous path. */
 static void say_clearly(struct walk *walk)
 {
     const char *path = (const char *)walk->path.bytes, *end = path + walk->path.size;
@@ -999,10 +1008,10 @@ static void say_cut(struct walk *walk, uint32_t size)
 
 /* ---- arrays and documents ------------------------------------------------------------------- */
 
-static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after);
+static void feed_diff_value(struct walk *walk, struct value before, struct value after);
 
-/* Bytes of the elements of `after` that `before` has not got in their places; containers may
- * differ in parts. */
+/* Returns the bytes of the elements of `after` that `before` does not have at the same index.
+ * Containers may differ partly. */
 static size_t differing(struct value before, struct value after)
 {
     struct fields old = truce__fields(before), new = truce__fields(after);
@@ -1036,7 +1045,7 @@ static void diff_array(struct walk *walk, struct value before, struct value afte
             continue;
         had = diff_enter(walk, key, length, true);
         if (has_old)
-            feed_diff_diff_value(walk, old.value, new.value);
+            feed_diff_value(walk, old.value, new.value);
         else
             say_set(walk, new.value);
         diff_leave(walk, had);
@@ -1057,7 +1066,7 @@ static void diff_document(struct walk *walk, struct value before, struct value a
         if (!both || !truce__value_identical(old.value, new.value)) {
             had = diff_enter(walk, old.key, old.key_length, false);
             if (both)
-                feed_diff_diff_value(walk, old.value, new.value);
+                feed_diff_value(walk, old.value, new.value);
             else
                 say_gone(walk);
             diff_leave(walk, had);
@@ -1072,7 +1081,7 @@ static void diff_document(struct walk *walk, struct value before, struct value a
     }
 }
 
-static void feed_diff_diff_value(struct walk *walk, struct value before, struct value after)
+static void feed_diff_value(struct walk *walk, struct value before, struct value after)
 {
     if (walk->too_long)
         return;

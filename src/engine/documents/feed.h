@@ -2,13 +2,12 @@
 #define TRUCE_ENGINE_DOCUMENTS_FEED_H
 
 /*
- * The feed of changes: what was written, in the order of the commits, for those who follow it
- * (change streams).
+ * The feed of changes: every write in the order of the commits, for change streams.
  *
- * It is a table of the file, and off until somebody asks for it. An entry is written in the
- * transaction of the change that it tells, whatever process makes it, so the feed has what the file
- * has and nothing else. Its position is a number that only grows; who has read up to a position
- * asks for what is behind it.
+ * The feed is a table of the file, and is off until a caller switches it on. The transaction of a
+ * change writes its entry, in whatever process, so the feed contains exactly the changes of the
+ * file. The position of an entry is a growing number. A follower that has read up to a position
+ * asks for the entries after it.
  */
 #include "engine/writer.h"
 
@@ -16,127 +15,149 @@ struct engine;
 
 enum feed_kind {
     FEED_INSERT = 'i',
-    FEED_UPDATE = 'u',  /* told by what is different */
-    FEED_REPLACE = 'r', /* told by the whole document */
+    /* Reported by the differences. */
+    FEED_UPDATE = 'u',
+    /* Reported by the whole document. */
+    FEED_REPLACE = 'r',
     FEED_DELETE = 'd',
-    FEED_DROP = 'c', /* of a collection */
+    /* Of a collection. */
+    FEED_DROP = 'c',
     FEED_RENAME = 'n',
-    FEED_DROP_DATABASE = 'b', /* noted by the server, of its name for the database */
-    /* of a feed that is full only */
-    FEED_CREATE = 'k', /* a collection, by itself or for its first document or index */
-    FEED_MODIFY = 'm', /* its options */
-    FEED_INDEX = 'x',  /* an index is ready */
+    /* Recorded by the server, which has its own names for databases. */
+    FEED_DROP_DATABASE = 'b',
+    /* Only in a feed that stores all kinds of entries: */
+    /* A collection was created, by itself or for its first document or index. */
+    FEED_CREATE = 'k',
+    /* Its options were modified. */
+    FEED_MODIFY = 'm',
+    /* An index became ready. */
+    FEED_INDEX = 'x',
     FEED_INDEX_DROP = 'y',
 };
 
-#define FEED_WAKE         "truce feed" /* waited for as a collection: moves with every entry */
-#define FEED_SECOND_SHIFT 31 /* a position: seconds since 1970, and a number within the second */
+/* Waiting for this name as for a collection waits for any new entry. */
+#define FEED_WAKE "truce feed"
+/* A position has the seconds since 1970, and a number within the second. */
+#define FEED_SECOND_SHIFT 31
 
 static inline int64_t truce__feed_position(int64_t seconds, int64_t number)
 {
     return seconds << FEED_SECOND_SHIFT | number;
 }
 
-/* ---- telling, inside a write transaction (feed.c) ------------------------------------------- */
+/* ---- writing entries, inside a write transaction -------------------------------------------- */
 
-/* `before` NULL: inserted; `after` NULL: removed; `whole`: replaced, and not changed in parts.
- * Nothing if there is no feed, or nothing differs. A status other than OK is the transaction's. */
+/* Writes the entry of a change. `before` NULL: inserted; `after` NULL: removed; `whole`: replaced,
+ * not changed in parts. Does nothing if there is no feed, or nothing differs. A status other than
+ * OK is the transaction's. */
 truce_status truce__feed_tell(struct writer *writer, const struct collection *collection,
                               const bson_t *before, const bson_t *after, bool whole,
                               bson_error_t *error);
-/* What became of a collection or a database. */
+/* A change of a collection or a database. */
 struct feed_fact {
     enum feed_kind kind;
-    const char *name, *other; /* other: the new name; NULL: it has none */
-    int64_t number,
-        dropped; /* of the collection, and of the one that its new name was of; 0: none */
-    /* the options that a collection has got, or the definition of an index; the options that it
-     * had; NULL: of neither */
+    /* `other` is the new name; NULL: none. */
+    const char *name, *other;
+    /* The numbers of the collection, and of the one that had the new name before; 0: none. */
+    int64_t number, dropped;
+    /* The new options of a collection or the definition of an index; and the old options. NULL:
+     * neither. */
     const bson_t *what, *before;
 };
 
 truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
                                    bson_error_t *error);
-/* Of a collection that was just made; its options are looked up. Any pointer into the catalog
- * stays. */
+/* Writes the entry of a collection that was just created, with its options. Pointers into the
+ * catalog stay valid. */
 truce_status truce__feed_tell_made(struct writer *writer, const char *name, bson_error_t *error);
-/* {validator?, images?} as the collection has them; bson_destroy. */
+/* Returns {validator?, images?} of the collection. The caller destroys it. */
 bson_t *truce__feed_options(const struct collection *collection);
-/* FEED_INDEX, FEED_INDEX_DROP */
+/* `kind` is FEED_INDEX or FEED_INDEX_DROP. */
 truce_status truce__feed_tell_index(struct writer *writer, enum feed_kind kind,
                                     const struct collection *collection,
                                     const struct index_spec *spec, bson_error_t *error);
 
-/* Entries that are made from here on, by this writer, are behind that position. Returns the last
- * that was said so, which is not before it. From any thread. */
+/* Moves later entries of this writer after that position. Returns the largest position of all such
+ * calls. Any thread. */
 int64_t truce__feed_pass(struct writer *writer, int64_t position);
 
-/* {updatedFields, removedFields, truncatedArrays, disambiguatedPaths?}, initialised in any case;
- * false: it cannot be said so, or not shorter than by the document itself (feed.c). */
+/* Computes {updatedFields, removedFields, truncatedArrays, disambiguatedPaths?}, always
+ * initialised. Returns false if that is not possible, or not shorter than the document itself
+ * (feed.c). */
 bool truce__feed_diff(const bson_t *before, const bson_t *after, bson_t *diff);
 
-/* ---- the feed as a whole (feed.c) ----------------------------------------------------------- */
+/* ---- the feed as a whole -------------------------------------------------------------------- */
 
-/* On from now on, or kept for another time or size than before. keep_ms 0: off, and what it had
- * is gone. It is kept by the file. keep_bytes 0: any number. */
+/* Switches the feed on, or changes what it keeps. keep_ms 0: switches it off and removes its
+ * entries. keep_bytes 0: no limit. The setting is stored in the file. */
 truce_status truce__engine_feed_keep(struct engine *engine, int64_t keep_ms, int64_t keep_bytes,
                                      bson_error_t *error);
-/* An entry that no change of a collection makes. Nothing if there is no feed. */
+/* Writes an entry that belongs to no change of a collection. Does nothing if there is no feed. */
 truce_status truce__engine_feed_note(struct engine *engine, enum feed_kind kind, const char *name,
                                      bson_error_t *error);
-/* A bounded step: removes what is too old, or too much. `*more`: there is more to remove;
- * `*removed`: entries (NULL: any). */
+/* Removes entries that are too old or too many, in a bounded step. `*more`: entries are left to
+ * remove; `*removed`: the number of removed entries (NULL is allowed). */
 truce_status truce__engine_feed_prune(struct engine *engine, int64_t *removed, bool *more,
                                       bson_error_t *error);
 
-/* ---- reading (feed.c) ----------------------------------------------------------------------- */
+/* ---- reading entries ------------------------------------------------------------------------ */
 
 struct feed_state {
-    struct feed_spec spec; /* table 0: there is none, and all below is 0 */
-    bson_oid_t file;       /* its id (catalog.h) */
-    int64_t horizon;       /* what is at or before it is not there any more */
-    int64_t last;          /* position of the last entry, durable; the horizon if there is none */
-    int64_t bytes;         /* of the entries */
-    int64_t oldest_ms;     /* when the first of them was written; 0: there is none */
+    /* Table 0: there is no feed, and all fields below are 0. */
+    struct feed_spec spec;
+    /* The id of the file (catalog.h). */
+    bson_oid_t file;
+    /* Entries at or before it were removed. */
+    int64_t horizon;
+    /* The position of the last entry, durable; the horizon in an empty feed. */
+    int64_t last;
+    /* The size of the entries. */
+    int64_t bytes;
+    /* When the first of them was written; 0: the feed is empty. */
+    int64_t oldest_ms;
 };
 
 truce_status truce__engine_feed_state(struct engine *engine, struct feed_state *state,
                                       bson_error_t *error);
-/* How many entries there are; they are counted one by one. */
+/* Counts the entries one by one. */
 truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, bson_error_t *error);
 
 /* An entry, borrowed. */
 struct feed_entry {
     int64_t position, wall_ms;
     enum feed_kind kind;
-    const char *collection, *other; /* other: of a rename */
-    int64_t number,
-        dropped; /* of the collection, and of what a rename took the place of; 0: not told */
-    /* empty where the kind has none */
-    bson_t id;        /* {_id: ...} */
-    bson_t document;  /* inserted, or replaced by */
-    bson_t diff;      /* as truce__feed_diff */
-    bson_t what, had; /* of a collection or an index: as feed_fact */
-    /* as it was, if the collection kept that: of an update, a replacement, a removal; of an
-     * update */
+    /* `other`: the new name of a rename. */
+    const char *collection, *other;
+    /* The numbers of the collection, and of the one that a rename replaced; 0: not recorded. */
+    int64_t number, dropped;
+    /* These are empty if the kind has none. */
+    bson_t id; /* {_id: ...} */
+    /* The inserted or replacing document. */
+    bson_t document;
+    /* The result of truce__feed_diff. */
+    bson_t diff;
+    /* Of a collection or an index, as in feed_fact. */
+    bson_t what, had;
+    /* The images, if the collection stores them: before an update, a replacement, or a removal; and
+     * after an update. */
     bson_t before, after;
 };
 
-/* False: enough, and this entry counts as not read. It must not call the engine. */
+/* Returns false to stop; this entry then counts as not read. Must not call the engine. */
 typedef bool feed_take(void *arg, const struct feed_entry *entry);
 
-/* The entries behind `after` of the feed `id`, of one snapshot, until `take` has enough or
- * `most` were read. `*reached`: the position up to which everything was taken. EXPIRED: what
- * follows `after` is not there any more, or it is another feed; INVALID: the feed has not come
- * to `after` yet. */
+/* Reads the entries after `after` of the feed `id`, in one snapshot, until `take` stops or `most`
+ * were read. `*reached` is the position up to which everything was taken. Fails with EXPIRED if
+ * entries after `after` were removed or the feed is another one, and with INVALID if the feed has
+ * not reached `after` yet. */
 truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id, int64_t after,
                                      int most, feed_take *take, void *arg, int64_t *reached,
                                      bson_error_t *error);
 
-/* For the check of the file: CORRUPT. */
+/* Checks the feed for the check of the file. Fails with CORRUPT. */
 truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error);
 
-/* The row with the horizon, which is the first of the table. */
+/* The row of the horizon, which is the first of the table. */
 #define FEED_HEADER INT64_C(1)
 
 #endif

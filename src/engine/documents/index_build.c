@@ -1,29 +1,29 @@
 /*
- * Building an index on live data.
+ * Builds an index on live data.
  *
- * Each step is one short transaction, between which other writers get their turns:
+ * Each step is one short transaction, and other writers get their turns between steps:
  *
- *     admit     the definition is checked against those that are there; the index is entered into
- *               the catalog as BUILDING with an empty key table. From here on every writer of every
- *               process keeps it up to date for the documents that it changes.
- *     fill      CHUNK documents (or CHUNK_BYTES of them) after the last row that was done are entered,
- *               again and again, until there are none left
- *     check     (unique only) CHECKING: all documents are in it, so from here on writers refuse new
- *               repeats; older ones are looked for in snapshots, in the order of keys
+ *     admit     checks the definition against the existing ones and adds the index to the catalog
+ *               as BUILDING with an empty key table. After that every writer of every process
+ *               keeps it up to date for the documents that it changes.
+ *     fill      enters CHUNK documents (or CHUNK_BYTES of them) after the last finished row, until
+ *               none are left
+ *     check     (unique only) CHECKING: the index contains all documents, so writers now refuse
+ *               new duplicates; older ones are searched for in snapshots, in the order of keys
  *     ready     READY: queries use it
  *
  * A collection that fits into one chunk goes from admit to ready in one transaction.
  *
- * A step works on a copy of what is committed (`at`), since it may be rolled back and run again
- * with others of its group; it counts as done when its transaction is committed.
+ * A step works on a copy of the committed progress (`at`), since it may be rolled back and run
+ * again with others of its group. It counts when its transaction is committed.
  *
- * What fails (a repeated key, parallel arrays, a full disk, a call whose time is over) drops the
- * index again. While it builds, the builder holds a claim on the lock file by the index's number,
- * which dies with it: an index that is not READY and has no claim is nobody's, and is dropped by
- * whoever opens the store for creates an index or opens the store for writing next.
+ * A failure (a duplicate key, parallel arrays, a full disk, a deadline) drops the index again.
+ * During the build the builder claims the number of the index in the lock file, and the claim ends
+ * with the builder. An index that is not READY and has no claim is an orphan. The next process that
+ * creates an index, or that opens the store for writing, drops it.
  *
- * A writer may be refused by a CHECKING index that is dropped later because of another repeat: the
- * write can simply be sent again.
+ * A CHECKING index may refuse a write and be dropped later because of another duplicate. The client
+ * can then simply repeat the write.
  */
 #include "engine/documents/index_build.h"
 
@@ -36,16 +36,21 @@
 #include "engine/documents/feed.h"
 #include "query/index/index_set.h"
 
-#define CHUNK             1000
-#define CHUNK_BYTES       (16 * 1024 * 1024)
-#define STEPS_OF_DOCUMENT 64 /* that is entered, besides those for its size */
-#define STEPS_OF_ENTRY    4  /* that is compared with the one before */
+#define CHUNK       1000
+#define CHUNK_BYTES (16 * 1024 * 1024)
+/* For a document that is entered, in addition to those for its size. */
+#define STEPS_OF_DOCUMENT 64
+/* For an entry that is compared with the previous one. */
+#define STEPS_OF_ENTRY 4
 
-/* How far a build has come. */
+/* The progress of a build. */
 struct progress {
-    int64_t index; /* its number; 0: not admitted */
-    int64_t after; /* rows up to this are done */
-    bool present;  /* the same index was there already */
+    /* The number of the index; 0: not admitted. */
+    int64_t index;
+    /* Rows up to this one are finished. */
+    int64_t after;
+    /* The same index existed already. */
+    bool present;
     bool filled, ready;
 };
 
@@ -54,10 +59,14 @@ struct build {
     truce_status (*step)(struct build *build, struct writer *writer, bson_error_t *error);
     const char *collection;
     const struct index_spec *spec;
-    struct progress done; /* what is committed */
-    struct progress at;   /* with the step that runs, which may be rolled back and run again */
-    int claim;            /* -1: none */
-    struct budget budget; /* of the whole build, but for its abandoning */
+    /* The committed progress. */
+    struct progress done;
+    /* The progress with the running step, which may be rolled back and run again. */
+    struct progress at;
+    /* -1: none. */
+    int claim;
+    /* For the whole build, except for abandoning it. */
+    struct budget budget;
 };
 
 /* ---- documents, a chunk at a time ----------------------------------------------------------- */
@@ -69,7 +78,8 @@ struct chunk {
     } items[CHUNK];
     uint32_t count;
     size_t bytes;
-    bool last; /* there are none behind it */
+    /* There are no documents after it. */
+    bool last;
 };
 
 static void release_chunk(struct chunk *chunk)
@@ -111,13 +121,14 @@ static truce_status build_read_chunk(struct kv *kv, int64_t table, int64_t after
     return chunk->last ? TRUCE_OK : status;
 }
 
-/* ---- keys that stand twice ------------------------------------------------------------------ */
+/* ---- duplicate keys ------------------------------------------------------------------------- */
 
-/* How far the look has come: the last key, and behind which row of it. */
+/* The progress of the search: the last key, and its last row. */
 struct repeats {
     struct buffer key;
     int64_t row;
-    int64_t repeated; /* the row of a key that stands twice; 0: none yet */
+    /* The row of a duplicate key; 0: none yet. */
+    int64_t repeated;
     bool done;
 };
 
@@ -165,7 +176,7 @@ static truce_status refuse_repeat(const struct build *build, struct kv *kv, int6
 
 /* ---- steps, inside the write transaction ---------------------------------------------------- */
 
-/* A step that is refused may have written: its transaction is given up. */
+/* A refused step may have written, so its transaction is given up. */
 static truce_status run_step(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct build *build = (struct build *)base;
@@ -173,7 +184,7 @@ static truce_status run_step(struct write_op *base, struct writer *writer, bson_
     return build->step(build, writer, error);
 }
 
-/* What a step that was rolled back had come to is forgotten. */
+/* Drops the progress of a step that was rolled back. */
 static void reset_step(struct write_op *base)
 {
     struct build *build = (struct build *)base;
@@ -198,7 +209,7 @@ static truce_status build_find_or_add(struct build *build, struct writer *writer
     return status;
 }
 
-/* The collection with the index that is being built in it; somebody may have dropped either. */
+/* Finds the collection and its index in construction. Either may have been dropped. */
 static truce_status find_built(struct build *build, struct writer *writer,
                                const struct collection **collection, bson_error_t *error)
 {
@@ -207,8 +218,8 @@ static truce_status find_built(struct build *build, struct writer *writer,
     if (status || (*collection && truce__collection_index_id(*collection, build->at.index)))
         return status;
     return truce__fail(TRUCE_CONFLICT, error,
-                       "the index \"%s\" of %s was dropped while it was built", build->spec->name,
-                       build->collection);
+                       "the index \"%s\" of %s was dropped while it was being built",
+                       build->spec->name, build->collection);
 }
 
 static truce_status build_change_state(struct build *build, struct writer *writer,
@@ -275,7 +286,7 @@ static truce_status build_make_ready(struct build *build, struct writer *writer,
                   : truce__feed_tell_index(writer, FEED_INDEX, collection, build->spec, error);
 }
 
-/* All of a small index at once. */
+/* Checks all of a small index at once. */
 static truce_status check_and_make_ready(struct build *build, struct writer *writer,
                                          bson_error_t *error)
 {
@@ -322,7 +333,8 @@ static truce_status admit(struct build *build, struct writer *writer, bson_error
     return status;
 }
 
-/* The first step: admits, enters the first chunk, and is done if that was all. */
+/* The first step: admits the index and enters the first chunk. It finishes the build if that was
+ * all. */
 static truce_status build_start(struct build *build, struct writer *writer, bson_error_t *error)
 {
     truce_status status;
@@ -330,7 +342,7 @@ static truce_status build_start(struct build *build, struct writer *writer, bson
     status = admit(build, writer, error);
     if (status || build->at.present)
         return status;
-    /* a step that runs again has another number */
+    /* A step that runs again gets another number. */
     truce__lock_disclaim(build->claim);
     build->claim = truce__lock_claim(writer->lock, build->at.index);
     if (build->claim < 0)
@@ -339,7 +351,7 @@ static truce_status build_start(struct build *build, struct writer *writer, bson
     status = build_fill(build, writer, error);
     if (!status && build->at.filled)
         status = check_and_make_ready(build, writer, error);
-    /* its number is given again, perhaps to another of the group */
+    /* The number will be used again, perhaps by another operation of the group. */
     if (status) {
         truce__lock_disclaim(build->claim);
         build->claim = -1;
@@ -373,7 +385,8 @@ static truce_status build_run(struct engine *engine, struct build *build,
     build->base.deadline_ns = truce__engine_deadline(engine, 0);
     build->step = step;
     status = truce__writer_run(&engine->writer, &build->base, error);
-    build->done = build->at; /* after a step that failed only its index is abandoned */
+    /* After a failed step the index is only abandoned. */
+    build->done = build->at;
     return status;
 }
 
@@ -388,8 +401,9 @@ static truce_status look_in_snapshot(struct engine *engine, struct build *build,
         return status;
     collection = truce__catalog_find(reader->catalog, build->collection);
     if (!collection || !truce__collection_index_id(collection, build->at.index))
-        status = truce__fail(TRUCE_CONFLICT, error,
-                             "the index \"%s\" was dropped while it was built", build->spec->name);
+        status =
+            truce__fail(TRUCE_CONFLICT, error,
+                        "the index \"%s\" was dropped while it was being built", build->spec->name);
     if (!status)
         status = look_for_repeats(build, reader->kv, 4 * CHUNK, repeats, error);
     if (!status && repeats->repeated)
@@ -409,8 +423,8 @@ static truce_status build_check_all(struct engine *engine, struct build *build, 
     return status;
 }
 
-static truce_status index_build_build_index(struct engine *engine, struct build *build,
-                                            bson_error_t *error)
+static truce_status build_index_steps(struct engine *engine, struct build *build,
+                                      bson_error_t *error)
 {
     truce_status status = build_run(engine, build, build_start, error);
     bson_error_t ignored;
@@ -423,7 +437,7 @@ static truce_status index_build_build_index(struct engine *engine, struct build 
         status = build_check_all(engine, build, error);
     if (!status)
         status = build_run(engine, build, build_make_ready, error);
-    /* what cannot be removed now is removed by the next sweep */
+    /* If this fails, the next sweep removes the index. */
     if (status)
         (void)build_run(engine, build, build_abandon, &ignored);
     return status;
@@ -443,7 +457,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
     if (status)
         return status;
     truce__engine_budget(engine, 0, &build.budget);
-    status = index_build_build_index(engine, &build, error);
+    status = build_index_steps(engine, &build, error);
     truce__lock_disclaim(build.claim);
     truce__index_spec_release(&spec);
     return status;
@@ -451,7 +465,7 @@ truce_status truce__engine_index_create(struct engine *engine, const char *colle
 
 /* ---- the sweep ------------------------------------------------------------------------------ */
 
-/* An index that is not ready and that nobody builds; false: there is none. */
+/* Finds an index that is not ready and that no process builds. Returns false if none is left. */
 static bool find_orphan(const struct lock *lock, const struct catalog *catalog,
                         const struct collection **collection, int64_t *index)
 {
@@ -475,7 +489,7 @@ static truce_status drop_orphans(struct write_op *op, struct writer *writer, bso
 
     (void)op;
     for (;;) {
-        /* any name: it loads the catalog */
+        /* Loading the catalog needs no particular name. */
         status = truce__writer_collection(writer, "", &collection, error);
         if (status || !find_orphan(writer->lock, writer->catalog, &collection, &index))
             return status;

@@ -1,4 +1,5 @@
-/* Find-and-modify: one document is found, changed or removed, and shown, in one atomic step. */
+/* Find-and-modify: finds one document, changes or removes it, and returns it, in one atomic
+ * step. */
 #include "engine/documents/modify.h"
 
 #include "base/assert.h"
@@ -34,7 +35,7 @@ static truce_status modify_show(struct modify *modify, const bson_t *document,
                                 &modify->context, modify->document, &modify->error);
 }
 
-/* What is shown is made before the change is written, where it can be refused. */
+/* The returned document is made before the change is written, because making it may be refused. */
 static truce_status change_found(struct modify *modify, struct writer *writer,
                                  const struct gathered *item)
 {
@@ -98,7 +99,7 @@ static void reset(struct write_op *base)
     modify->status = TRUCE_OK;
 }
 
-/* A projection of the new document can fail after the change was made; nothing else can. */
+/* Only a projection of the new document can fail after the change was made. */
 static truce_status modify_begin(struct modify *modify, struct writer *writer, bson_error_t *error)
 {
     bool after_change = modify->project && modify->options->return_new;
@@ -133,8 +134,7 @@ static truce_status modify_change(struct modify *modify, struct writer *writer)
     return status;
 }
 
-static truce_status modify_run_modify(struct write_op *base, struct writer *writer,
-                                      bson_error_t *error)
+static truce_status modify_run(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct modify *modify = (struct modify *)base;
     truce_write_outcome outcome = {0};
@@ -157,7 +157,7 @@ static truce_status modify_run_modify(struct write_op *base, struct writer *writ
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error)
 {
     modify->base.reset = reset;
-    modify->base.run = modify_run_modify;
+    modify->base.run = modify_run;
     modify->base.delegated_kind = &truce__delegated_kind_modify;
     modify->base.relaxed = modify->options->relaxed || engine->relaxed;
     modify->context = truce__engine_context(engine, NULL);

@@ -1,8 +1,8 @@
 #ifndef TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 #define TRUCE_ENGINE_DOCUMENTS_MODIFY_H
 
-/* A find-and-modify as an operation of the writer: for modify.c, which runs it, and delegated.c,
- * which brings it from one process to another. */
+/* A find-and-modify as an operation of the writer: modify.c runs it, and delegated.c passes it
+ * between processes. */
 #include "engine/documents/change.h"
 #include "engine/documents/receipt.h"
 #include "query/project/project.h"
@@ -13,18 +13,20 @@ struct modify {
     const bson_t *filter, *update;
     const truce_modify_options *options;
     struct compiled compiled;
-    struct project *project; /* NULL: whole documents */
+    /* NULL: whole documents. */
+    struct project *project;
     struct receipt receipt;
     struct budget budget;
     struct query_context context;
     bson_t *document;
     truce_write_result *result;
-    truce_status status; /* its own answer */
+    /* The result of the operation itself. */
+    truce_status status;
     bson_error_t error;
 };
 
-/* Compiles what is said in its first members, which stay the caller's; released also on failure.
- * `document` is initialised. */
+/* Compiles the operation from the first members, which belong to the caller. Released also on
+ * failure. `document` is initialised. */
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error);
 void truce__modify_release(struct modify *modify);
 

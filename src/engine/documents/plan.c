@@ -1,26 +1,27 @@
 /*
- * Choosing a plan.
+ * Chooses a plan.
  *
- *     1. a hint says it; with min and max, which part of its index, in the order of its keys
- *     2. {$natural: ...} says it
- *     3. the index with the best score (plan.c): one document by a unique key; else the most
- *        leading fields that are one value; else lists of values; else a range; else the order
- *        of the sort
- *     4. if no index is bounded by the conditions that must all hold, an $or whose every branch is
- *        served by an index: the union of their scans
+ *     1. a hint names the index; min and max limit it to a part, in the order of its keys
+ *     2. {$natural: ...} asks for all rows
+ *     3. the index with the best score: one document by a unique key; else the most leading fields
+ *        with a single value; else lists of values; else a range; else the order of the sort
+ *     4. if no index is bounded by the conditions that must all hold, an $or with an index for
+ *        every branch: the union of their scans
  *     5. all rows
  *
- * No statistics: the rules are the same for every size and can be told from the filter alone.
+ * There are no statistics: the rules are the same for every size and depend on the filter alone.
  *
- * Without a sort, documents come in the order of the entries that the plan looks at, as in MongoDB:
+ * Without a sort, documents are returned in the order of the entries that the plan examines, as in
+ * MongoDB:
  *
- *     one index      the order of its keys; equal keys in the order of insertion; a document with several
- *                    keys comes at the first of them
- *     a union        one index after the other, in the order in which the indexes were created. Branches
- *                    that bound only the first field of the same index are one scan of it
- *     all rows       the order of insertion
+ *     one index    the order of its keys; equal keys in the order of insertion; a document with
+ *                  several keys is returned at the first of them
+ *     a union      one index after the other, in the order in which the indexes were created.
+ *                  Branches that bound only the first field of the same index are one scan of it
+ *     all rows     the order of insertion
  *
- * So a limit ends a scan early, and a write to one document takes the first of this order.
+ * A limit therefore ends a scan early, and a write to one document takes the first one in this
+ * order.
  */
 #include "engine/documents/plan.h"
 
@@ -34,7 +35,7 @@
 #include "query/index/index_set.h"
 #include "query/index/index_span.h"
 
-/* ranges and bounds of all branches of an $or; beyond that all rows are looked at */
+/* The maximum of ranges and bounds of all branches of an $or. With more, all rows are examined. */
 #define UNION_WEIGHT_MAX 1000000
 
 static void conditions_add(struct conditions *conditions, const struct match_node *node);
@@ -63,7 +64,7 @@ void truce__plan_release(struct plan *plan)
     *plan = (struct plan){0};
 }
 
-/* 1 or -1 for {$natural: 1 or -1}, else 0; NULL is allowed. */
+/* Returns 1 or -1 for {$natural: 1 or -1}, otherwise 0. NULL is allowed. */
 static int plan_natural(const bson_t *specification)
 {
     struct value value;
@@ -80,7 +81,7 @@ static struct plan_scan *add_scan(struct plan *plan)
 {
     uint32_t count = plan->count;
 
-    /* room grows in powers of two */
+    /* The room grows in powers of two. */
     if (!(count & (count - 1)))
         plan->scans = bson_realloc(plan->scans, (count ? 2 * count : 1) * sizeof *plan->scans);
     plan->scans[plan->count] = (struct plan_scan){0};
@@ -89,7 +90,7 @@ static struct plan_scan *add_scan(struct plan *plan)
 
 /* ---- one index ------------------------------------------------------------------------------ */
 
-/* False: not all of its bounds could be used. */
+/* Returns false if not all bounds could be used. */
 static bool plan_use(struct plan *plan, const struct candidate *candidate, bool shows)
 {
     struct plan_scan *scan = add_scan(plan);
@@ -97,15 +98,15 @@ static bool plan_use(struct plan *plan, const struct candidate *candidate, bool 
 
     if (shows)
         scan->bounds = candidate_bounds(candidate);
-    /* One key has each row once. A wildcard has a row for each value of a name that stands
-     * twice. */
+    /* A key has each row once. A wildcard index has a row for each value of a duplicate field
+     * name. */
     if (!candidate->complete)
         plan->repeats = plan->repeats || candidate->index->multikey_fields ||
                         candidate->index->spec.fields[0].wildcard;
     return whole;
 }
 
-/* The only index of the plan. */
+/* Makes the candidate the only index of the plan. */
 static void use_alone(const struct plan_request *request, const struct conditions *conditions,
                       const struct candidate *candidate, struct plan *plan)
 {
@@ -115,7 +116,7 @@ static void use_alone(const struct plan_request *request, const struct condition
                     candidate_covers(candidate, conditions, truce__match_root(request->match));
 }
 
-/* `best` takes over the better of the two. */
+/* Moves the better of the two into `best`. */
 static void keep_better(struct candidate *best, struct candidate *other)
 {
     bool better =
@@ -159,11 +160,12 @@ static const struct match_node *find_or(const struct match_node *root)
     return NULL;
 }
 
-/* The branches of an $or, each with the index that serves it. */
+/* The branches of an $or, each with its index. */
 struct branches {
     struct candidate **items;
     uint32_t count;
-    uint64_t weight; /* the work of making the plan */
+    /* The work of making the plan. */
+    uint64_t weight;
 };
 
 static void branches_release(struct branches *branches)
@@ -175,7 +177,7 @@ static void branches_release(struct branches *branches)
     bson_free(branches->items);
 }
 
-/* One branch, together with the `conditions` outside of the $or, which stay as they are. */
+/* Adds a branch together with the `conditions` outside of the $or, which do not change. */
 static bool branches_add(struct branches *branches, const struct collection *collection,
                          struct conditions *conditions, const struct match_node *node)
 {
@@ -192,7 +194,7 @@ static bool branches_add(struct branches *branches, const struct collection *col
     return best->fields && branches->weight <= UNION_WEIGHT_MAX;
 }
 
-/* By index; the branches of one index keep their order. */
+/* Sorts the branches by index. The branches of one index keep their order. */
 static void branches_arrange(struct branches *branches, const struct collection *collection)
 {
     struct candidate **arranged = bson_malloc(branches->count * sizeof *arranged);
@@ -214,8 +216,7 @@ static bool can_unite(const struct candidate *a, const struct candidate *b)
            !truce__bytes_compare(a->path.bytes, a->path.size, b->path.bytes, b->path.size);
 }
 
-/* Branches that bound only the first field of an index become one, with the bounds of all of
- * them. */
+/* Unites branches that bound only the first field of an index, with the bounds of all of them. */
 static void branches_unite(struct branches *branches)
 {
     uint32_t kept = 0;
@@ -280,7 +281,7 @@ static void plan_rows(struct plan *plan, bool backward)
     add_scan(plan)->backward = backward;
 }
 
-/* Do the documents of the chosen scans come in the order that was asked for? */
+/* Determines whether the documents of the chosen scans come in the requested order. */
 static void settle_order(const struct plan_request *request, const struct sort *sort,
                          bool index_sorts, struct plan *plan)
 {
@@ -308,7 +309,7 @@ truce_status truce__plan_hinted(const struct collection *collection, const bson_
     return TRUCE_OK;
 }
 
-/* As MongoDB tells them of a part of an index. */
+/* Shows a part of an index as MongoDB does. */
 static bson_t *span_bounds(const struct plan_request *request)
 {
     bson_t *shown = bson_new();
@@ -321,8 +322,8 @@ static bson_t *span_bounds(const struct plan_request *request)
     return shown;
 }
 
-/* Of equal documents of a sort the one that stands first in the index comes first, so it is not
- * walked backward for one. */
+/* Of equal documents of a sort, the first in the index comes first, so the index is not walked
+ * backward. */
 static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
                               const struct index *index, struct plan *plan, bson_error_t *error)
 {
@@ -362,7 +363,8 @@ static truce_status plan_hint(const struct plan_request *request, const struct s
     candidate = bson_malloc(sizeof *candidate);
     wildcard = index->spec.fields[0].wildcard;
     candidate_make(index, conditions, sort, !wildcard, candidate);
-    /* a wildcard index that cannot serve the filter has not all documents: it is no help */
+    /* A wildcard index that cannot serve the filter does not contain all documents, so it is
+     * useless here. */
     if (candidate->fields || !wildcard) {
         use_alone(request, conditions, candidate, plan);
         settle_order(request, sort, candidate->sorted, plan);
@@ -405,7 +407,8 @@ static truce_status plan_make(const struct plan_request *request, const struct s
     if (!status && !plan->count && root->kind != MATCH_FALSE)
         plan_choose(request, sort, &conditions, plan);
     else if (!status && !plan->count)
-        plan->sorted = true; /* nothing matches */
+        /* Nothing matches. */
+        plan->sorted = true;
     conditions_release(&conditions);
     return status;
 }
@@ -432,7 +435,7 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
     return status;
 }
 
-/* ---- plan index ----------------------------------------------------------------------------- */
+/* ---- serving a query by an index ------------------------------------------------------------ */
 
 /*
  * How one index serves a query.
@@ -441,38 +444,40 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
  *
  *     index {a: 1, b: -1, c: 1}    filter {a: {$in: [1, 2]}, b: {$gt: 5}}
  *
- *     a: [1] [2]   b: (5 ... numbers), turned around   c: nothing
+ *     a: [1] [2]   b: (5 ... numbers), inverted   c: no bounds
  *     ranges: 1 then b > 5;  2 then b > 5
  *
- * A field behind one that is not bounded by points alone gets no bounds: its values are spread over
+ * A field after one that is not bounded by points alone gets no bounds: its values are spread over
  * the whole range.
  *
- * Arrays. Where a field of some document went through an array, a document has a key for each
- * element, and two conditions on the field may be met by two elements: only the bounds of one
- * condition are used. Two fields that go through the same array (a.b and a.c) may be met by two
- * elements as well: only the first is bounded, unless one $elemMatch says both of one element,
- * whose fields they are. Fields of different arrays never meet in one document, because indexes
+ * Arrays. If the path of a field passed through an array in some document, a document has a key for
+ * each element, and different elements may meet two conditions on the field. Therefore only the
+ * bounds of one condition are used. Different elements may also meet conditions on two fields
+ * within the same array (a.b and a.c). Only the first field is bounded, unless one $elemMatch
+ * contains both conditions. Fields of different arrays never meet in one document, because indexes
  * refuse parallel arrays.
  *
- * Sparse and partial indexes lack documents. A sparse one is used if some condition on one of its
- * fields cannot be met by a document without the field; a partial one if each part of its filter
- * follows from a condition of the query, which is: is the same, or allows nothing that the part
- * does not. A wildcard index has keys (path, value) of the leaves of documents: it serves one
- * condition that needs the field, on a path without numbers, whose bounds are not about documents
- * or arrays as a whole.
+ * Sparse and partial indexes do not contain all documents. A sparse index is used if some condition
+ * on one of its fields requires the field. A partial index is used if each part of its filter
+ * follows from a condition of the query: it is the same, or narrower. A wildcard index has keys
+ * (path, value) of the leaves of documents. It serves one condition that requires the field, on a
+ * path without numbers, whose bounds do not concern documents or arrays as a whole.
  *
- * The order of an index is the order of a sort if the fields of the sort follow the fields that are
- * one point each, all in the direction of the index or all against it, and no field of the sort
- * goes through an array.
+ * The order of an index is the order of a sort under three conditions. The fields of the sort
+ * follow fields that are one point each. They are all in the direction of the index or all against
+ * it. No field of the sort passes through an array.
  */
 
-/* The score, in this order of weight. */
+/* The parts of the score, by decreasing weight. */
 #define SCORE_ONE_DOCUMENT 1000000
-#define SCORE_SINGLE       1000 /* each leading field that is one point */
-#define SCORE_POINTS       400  /* each other field of points */
-#define SCORE_RANGE        200
-#define SCORE_SORTED       100
-#define SCORE_SMALL        10 /* sparse or partial: fewer entries than documents */
+/* For each leading field that is one point. */
+#define SCORE_SINGLE 1000
+/* For each other field of points. */
+#define SCORE_POINTS 400
+#define SCORE_RANGE  200
+#define SCORE_SORTED 100
+/* Sparse or partial: fewer entries than documents. */
+#define SCORE_SMALL 10
 
 /* ---- conditions ----------------------------------------------------------------------------- */
 
@@ -498,7 +503,7 @@ static const struct path *index_path_of(const struct match_node *node)
 }
 
 /* A number in a path names an element of an array or a field of its elements. The key of the index
- * is the element's; a field that is missing in another element has none. */
+ * is that of the element; a missing field in another element has no key. */
 static bool keeps_to_numbers(const struct match_node *node, const struct bounds *bounds)
 {
     return !bounds->missing && node->kind != MATCH_ELEM_VALUE && node->kind != MATCH_NOT;
@@ -568,7 +573,7 @@ static void conditions_add(struct conditions *conditions, const struct match_nod
     add_node(conditions, node, "", NULL);
 }
 
-/* Only the first `count` stay. */
+/* Keeps only the first `count`. */
 static void conditions_cut(struct conditions *conditions, uint32_t count)
 {
     while (conditions->count > count) {
@@ -610,7 +615,7 @@ static bool same_node(const struct match_node *a, const struct match_node *b)
            a->kind != MATCH_IN && a->operand.type && truce__value_identical(a->operand, b->operand);
 }
 
-/* Does `part` of an index's filter follow from the condition? */
+/* Returns whether `part` of an index's filter follows from the condition. */
 static bool implies(const struct condition *condition, const struct condition *part)
 {
     if (strcmp(condition->path, part->path))
@@ -632,7 +637,7 @@ static bool part_follows(const struct conditions *conditions, const struct condi
     return false;
 }
 
-/* Only filters that are conditions on paths, all of which must hold, can be seen to follow. */
+/* Only filters that consist of conditions on paths, all of which must hold, can be analysed. */
 static bool is_simple(const struct match_node *root)
 {
     if (root->kind == MATCH_TRUE)
@@ -686,7 +691,7 @@ static void copy_bounds(const struct bounds *from, struct bounds *to)
     }
 }
 
-/* Points before ranges, few before many. */
+/* Prefers points to ranges, and few to many. */
 static bool is_tighter(const struct bounds *a, const struct bounds *b)
 {
     bool points = truce__bounds_all_points(a);
@@ -696,8 +701,8 @@ static bool is_tighter(const struct bounds *a, const struct bounds *b)
     return a->count < b->count;
 }
 
-/* `within`: only conditions on that element count; NULL: all. `*element`: whose condition it
- * was, if the field goes through an array. */
+/* Finds the tightest bounds for a path. `within`: only conditions on that element count; NULL: all.
+ * `*element`: the element of the condition, if the field passes through an array. */
 static bool bound_field(const struct conditions *conditions, const char *path, bool arrays,
                         const struct match_node *within, const struct match_node **element,
                         struct bounds *bounds)
@@ -737,7 +742,7 @@ static bool same_start(const struct path *a, const struct path *b)
            !memcmp(a->parts[0].name, b->parts[0].name, a->parts[0].length);
 }
 
-/* The first bounded field that is in the same array; -1: none. */
+/* Returns the first bounded field in the same array; -1: none. */
 static int shares_array(const struct index *index, uint32_t field)
 {
     for (uint32_t i = 0; i < field; i++) {
@@ -794,7 +799,7 @@ static int index_find_field(const struct index *index, const char *path)
     return -1;
 }
 
-/* Walks sort and index side by side; fields that are one point stand in no order's way. */
+/* Compares sort and index field by field. Fields that are one point fit every order. */
 static bool gives_order(const struct candidate *candidate, const struct sort *sort, bool *backward)
 {
     const struct index *index = candidate->index;
@@ -883,7 +888,8 @@ static void bound_wildcard(struct candidate *candidate, const struct conditions 
 
 /* ---- candidates ----------------------------------------------------------------------------- */
 
-/* Just the documents with the field: what {$exists: true} asks of a sparse index. */
+/* Returns whether the index contains exactly the documents with the field, for {$exists: true} and
+ * a sparse index. */
 static bool tells_existence(const struct index *index, const struct conditions *conditions)
 {
     if (!index->spec.sparse || index->spec.count > 1 || index->spec.fields[0].wildcard)
@@ -917,7 +923,7 @@ static int64_t score_of(const struct candidate *candidate, const struct conditio
     return score;
 }
 
-/* `forced`: a hint; then it is used whatever its score. */
+/* `forced`: used regardless of its score, because of a hint. */
 static void candidate_make(const struct index *index, const struct conditions *conditions,
                            const struct sort *sort, bool forced, struct candidate *candidate)
 {
@@ -943,18 +949,21 @@ static void candidate_release(struct candidate *candidate)
     *candidate = (struct candidate){0};
 }
 
-/* ---- plan ranges ---------------------------------------------------------------------------- */
+/* ---- ranges --------------------------------------------------------------------------------- */
 
 /*
- * The ranges of an index that a plan looks at: what the bounds of its fields are together, as keys
- * for a scan, and as texts for who explains it.
+ * The ranges of an index that a plan examines: the combined bounds of its fields, as keys for a
+ * scan, and as strings for explain.
  *
- *     a: [1] [2]    b: (5 ... numbers)      keys from (1, 5) behind it to (1, text), from (2, 5) behind it to (2, text)
- *                                           {a: ["[1, 1]", "[2, 2]"], b: ["(5, inf.0]"]}
+ *     a: [1] [2]    b: (5 ... numbers)
+ *     keys after (1, 5) up to (1, strings), and after (2, 5) up to (2, strings)
+ *     {a: ["[1, 1]", "[2, 2]"], b: ["(5, inf.0]"]}
  */
 
-#define RANGES_MAX 1000      /* of a scan that bounds several fields: their intervals multiply */
-#define SHOWN_MAX  (1 << 20) /* bytes of texts of bounds */
+/* For a scan that bounds several fields, whose intervals multiply. */
+#define RANGES_MAX 1000
+/* The maximum size of the strings of bounds. */
+#define SHOWN_MAX (1 << 20)
 
 /* ---- as keys -------------------------------------------------------------------------------- */
 
@@ -981,7 +990,7 @@ static void ranges_append(struct buffer *key, const struct buffer *more)
     truce__buffer_append(key, more->bytes, more->size);
 }
 
-/* Every range so far, which is a prefix, followed by every interval of the next field. */
+/* Extends every range so far, which is a prefix, by every interval of the next field. */
 static void ranges_multiply(struct plan_scan *scan, const struct bounds *bounds)
 {
     struct plan_scan product = *scan;
@@ -1015,8 +1024,8 @@ static void ranges_add_field(struct plan_scan *scan, const struct bounds *bounds
     truce__bounds_release(&turned);
 }
 
-/* The ranges of its index that the candidate stands for; `scan` is filled. False: there would be
- * too many, so the last fields are left unbounded. */
+/* Fills `scan` with the ranges of the candidate. Returns false if there would be too many; the last
+ * fields then have no bounds. */
 static bool candidate_scan(const struct candidate *candidate, struct plan_scan *scan)
 {
     struct key_range *first;
@@ -1037,13 +1046,14 @@ static bool candidate_scan(const struct candidate *candidate, struct plan_scan *
     return true;
 }
 
-/* ---- as texts ------------------------------------------------------------------------------- */
+/* ---- bounds as strings ---------------------------------------------------------------------- */
 
-/* The texts that MongoDB has for the ends of types. */
+/* MongoDB's strings for the ends of types. */
 static const struct {
     uint8_t type;
     const char *low, *high;
-    bool open; /* `high` is the first of the next type */
+    /* `high` is the first value of the next type. */
+    bool open;
 } types[] = {
     {BSON_TYPE_UTF8, "\"\"", "{}", true},
     {BSON_TYPE_DOCUMENT, "{}", "[]", true},
@@ -1061,7 +1071,7 @@ static const struct {
     {BSON_TYPE_MAXKEY, "MaxKey", "MaxKey", false},
 };
 
-/* False: the end is not included, whatever it says itself. */
+/* Returns false if the end is excluded, whatever the interval says. */
 static bool append_type(struct buffer *text, uint8_t type, bool high)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -1117,7 +1127,7 @@ static void ranges_append_value(struct buffer *text, struct value value)
     truce__buffer_append_text(text, shown);
 }
 
-/* The first text behind all that begin so. */
+/* Appends the first string after all strings with the prefix. */
 static void append_quoted(struct buffer *text, struct value begins, bool behind)
 {
     struct buffer copy = {0};
@@ -1131,7 +1141,7 @@ static void append_quoted(struct buffer *text, struct value begins, bool behind)
     truce__buffer_release(&copy);
 }
 
-/* Is it included? */
+/* Returns whether the end is included. */
 static bool ranges_append_end(struct buffer *text, const struct interval_end *end, bool high)
 {
     switch (end->kind) {
@@ -1196,7 +1206,7 @@ static void ranges_append_all(bson_t *shown, const char *name, bool turned)
     bson_append_array_end(shown, &list);
 }
 
-/* The path of a wildcard's keys, which ends with 00. */
+/* Appends the path of a wildcard's keys, which ends with 00. */
 static void append_path(bson_t *shown, const char *path)
 {
     char *text = bson_strdup_printf("[\"%s\", \"%s\"]", path, path);
@@ -1208,7 +1218,8 @@ static void append_path(bson_t *shown, const char *path)
     bson_free(text);
 }
 
-/* {field: ["[1, 5)", ...]} of the same, in the order of the scan; bson_destroy it. */
+/* Returns {field: ["[1, 5)", ...]} for explain, in the order of the scan. The caller destroys
+ * it. */
 static bson_t *candidate_bounds(const struct candidate *candidate)
 {
     const struct index_spec *spec = &candidate->index->spec;
@@ -1235,43 +1246,46 @@ static bson_t *candidate_bounds(const struct candidate *candidate)
     return shown;
 }
 
-/* ---- plan covered --------------------------------------------------------------------------- */
+/* ---- counting by an index alone ------------------------------------------------------------- */
 
 /*
- * Counting by an index alone.
+ * Counts by an index without reading documents.
  *
  *     index {a: 1, b: 1}   count {a: 5, b: {$gt: 2}}    the entries from (5, 2) to (5, all numbers)
- *     index {a: 1}         count {a: 5, b: {$gt: 2}}    not: b must be looked at
- *     index {a: 1}         count {a: null}              not: null stands for what is missing, too
+ *     index {a: 1}         count {a: 5, b: {$gt: 2}}    no: b must be read
+ *     index {a: 1}         count {a: null}              no: null also means a missing field
  *
- * Bounds are made so that nothing that matches lies outside. For a count without documents nothing
- * else may lie within:
+ * Bounds are made so that no match is outside. For a count without documents, everything inside
+ * must match:
  *
- *  1. No field of the index ever went through an array: each document has one entry at most.
- *  2. The filter is conditions on paths, all of which must hold: no $or, no $expr.
+ *  1. No field of the index ever passed through an array, so each document has at most one entry.
+ *  2. The filter consists of conditions on paths, all of which must hold: no $or, no $expr.
  *  3. Each condition has exact bounds, on a field that the ranges of the scan bound.
  *
- * Sparse and partial indexes need no rule of their own: they were only chosen because they have
- * every document that matches, or by a hint, which hides the others from a find, too.
+ * Sparse and partial indexes need no rule of their own. Either they contain every matching
+ * document, or a hint has chosen them, which hides the other documents from a find, too.
  *
- * Deliberately not done: wildcard indexes. A document in which a name stands twice has an entry for
- * each, and a filter sees but the first.
+ * Deliberately not done: wildcard indexes. A document with a duplicate field name has an entry for
+ * each of them, but a filter sees only the first.
  */
 
 static bool is_exact_value(struct value value)
 {
     switch (value.type) {
-    case BSON_TYPE_ARRAY:     /* its first element has a key */
-    case BSON_TYPE_NULL:      /* so has a missing field */
-    case BSON_TYPE_UNDEFINED: /* nothing is known */
+    /* Its first element has a key. */
+    case BSON_TYPE_ARRAY:
+    /* A missing field has the same key. */
+    case BSON_TYPE_NULL:
+    /* No bounds are known. */
+    case BSON_TYPE_UNDEFINED:
         return false;
     default:
         return !truce__value_is_number(value) || !truce__number_is_nan(value);
     }
 }
 
-/* Exact bounds: nothing lies within those of the condition that does not meet it, if the index has
- * one key for each document. */
+/* Returns whether everything within the bounds of the condition matches it, provided that the index
+ * has one key for each document. */
 static bool condition_is_exact(const struct match_node *node)
 {
     switch (node->kind) {
@@ -1286,7 +1300,8 @@ static bool condition_is_exact(const struct match_node *node)
             if (!is_exact_value(node->operands[i]))
                 return false;
         }
-        return !node->children_count; /* a regex */
+        /* A regex. */
+        return !node->children_count;
     default:
         return false;
     }
@@ -1297,7 +1312,7 @@ static bool is_condition(const struct match_node *node)
     return node->kind >= MATCH_EQ && node->kind <= MATCH_IN;
 }
 
-/* Are the conditions all that the filter is made of? */
+/* Returns whether the filter consists of the conditions alone. */
 static bool are_all(const struct conditions *conditions, const struct match_node *root)
 {
     if (root->kind == MATCH_TRUE)
@@ -1322,7 +1337,7 @@ static bool says_all(const struct candidate *candidate, const struct condition *
     return false;
 }
 
-/* Do the bounds of all fields of the candidate say all that the filter says? */
+/* Returns whether the bounds of the candidate's fields express the whole filter. */
 static bool candidate_covers(const struct candidate *candidate, const struct conditions *conditions,
                              const struct match_node *root)
 {

@@ -2,9 +2,9 @@
 #define TRUCE_ENGINE_DOCUMENTS_PLAN_H
 
 /*
- * A plan: which entries of which tables to look at so as to see every document that can match. The
- * filter is tested on each document that a plan brings, so a plan may bring too many, never too
- * few, and never decides what the answer is.
+ * A plan: which entries of which tables to examine in order to see every document that can match.
+ * The filter is tested on each document that a plan finds. A plan may therefore find too many
+ * documents, but never too few, and never decides the result.
  */
 #include "base/limits.h"
 #include "engine/catalog.h"
@@ -12,67 +12,82 @@
 #include "query/match/match.h"
 #include "query/sort/sort.h"
 
-/* Keys from `from` to, but without, `to`, as bytes; an empty `to`: to the end. */
+/* Keys from `from` up to `to`, exclusive, as bytes. An empty `to` means the end. */
 struct key_range {
     struct buffer from, to;
 };
 
 /* Ranges of one index, or all rows of the collection. */
 struct plan_scan {
-    int64_t index; /* id; 0: the rows */
+    /* The id of the index; 0: the rows. */
+    int64_t index;
     bool backward;
     uint32_t count;
-    struct key_range *ranges; /* ascending, apart from each other; none where index is 0 */
-    bson_t *bounds;           /* the same, as MongoDB's explain says it; NULL: nobody asked */
+    /* Ascending and disjoint; none if `index` is 0. */
+    struct key_range *ranges;
+    /* The ranges in the form of MongoDB's explain; NULL: not requested. */
+    bson_t *bounds;
 };
 
 struct plan {
     uint32_t count;
-    struct plan_scan *scans; /* one after the other: the union of what they bring. None: nothing
-                                can match */
-    bool repeats;            /* entries may lead to one document more than once */
-    bool sorted;             /* documents come in the order that was asked for */
-    bool covered; /* each entry stands for one document, and it matches: none need be read */
+    /* The scans, one after the other: the result is their union. None: nothing can match. */
+    struct plan_scan *scans;
+    /* Several entries may lead to the same document. */
+    bool repeats;
+    /* Documents come in the requested order. */
+    bool sorted;
+    /* Each entry belongs to one document, and it matches: no document need be read. */
+    bool covered;
 };
 
 enum plan_goal {
     PLAN_DOCUMENTS,
-    PLAN_COUNT,     /* how many match is all that is asked: neither an order nor the documents */
-    PLAN_IF_SORTED, /* the sort, if an index gives it; else the caller sorts the documents */
+    /* Only the number of matches is requested, neither their order nor the documents. */
+    PLAN_COUNT,
+    /* The order of the sort if an index gives it; otherwise the caller sorts the documents. */
+    PLAN_IF_SORTED,
 };
 
 struct plan_request {
     const struct collection *collection;
     const struct match *match;
-    const bson_t *sort, *hint; /* NULL or empty: none */
-    const bson_t *min,
-        *max; /* of the hint's index (index_span.h), and what they leave in its order */
+    /* NULL or empty: none. */
+    const bson_t *sort, *hint;
+    /* The part of the hint's index (index_span.h), in its order. */
+    const bson_t *min, *max;
     enum plan_goal goal;
-    bool backward; /* without a sort: from the far end of the index */
-    bool shows;    /* bounds of the scans */
+    /* Without a sort: from the far end of the index. */
+    bool backward;
+    /* Also makes the bounds of the scans for explain. */
+    bool shows;
 };
 
-/* CODE_BAD_VALUE: there is no index for the hint. Released by the caller, also on failure. */
+/* Makes a plan. Fails with CODE_BAD_VALUE if there is no index for the hint. The caller releases
+ * the plan, also on failure. */
 truce_status truce__plan_make(const struct plan_request *request, struct plan *plan,
                               bson_error_t *error);
 void truce__plan_release(struct plan *plan);
 
-/* The index that a hint asks for, ready; NULL: it asks for none. CODE_BAD_VALUE. */
+/* Returns the ready index that a hint names; NULL: it names none. Fails with CODE_BAD_VALUE. */
 truce_status truce__plan_hinted(const struct collection *collection, const bson_t *hint,
                                 const struct index **index, bson_error_t *error);
 
-/* For plan.c and plan.c ---------------------------------------------------------------- */
+/* ---- for plan.c ----------------------------------------------------------------------------- */
 
-/* A condition of the filter: all of them must hold. */
+/* A condition of the filter. All conditions must hold. */
 struct condition {
-    char *path; /* dotted, from the document; owned */
+    /* Dotted, from the document; owned. */
+    char *path;
     const struct match_node *node;
-    const struct match_node
-        *element;    /* the innermost $elemMatch whose element has it as a field of its
-                                         own; NULL: none */
-    uint32_t number; /* of the path's parts */
-    bool numbered;   /* some part is a number */
-    bool bounded;    /* bounds help */
+    /* The innermost $elemMatch of which the condition is about an own field; NULL: none. */
+    const struct match_node *element;
+    /* The number of the path's parts. */
+    uint32_t number;
+    /* A part is a number. */
+    bool numbered;
+    /* Bounds are useful. */
+    bool bounded;
     struct bounds bounds;
 };
 
@@ -84,13 +99,18 @@ struct conditions {
 /* How one index would serve a filter and a sort. */
 struct candidate {
     const struct index *index;
-    int64_t score;   /* 0: not at all */
-    uint32_t fields; /* bounded ones, from the first on */
-    uint32_t single; /* of these, those that are one point each, from the first on */
-    bool complete;   /* every field is one point: one key */
+    /* 0: not at all. */
+    int64_t score;
+    /* The number of bounded fields, from the first on. */
+    uint32_t fields;
+    /* The number of them that are one point each, from the first on. */
+    uint32_t single;
+    /* Every field is one point: one key. */
+    bool complete;
     bool sorted, backward;
     struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
-    struct buffer path; /* of a wildcard index: the path in front of each key */
+    /* Of a wildcard index: the path before each key. */
+    struct buffer path;
 };
 
 #endif

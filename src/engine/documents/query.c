@@ -1,19 +1,19 @@
 /*
  * Queries.
  *
- * A read is of one snapshot, the one that its plan was made in:
+ * A read uses one snapshot, the one in which its plan was made:
  *
  *     begun in a slot of the pool --done--> ended                    most reads end here
  *                  |
- *                  | SNAPSHOT_ENTRIES were looked at, or the reader of the documents has enough for now
+ *                  | SNAPSHOT_ENTRIES were examined, or the caller has enough documents for now
  *                  v
- *     kept, on a connection that left the pool (snapshots.c) --done, closed--> ended
+ *     kept, on a connection outside of the pool (snapshots.c) --done, closed--> ended
  *
- * Whoever reads for long does so in parts: after each the scan pauses, and the next part goes on
- * behind its place, in the same snapshot. Between two parts a snapshot that is too old can be
- * ended: then the read fails, and nothing that it gave was wrong.
+ * A long read runs in parts. After each part the scan pauses, and the next part continues after its
+ * position, in the same snapshot. Between two parts a snapshot that is too old can be ended. The
+ * read then fails, but everything that it has returned was right.
  *
- * A query of a view (engine.c) enters the view's moment for each part.
+ * A query of a view (engine.c) enters the view's snapshot for each part.
  */
 #include "engine/documents/query.h"
 
@@ -43,7 +43,8 @@ struct value truce__only_id(const bson_t *filter)
     case BSON_TYPE_DATE_TIME:
         id = fields.value;
         break;
-    default: /* null, operators and the like: the general way */
+    /* null, operators, and similar values take the general path. */
+    default:
         return id;
     }
     return truce__fields_next(&fields) ? truce__value_missing() : id;
@@ -55,7 +56,7 @@ static bool note_id(const struct path *path, struct value value, void *arg)
 
     if (path->count != 1 || strcmp(path->text, "_id"))
         return true;
-    /* null also matches what has no _id; an array also matches arrays that hold it */
+    /* null also matches a document without _id; an array also matches arrays that contain it. */
     if (value.type != BSON_TYPE_NULL && value.type != BSON_TYPE_ARRAY &&
         value.type != BSON_TYPE_UNDEFINED)
         truce__key_append(key, value, false);
@@ -89,12 +90,14 @@ void truce__selector_release(struct selector *selector)
 
 /* ---- inside the write transaction ----------------------------------------------------------- */
 
-/* Where what was found goes: straight into the list, or through a sorter. */
+/* Where matches go: directly into the list, or through a sorter. */
 struct destination {
     struct gather *gather;
-    struct sorter *sorter; /* NULL: none */
+    /* NULL: none. */
+    struct sorter *sorter;
     struct buffer packed;
-    int64_t enough; /* 0: all */
+    /* 0: all. */
+    int64_t enough;
 };
 
 static truce_status query_put(struct destination *destination, const struct found *found,
@@ -109,7 +112,7 @@ static truce_status query_put(struct destination *destination, const struct foun
                              (uint32_t)destination->packed.size, error);
 }
 
-/* As truce__scan_next, within the selection's maximum. */
+/* Works as truce__scan_next, within the maximum of the selection. */
 static truce_status next_within(const struct selection *selection, struct scan *scan, struct kv *kv,
                                 struct found *found, bson_error_t *error)
 {
@@ -118,7 +121,7 @@ static truce_status next_within(const struct selection *selection, struct scan *
 
     if (status || !most || scan->keys_examined + scan->documents_examined <= most)
         return status;
-    return truce__fail(TRUCE_LIMIT, error, "more than %lld entries would have to be looked at",
+    return truce__fail(TRUCE_LIMIT, error, "the query would have to examine more than %lld entries",
                        (long long)most);
 }
 
@@ -200,7 +203,7 @@ static truce_status plan_and_scan(const struct selection *selection, struct kv *
     return status;
 }
 
-/* Does the document with the selector's _id match? */
+/* Tests whether the document with the selector's _id matches. */
 static truce_status query_test(const struct selector *selector, struct query_context *context,
                                struct found *found, bson_error_t *error)
 {
@@ -219,7 +222,7 @@ static truce_status query_test(const struct selector *selector, struct query_con
     return status;
 }
 
-/* The document with the selector's _id, if it matches; NOT_FOUND. */
+/* Finds the document with the selector's _id if it matches; otherwise NOT_FOUND. */
 static truce_status query_look(const struct selector *selector, struct writer *writer,
                                const struct collection *collection, struct query_context *context,
                                struct found *found, bson_error_t *error)
@@ -311,7 +314,7 @@ truce_status truce__query_init(struct query *query, struct engine *engine, const
     return status;
 }
 
-/* Out of the snapshot, which is ended unless it is kept. */
+/* Leaves the snapshot, which ends unless it is kept. */
 static void query_leave(struct query *query)
 {
     if (!query->reader)
@@ -323,7 +326,7 @@ static void query_leave(struct query *query)
     query->reader = NULL;
 }
 
-/* In a forked child what is kept is the parent's. */
+/* In a forked child the kept snapshot belongs to the parent. */
 static void query_let_go(struct query *query)
 {
     query_leave(query);
@@ -342,7 +345,7 @@ void truce__query_release(struct query *query)
     bson_free(query->collection);
 }
 
-/* Keeps the snapshot, and leaves it. */
+/* Keeps the snapshot and leaves it. */
 static truce_status query_keep(struct query *query, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -359,7 +362,7 @@ static truce_status query_keep(struct query *query, bson_error_t *error)
     return status;
 }
 
-/* Back into the snapshot. A slot of the pool is not held for more than a part. */
+/* Enters the snapshot again. No slot of the pool is held for longer than a part. */
 truce_status truce__query_enter(struct query *query, bson_error_t *error)
 {
     truce_status status = truce__engine_usable(query->engine, error);
@@ -421,7 +424,8 @@ bool truce__query_sorted(const struct query *query)
 /* ---- counting ------------------------------------------------------------------------------- */
 
 struct counting {
-    int64_t count, enough; /* enough 0: all */
+    /* `enough` 0: all. */
+    int64_t count, enough;
 };
 
 static bool query_count_one(const struct found *found, void *arg)
@@ -437,11 +441,13 @@ static bool has_enough(const struct counting *counting)
     return counting->enough && counting->count == counting->enough;
 }
 
-/* All ranges in one part: counting entries is quick, and SQLite ends it when the time is over. */
+/* Counts all ranges in one part: counting entries is fast, and SQLite stops when the time is
+ * over. */
 static truce_status query_count_entries(struct query *query, struct kv *kv,
                                         struct counting *counting, bson_error_t *error)
 {
-    static const uint8_t above_all[] = {0xff}; /* no encoding begins with ff */
+    /* No encoding begins with ff. */
+    static const uint8_t above_all[] = {0xff};
     const struct plan_scan *scan = &query->plan.scans[0];
     truce_status status = TRUCE_OK;
 
@@ -501,13 +507,13 @@ truce_status truce__query_count(struct query *query, int64_t skip, int64_t limit
     return status;
 }
 
-/* ---- gather --------------------------------------------------------------------------------- */
+/* ---- gathered documents --------------------------------------------------------------------- */
 
 /*
- * Documents put aside: for sorts that no index gives, and for writes, which look for what they
- * change before they change anything.
+ * Stores documents for sorts without an index, and for writes, which find all documents before they
+ * change the first one.
  *
- * Sorted ones go through query/sort/sort.h's sorter, packed as
+ * Documents to be sorted go through the sorter of query/sort/sort.h, packed as
  *
  *     | row, 8 bytes | array index of the match, 8 bytes | the document |
  */

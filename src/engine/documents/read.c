@@ -1,12 +1,12 @@
 /*
- * Reading: find, count, distinct, and looks at several documents.
+ * Reading: find, count, distinct, and lookups of several documents.
  *
- * A cursor is one of three:
+ * A cursor has one of three kinds:
  *
- *     point     the filter is {_id: value} and nothing else: one lookup when it is opened
- *     batches   documents come in the order wanted: batches of them are copied out of one snapshot
- *               (query.c), which is kept while there may be more, and given one by one
- *     sorted    they do not: all go through a sorter when it is opened
+ *     point     the filter is exactly {_id: value}: one lookup when it is opened
+ *     batches   documents come in the requested order: batches of them are copied out of one
+ *               snapshot (query.c), which is kept while more may follow, and returned one by one
+ *     sorted    otherwise: all documents go through a sorter when it is opened
  */
 #include "base/assert.h"
 #include "engine/documents/query.h"
@@ -14,7 +14,8 @@
 #include "query/project/find_result.h"
 #include "query/project/project.h"
 
-#define BATCH_FIRST     64 /* documents of the first batch: most readers want few */
+/* The documents of the first batch: most readers want few. */
+#define BATCH_FIRST     64
 #define BATCH_DOCUMENTS 1024
 #define BATCH_BYTES     (256 * 1024)
 
@@ -24,7 +25,8 @@ struct point_cursor {
     truce_cursor base;
     bool given;
     struct buffer body;
-    bson_t document; /* in `body` */
+    /* Points into `body`. */
+    bson_t document;
 };
 
 static truce_status next_of_point(truce_cursor *base, const bson_t **document, bson_error_t *error)
@@ -47,7 +49,7 @@ static void close_point(truce_cursor *base)
 
 static const truce_cursor_ops point_ops = {next_of_point, close_point};
 
-/* NOT_FOUND; on success `body` is borrowed until the reader is given back. */
+/* NOT_FOUND if it does not exist. On success `body` is borrowed until the read ends. */
 static truce_status read_look_up(struct engine *engine, struct reader *reader, const char *name,
                                  struct bytes key, int64_t *row, struct bytes *body,
                                  bson_error_t *error)
@@ -65,8 +67,8 @@ static truce_status damaged(const char *name, bson_error_t *error)
     return truce__fail(TRUCE_CORRUPT, error, "a document of %s is damaged", name);
 }
 
-/* The document with that key of its _id in a snapshot of now, appended to `found`; NOT_FOUND.
- * Either is durable when `*promised` is. */
+/* Appends the document with that key of its _id to `found`, from a snapshot of current data;
+ * NOT_FOUND if it does not exist. Either result is durable when `*promised` is. */
 static truce_status read_point(struct engine *engine, const char *name, struct bytes key,
                                const struct cache_look *cached, uint64_t *promised,
                                struct buffer *found, bson_error_t *error)
@@ -89,8 +91,8 @@ static truce_status read_point(struct engine *engine, const char *name, struct b
     return status;
 }
 
-/* The same of a view. What the cache has is of now, and of the view's moment if it is older than
- * that. */
+/* Does the same for a view. The cache has current documents; the view's snapshot contains those
+ * that are older than it. */
 static truce_status view_point(struct engine *engine, const char *name, struct bytes key,
                                struct buffer *found, bson_error_t *error)
 {
@@ -161,7 +163,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 
 /* ---- several documents by their _ids -------------------------------------------------------- */
 
-/* The key of its _id, into `key`. */
+/* Makes the key of its _id in `key`. */
 static struct bytes read_key_of(const truce_look *look, struct buffer *key)
 {
     bson_t wrapped = BSON_INITIALIZER;
@@ -185,7 +187,8 @@ static truce_status take_look(truce_look *look, struct bytes body, bson_error_t 
     return TRUCE_OK;
 }
 
-/* All of one moment, out of the cache. False: one is not there; `seen` says which may be put in. */
+/* Takes all documents from the cache, of one snapshot. Returns false if one is not cached; `seen`
+ * tells which ones may be inserted. */
 static bool take_cached(struct engine *engine, truce_look *looks, struct cache_look *seen,
                         size_t count, uint64_t *promised)
 {
@@ -207,7 +210,7 @@ static bool take_cached(struct engine *engine, truce_look *looks, struct cache_l
     return all;
 }
 
-/* `seen`: from before the reader's snapshot; NULL: nothing is put in. */
+/* `seen` is from before the reader's snapshot; NULL: nothing is inserted into the cache. */
 static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
                               const struct cache_look *seen, bson_error_t *error)
 {
@@ -277,22 +280,31 @@ truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
 struct read_cursor {
     truce_cursor base;
     struct query query;
-    struct find_result *shown; /* NULL: documents as they are */
-    int64_t skip, left;        /* still to be skipped, still to be given; left -1: all */
+    /* NULL: documents are returned unchanged. */
+    struct find_result *shown;
+    /* The documents still to be skipped and still to be returned; left -1: all. */
+    int64_t skip, left;
 
-    struct buffer batch; /* packed documents, each behind its size */
-    size_t at;           /* the next of them */
-    int64_t count;       /* in the batch */
-    int64_t wanted;      /* for this batch */
+    /* Packed documents, each after its size. */
+    struct buffer batch;
+    /* The next of them. */
+    size_t at;
+    /* The number in the batch. */
+    int64_t count;
+    /* The requested number for this batch. */
+    int64_t wanted;
 
     struct sort sort;
-    struct sorter *sorter; /* NULL: in batches */
+    /* NULL: in batches. */
+    struct sorter *sorter;
     struct buffer packed;
-    truce_status sorting; /* the first failure to add to it */
+    /* The first failure to add a document. */
+    truce_status sorting;
     bson_error_t sorting_error;
 
     struct found found;
-    bson_t document, projected; /* the first borrows */
+    /* The first one borrows. */
+    bson_t document, projected;
 };
 
 static bool take_into_batch(const struct found *found, void *arg)
@@ -311,7 +323,7 @@ static bool take_into_batch(const struct found *found, void *arg)
     return ++cursor->count < cursor->wanted && cursor->batch.size < BATCH_BYTES;
 }
 
-/* The next batch; an empty one is the end. */
+/* Fills the next batch. An empty batch is the end. */
 static truce_status read_fill(struct read_cursor *cursor, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -411,13 +423,14 @@ static void read_close_cursor(truce_cursor *base)
 
 static const truce_cursor_ops cursor_ops = {next_document, read_close_cursor};
 
-/* ---- all that are left, one after the other ------------------------------------------------- */
+/* ---- all remaining documents ---------------------------------------------------------------- */
 
 struct feeding {
     struct read_cursor *cursor;
     document_take *take;
     void *arg;
-    truce_status status; /* of the last one that was taken */
+    /* The status of the last `take`. */
+    truce_status status;
     bson_error_t *error;
 };
 
@@ -431,7 +444,7 @@ static bool feed_one(const struct found *found, void *arg)
     return !feeding->status && cursor->left != 0;
 }
 
-/* What is not in a batch yet, where it stands in the file. */
+/* Passes the documents that are not in a batch yet, directly from the file. */
 static truce_status feed(struct read_cursor *cursor, document_take *take, void *arg,
                          bson_error_t *error)
 {
@@ -493,7 +506,8 @@ static truce_status read_sort_all(struct read_cursor *cursor, const truce_find_o
     return status ? status : truce__sorter_sort(cursor->sorter, error);
 }
 
-/* The index whose keys are shown: of the hint, or else the only one that is used. NULL: none. */
+/* Finds the index whose keys are returned: the one of the hint, otherwise the only one in use.
+ * NULL: none. */
 static truce_status shown_index(const struct query *query, const bson_t *hint,
                                 const struct index **index, bson_error_t *error)
 {
@@ -544,7 +558,7 @@ static truce_status read_open_cursor(struct read_cursor *cursor, struct engine *
         return status;
     if (goal != PLAN_IF_SORTED && !truce__query_sorted(&cursor->query))
         return read_sort_all(cursor, options, error);
-    /* the first batch at once, so that what is read is of now and errors come from here */
+    /* The first batch is read at once, so that data is current and errors are reported here. */
     return read_fill(cursor, error);
 }
 
@@ -595,15 +609,11 @@ truce_status truce__engine_find_if_sorted(struct engine *engine, const char *col
     return status;
 }
 
-/* ---- read all ------------------------------------------------------------------------------- */
+/* ---- count and distinct --------------------------------------------------------------------- */
 
-/* Reads that answer when all is read: count and distinct. read.c has the cursors. */
-
-/* ---- count ---------------------------------------------------------------------------------- */
-
-/* All of a collection without a filter: SQLite counts faster. */
-static truce_status read_all_count_all(struct engine *engine, const char *name,
-                                       uint32_t deadline_ms, int64_t *count, bson_error_t *error)
+/* Counts a whole collection without a filter, which is faster in SQLite. */
+static truce_status read_count_all(struct engine *engine, const char *name, uint32_t deadline_ms,
+                                   int64_t *count, bson_error_t *error)
 {
     const struct collection *collection;
     struct reader *reader;
@@ -633,7 +643,7 @@ truce_status truce__engine_count(struct engine *engine, const char *collection,
 
     *count = 0;
     if (bson_empty(filter) && !options->hint) {
-        status = read_all_count_all(engine, collection, options->deadline_ms, count, error);
+        status = read_count_all(engine, collection, options->deadline_ms, count, error);
         *count = truce__count_cut(*count, options);
         return status;
     }

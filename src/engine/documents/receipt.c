@@ -32,7 +32,8 @@ truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
 
     if (!given)
         return TRUCE_OK;
-    truce__gather_release(&receipt->found); /* of a run before */
+    /* Of an earlier run. */
+    truce__gather_release(&receipt->found);
     receipt->found = (struct gather){0};
     status = truce__writer_collection(writer, given->collection, &collection, error);
     if (!status && collection)
@@ -42,7 +43,7 @@ truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
     return given->agrees(given, standing(receipt))
                ? TRUCE_OK
                : truce__fail(TRUCE_CONFLICT, error,
-                             "the receipt in %s is not what it was taken for", given->collection);
+                             "the receipt in %s has changed since it was read", given->collection);
 }
 
 truce_status truce__receipt_put(struct receipt *receipt, struct writer *writer,
@@ -56,7 +57,8 @@ truce_status truce__receipt_put(struct receipt *receipt, struct writer *writer,
 
     if (given && given->make(given, outcomes, count, document, &after)) {
         status = truce__document_check(&after, "receipt", error);
-        writer->unvalidated = true; /* it is not the user's */
+        /* The receipt is not a document of the user. */
+        writer->unvalidated = true;
         if (!status && before)
             status =
                 truce__documents_replace(writer, given->collection, receipt->found.items[0].row,

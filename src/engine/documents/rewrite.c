@@ -1,18 +1,18 @@
 /*
- * Rewriting: documents that a function of the caller's makes anew inside the write transaction
+ * Rewriting: a function of the caller makes new versions of documents inside the write transaction
  * (truce/sys/store.h).
  *
  *     key {student_id: 5}  ->  its key in the unique index of student_id  ->  row 7
  *     row 7                ->  before  --make-->  after  ->  row 7, and the indexes
  *     none                 ->  NULL    --make-->  after  ->  a new row, and the indexes
  *
- * No filter is compiled, no plan made, nothing compared: what `make` sees is what stands, as this
- * transaction has left it, and nobody else writes before the commit. The transaction may be another
- * one's too (writer.c), and may run again, from `begin`, if it failed; so nothing that was made
- * counts before truce__writer_run has returned TRUCE_OK.
+ * Nothing is compiled, planned, or compared: `make` receives the current document of this
+ * transaction, and no other process writes before the commit. The transaction may also contain
+ * other operations (writer.c), and may run again from `begin` after a failure. Its results count
+ * only when truce__writer_run has returned TRUCE_OK.
  *
- * A document that is refused (documents.c looks before it writes) stays as it was, and those
- * around it are written all the same. A crash leaves all of them or none.
+ * A refused document (documents.c checks before it writes) does not change, and the other ones are
+ * written nevertheless. A crash leaves all of them or none.
  */
 #include "base/assert.h"
 #include "engine/documents/document_store.h"
@@ -23,11 +23,13 @@
 struct rewriting {
     struct write_op base; /* first */
     truce_rewrite *rewrite;
-    bool missing; /* there is no such index */
+    /* There is no such index. */
+    bool missing;
     struct buffer key, before;
 };
 
-/* The index that `wanted` is a key of, which is put into `key`; NULL: there is none. */
+/* Finds the unique index for `wanted`, and puts the key into `key`. Returns NULL if there is
+ * none. */
 static const struct index *rewrite_index_of(const struct collection *collection,
                                             const bson_t *wanted, struct buffer *key)
 {
@@ -40,8 +42,8 @@ static const struct index *rewrite_index_of(const struct collection *collection,
     return NULL;
 }
 
-/* The document with the key: its row, and a copy, for what the connection gives is gone with its
- * next call. NOT_FOUND. */
+/* Reads the document with the key: its row and a copy, since the next call on the connection ends
+ * the loan. NOT_FOUND if it does not exist. */
 static truce_status read_before(struct rewriting *rewriting, struct writer *writer,
                                 const struct collection *collection, const struct index *index,
                                 int64_t *row, bson_t *before, bson_error_t *error)
@@ -68,7 +70,7 @@ static bool rewrite_same_id(const bson_t *before, const bson_t *after)
                                   truce__value_field(truce__value_document(after), "_id", 3));
 }
 
-/* `before` NULL: a new one. */
+/* `before` NULL: a new document. */
 static truce_status rewrite_put(struct writer *writer, const char *collection, int64_t row,
                                 const bson_t *before, const bson_t *after, bson_error_t *error)
 {
@@ -85,11 +87,9 @@ static truce_status rewrite_put(struct writer *writer, const char *collection, i
 }
 
 /* A status other than OK is the transaction's. */
-static truce_status documents_rewrite_rewrite_one(struct rewriting *rewriting,
-                                                  struct writer *writer,
-                                                  const struct collection *collection,
-                                                  const struct index *index, size_t number,
-                                                  bson_error_t *error)
+static truce_status rewrite_one(struct rewriting *rewriting, struct writer *writer,
+                                const struct collection *collection, const struct index *index,
+                                size_t number, bson_error_t *error)
 {
     truce_rewrite *rewrite = rewriting->rewrite;
     bson_t before, after = BSON_INITIALIZER;
@@ -140,7 +140,7 @@ static truce_status run_rewrite(struct write_op *base, struct writer *writer, bs
             rewriting->missing = true;
             break;
         }
-        status = documents_rewrite_rewrite_one(rewriting, writer, collection, index, i, error);
+        status = rewrite_one(rewriting, writer, collection, index, i, error);
     }
     return status;
 }

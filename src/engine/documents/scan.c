@@ -1,21 +1,21 @@
 /*
  * Scans.
  *
- *     plan     scan 0: range 0, range 1, ...    scan 1: range 0, ...
- *     place           (at, range, behind which key and row of it)
+ *     plan        scan 0: range 0, range 1, ...    scan 1: range 0, ...
+ *     position           (at, range, key and row after which to continue)
  *
- * Each range is one cursor of a key table, or of the row table, opened behind the place where the
- * scan is. Pausing keeps the place as bytes and closes the cursor; what was written meanwhile is
- * seen if it lies ahead, as with any cursor that does not hold a snapshot for its whole life.
+ * Each range is one cursor of a key table, or of the row table, opened after the position of the
+ * scan. Pausing stores the position as bytes and closes the cursor. Later writes are seen if they
+ * are ahead, as with any cursor that does not hold one snapshot for its whole life.
  *
  * Invariants:
- *  1. While a cursor is open, the place is the cursor's current entry; when it is closed, `key` and
- *     `row` are the place, if `positioned`.
- *  2. A plan that repeats brings each row once, at the first of its entries: the rows it has
- *     brought, or refused, are in `seen`.
+ *  1. While a cursor is open, the position is the cursor's current entry. When it is closed, `key`
+ *     and `row` are the position if `positioned` is set.
+ *  2. A plan that repeats returns each row once, at the first of its entries. The set `seen` has
+ *     the rows that it has returned or refused.
  *
- * Where all rows are looked at in their order there is no cursor: SQLite's loop calls the scan for
- * each row, and the place is (row) all the time.
+ * If all rows are read in their order, there is no cursor: SQLite's loop calls the scan for each
+ * row, and the position is always (row).
  */
 #include "engine/documents/scan.h"
 
@@ -49,7 +49,7 @@ static void scan_grow(struct row_set *set)
     *set = larger;
 }
 
-/* False if it was there. */
+/* Returns false if the row is in the set already. */
 static bool scan_add_row(struct row_set *set, int64_t row)
 {
     uint64_t bit = UINT64_C(1) << (row & 63);
@@ -119,8 +119,8 @@ static truce_status open_keys(struct scan *scan, struct kv *kv, bson_error_t *er
         key = (struct bytes){scan->key.bytes, scan->key.size};
         row = scan->row;
     }
-    /* of entries that repeat, most may lead to a document that was seen: scan_step() reads the
-     * others */
+    /* If entries repeat, most may lead to a document that was seen; scan_step() reads the
+     * others. */
     return truce__kv_keys_seek(kv, part->index, scan->plan->repeats ? 0 : scan->table, key, row,
                                part->backward, &scan->cursor, error);
 }
@@ -142,7 +142,7 @@ static truce_status open_range(struct scan *scan, struct kv *kv, bson_error_t *e
     return open_rows(scan, kv, error);
 }
 
-/* To the beginning of the next range; false: there is none. */
+/* Moves to the beginning of the next range. Returns false at the end. */
 static bool next_range(struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
@@ -165,7 +165,7 @@ static bool scan_is_below(struct bytes key, const struct buffer *bound)
     return order ? order < 0 : key.size < bound->size;
 }
 
-/* Is the cursor's entry beyond the range? */
+/* Returns whether the cursor's entry is outside of the range. */
 static bool is_beyond(const struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
@@ -181,7 +181,7 @@ static bool is_beyond(const struct scan *scan)
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-/* A scan over an index without ranges has nothing to bring. */
+/* A scan over an index without ranges has no results. */
 static bool scan_is_empty(const struct scan *scan)
 {
     const struct plan_scan *part = &scan->plan->scans[scan->at];
@@ -189,7 +189,7 @@ static bool scan_is_empty(const struct scan *scan)
     return part->index && !part->count;
 }
 
-/* The cursor to the next entry of the plan; NOT_FOUND at the end. */
+/* Moves the cursor to the next entry of the plan; NOT_FOUND at the end. */
 static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -215,7 +215,7 @@ static truce_status next_entry(struct scan *scan, struct kv *kv, bson_error_t *e
     }
 }
 
-/* Reading an entry or a document is worth many steps. */
+/* Reading an entry or a document costs many steps. */
 static truce_status scan_spend(const struct scan *scan, bson_error_t *error)
 {
     return truce__budget_spend(scan->context->budget, SCAN_STEPS_OF_ENTRY, error);
@@ -232,7 +232,7 @@ static truce_status scan_examine(struct scan *scan, struct bytes body, struct fo
     return truce__match_test(scan->match, found->document, scan->context, &found->match, error);
 }
 
-/* The next entry, tested; OK without a match is possible. */
+/* Tests the next entry. Returns OK without a match, too. */
 static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *found,
                               bson_error_t *error)
 {
@@ -250,7 +250,8 @@ static truce_status scan_step(struct scan *scan, struct kv *kv, struct found *fo
             return TRUCE_OK;
         status = truce__kv_row_get(kv, scan->table, scan->cursor.row, &body, error);
         if (status)
-            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* removed since */
+            /* The document was removed since. */
+            return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     status = scan_examine(scan, body, found, error);
     if (!status && found->match.matched)
@@ -274,9 +275,9 @@ truce_status truce__scan_next(struct scan *scan, struct kv *kv, int64_t examined
     return status;
 }
 
-/* ---- one after the other -------------------------------------------------------------------- */
+/* ---- all rows ------------------------------------------------------------------------------- */
 
-/* All rows in their order: SQLite goes over them by itself. */
+/* Reads all rows in their order: SQLite loops over them itself. */
 bool truce__scan_is_of_rows(const struct plan *plan)
 {
     return plan->count == 1 && !plan->scans[0].index && !plan->scans[0].backward;
@@ -284,8 +285,10 @@ bool truce__scan_is_of_rows(const struct plan *plan)
 
 struct taking {
     struct scan *scan;
-    int64_t left; /* rows that may be looked at, ... */
-    int64_t upto; /* ... and the last of them */
+    /* The rows that may still be examined, ... */
+    int64_t left;
+    /* ... and the last of them. */
+    int64_t upto;
     int64_t beyond;
     scan_take_function *take;
     void *arg;

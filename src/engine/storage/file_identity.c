@@ -298,8 +298,8 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *  3. A difference is final: `foreign` stays LOCK_FOREIGN_LOG until a process that is alone opens
  *     the store. If the lookup of a name fails for another reason than a missing file, only that
  *     call fails.
- *  4. The number log_least counts frames of the generation log_salts, or fewer. It is 0 while
- *     log_salts changes. A process that dies between its commit and the record leaves too small a
+ *  4. log_least never counts too many frames of its generation. It is 0 while log_salts
+ *     changes. A process that dies between its commit and the record leaves too small a
  *     number. Such a number detects less and refuses nothing valid.
  *  5. Only a process in its turn writes into the log, so its time means nothing while log_writing
  *     is true.

@@ -29,8 +29,7 @@
  *     completely, and a crash may restore them completely. A commit that was not acknowledged is
  *     never half done.
  *  5. Each commit is in the WAL and visible to readers when it returns. It is on disk only after a
- *     checkpoint or a later sync of the log (durable.c).
- *     Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
+ *     checkpoint or a later sync (durable.c). Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
  *     wrong running checksum.
  *
  * There is no memory map: an unreadable page must be a status, not a SIGBUS, and memory must not

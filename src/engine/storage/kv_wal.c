@@ -19,9 +19,9 @@
  *  2. Writes reach the file in their order. A write that does not continue the previous one, such
  *     as a header with a new checksum, is written at once, after the buffer.
  *  3. Calls that read, measure, or cut the file see all writes.
- *  4. If a buffered write fails later, the last write of its transaction reports the failure at the
- *     latest. The buffer is then dropped. SQLite gives up the transaction and writes its
- *     frames again. A write that fails before a read keeps the buffer, because SQLite may continue.
+ *  4. A failing buffered write fails the last write of its transaction at the latest. The buffer is
+ *     then dropped. SQLite gives up the transaction and writes its frames again. A write that fails
+ *     before a read keeps the buffer, because SQLite may continue.
  *
  * While a file grows, each fsync waits until the file system has recorded the new size, which can
  * take ten times as long. Therefore, when the WAL must grow, zeros are written ahead: as many as it
