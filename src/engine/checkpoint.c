@@ -14,14 +14,13 @@
  *  1. One process at a time makes a checkpoint: the one that has claimed LOCK_CHECKPOINT.
  *  2. During the concurrent phase no commit restarts the WAL, in any process. SQLite before 3.51.3
  *     loses commits if one does while a checkpoint begins. A commit restarts the WAL only when all
- *     of it was moved. Therefore the phase begins with a commit of a page, under the lock. Only this
- *     process moves that page (1), and then the phase has ended.
+ *     of it was moved. Therefore the phase begins with a commit of a page, under the lock. Only
+ *     this process moves that page (1), and then the phase has ended.
  *  3. The restart runs under the lock. No process writes then.
- *  4. No page of the file changes while a process reads only the file
- *     (read_only_reader.c).
+ *  4. The file does not change while a process reads it without the log (read_only_reader.c).
  *
- * The restart holds the lock for at most 50 ms, plus the time of the disk: 20 ms for readers of
- * this process, 20 ms for readers of other processes, and the time for PAGES_STILL pages. The gate
+ * The restart holds the lock for at most 50 ms, plus the time of the disk. It waits 20 ms for
+ * readers of this process, 20 ms for those of others, and moves PAGES_STILL pages. The gate
  * does not stop readers of other processes, and readers of this process may be slow. If a reader
  * blocks the restart, the restart is given up. It is retried a few times after pauses that double,
  * so that a log that has stopped growing is moved, too. Then the next try comes when the WAL has

@@ -10,8 +10,8 @@
  *
  *     caller   the next slice:  unclaimed     reads it and passes it on directly, without a copy
  *                               ready         passes it on
- *                               being read    reads another slice ahead, as a helper does; if there is
- *                                             none, waits briefly, and then reads the slice itself
+ *                               being read    reads another slice ahead, as a helper does; if none
+ *                                             is left, waits briefly, and reads the slice itself
  *     helper   claims the next unclaimed slice, copies its matches, and makes it ready
  *
  * The faster thread therefore does more, and no thread waits for a suspended helper.

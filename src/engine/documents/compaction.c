@@ -14,10 +14,9 @@
  *     commits.
  *  3. A step looks up tables in its own transaction: a table may be dropped between two steps.
  *  4. Moving pages does not grow the log without limit. If it is longer than TRUCE_LOG_BYTES_KEPT,
- *     the next step waits for a checkpoint. If a read blocks the checkpoint, the call ends and
- *     reports this.
+ *     the next step waits for a checkpoint. If a read blocks that, the call ends and reports it.
  *
- * Readers that began before a step continue with the old pages in the log and in the file: only a
+ * Readers that began before a step continue with the old pages in the log and in the file. Only a
  * checkpoint that has moved everything cuts the file, and such a reader prevents it.
  *
  * Deliberately not done: the catalog's own table, which has few pages.

@@ -3,8 +3,8 @@
  *
  *     pages        each page of the file against its checksum
  *     documents    each document can be read and is valid
- *     indexes      each index against the documents, in both directions: missing keys, entries without
- *                  a document, and duplicate keys in a unique index
+ *     indexes      each index against the documents, in both directions: missing keys, entries
+ *                  without a document, and duplicate keys in a unique index
  *
  * The keys of one document are distinct. An index therefore has as many surplus entries as its
  * entries exceed those keys of documents that it contains.

@@ -451,7 +451,7 @@ truce_status truce__plan_make(const struct plan_request *request, struct plan *p
  * the whole range.
  *
  * Arrays. If the path of a field passed through an array in some document, a document has a key for
- * each element, and different elements may meet two conditions on the field. Therefore only the
+ * each element. Different elements may then meet two conditions on the field. Therefore only the
  * bounds of one condition are used. Different elements may also meet conditions on two fields
  * within the same array (a.b and a.c). Only the first field is bounded, unless one $elemMatch
  * contains both conditions. Fields of different arrays never meet in one document, because indexes

@@ -296,12 +296,10 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  *  2. The recorded files do not change while any process has the store open: SQLite removes them
  *     only when a process that is alone closes the store.
  *  3. A difference is final: `foreign` stays LOCK_FOREIGN_LOG until a process that is alone opens
- *     the store. If the lookup of a name fails for another reason than a missing file, only that
- *     call fails.
- *  4. log_least never counts too many frames of its generation. It is 0 while log_salts
- *     changes. A process that dies between its commit and the record leaves too small a
- *     number. Such a number detects less and refuses nothing valid.
- *  5. Only a process in its turn writes into the log, so its time means nothing while log_writing
+ *     the store. If the lookup of a name fails although the file exists, only that call fails.
+ *  4. log_least is never too large. It is 0 while log_salts changes. If a process dies between its
+ *     commit and the record, the number is too small, which refuses nothing valid.
+ *  5. Only a process in its turn writes into the log. Its time means nothing while log_writing
  *     is true.
  *
  * The time detects another program that writes into the middle of the log, which the last frame
@@ -497,9 +495,10 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
     if (status)
         return status;
     if (log.size && !truce__file_id_equal(&log.id, &page->log))
-        return truce__fail(TRUCE_CORRUPT, error,
-                           "\"%s\" is not the log of \"%s\": restore that log, or move this one",
-                           lock->log, lock->database);
+        return truce__fail(
+            TRUCE_CORRUPT, error,
+            "\"%s\" is not the log of \"%s\": restore that log, or move this one away", lock->log,
+            lock->database);
     if (!log.size && atomic_load(&page->log_least))
         return truce__fail(TRUCE_CORRUPT, error,
                            "the log \"%s\" with the last commits is missing: restore it, or "

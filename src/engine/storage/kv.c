@@ -29,10 +29,11 @@
  *     completely, and a crash may restore them completely. A commit that was not acknowledged is
  *     never half done.
  *  5. Each commit is in the WAL and visible to readers when it returns. It is on disk only after a
- *     checkpoint or a later sync (durable.c). Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
+ *     checkpoint, or after a later sync of the log: see durable.c.
+ *  6. Commits reach the disk in their order. Recovery reads the WAL up to the first frame with a
  *     wrong running checksum.
  *
- * There is no memory map: an unreadable page must be a status, not a SIGBUS, and memory must not
+ * There is no memory map. An unreadable page must be a status, not a SIGBUS, and memory must not
  * depend on the size of the file. Each connection has a page cache with a fixed maximum instead.
  *
  * MEMSTATUS is switched off if SQLite is not initialised yet, because its counters are one mutex
