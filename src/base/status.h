@@ -1,7 +1,7 @@
 #ifndef TRUCE_BASE_STATUS_H
 #define TRUCE_BASE_STATUS_H
 
-/* Makes errors inside truce. The contract is in truce/status.h. */
+/* Makes errors inside truce. See truce/status.h for the contract. */
 #include "base/codes.h"
 #include "truce/status.h"
 

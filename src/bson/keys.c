@@ -17,8 +17,8 @@
  *   2. No encoding is a proper prefix of another: each body has a fixed size or an end mark. A
  *      compound key is therefore the concatenation of its fields' encodings. Inverting the bytes of
  *      a field makes it descending.
- *   3. A class byte is neither 00 nor ff, and no two are neighbours: 00 ends a document, and a byte
- *      between two classes bounds a scan.
+ *   3. A class byte is neither 00 nor ff, and no two class bytes are neighbours. The byte 00 ends a
+ *      document, and a byte between two classes bounds a scan.
  *
  * Strings may contain any byte: 00 becomes 00 ff, and 00 00 ends the string.
  *

@@ -24,8 +24,8 @@ static bool names_are_plain(const struct aligned_side *side)
     return true;
 }
 
-/* The fields that both have stand in the same order, and new ones behind them: what $set and $unset
- * of single fields can bring about. */
+/* Returns whether the common fields keep their order and new fields follow them. $set and $unset of
+ * single fields cannot express any other order. */
 static bool order_is_kept(const struct aligned *aligned)
 {
     const struct aligned_side *after = &aligned->sides[1];
@@ -41,7 +41,7 @@ static bool order_is_kept(const struct aligned *aligned)
     return aligned->unique && truce__aligned_same_order(aligned, 0, 1);
 }
 
-/* False: some changed, new or gone field cannot be named in a path. */
+/* Returns false if a path cannot name some changed, added, or removed field. */
 static bool align(struct walk *walk, struct value before, struct value after,
                   struct aligned *aligned)
 {

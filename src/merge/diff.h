@@ -2,24 +2,28 @@
 #define TRUCE_MERGE_DIFF_H
 
 /*
- * What changed between two versions of a document, as values to set and paths to unset.
+ * Computes the difference of two versions of a document: values to set and paths to unset.
  *
  *     before {a: 1, b: {c: 2, d: 3}}    after {a: 1, b: {c: 5}, e: [1]}
  *     set    {"b.c": 5, e: [1]}    unset {"b.d": 3}    old {"b.c": 2, "b.d": 3}
  *
- * Documents are walked; everything else, arrays too, is compared and replaced whole.
+ * The diff descends into documents. All other values, including arrays, are replaced as a whole.
  */
 #include "bson/value.h"
 
 struct diff {
-    bson_t set;   /* path: new value */
-    bson_t unset; /* path: old value */
-    bson_t old;   /* path: value before, of every path in set and unset that existed */
+    /* {PATH: new value}. */
+    bson_t set;
+    /* {PATH: old value}. */
+    bson_t unset;
+    /* {PATH: old value} for every path in `set` and `unset` that existed. */
+    bson_t old;
 };
 
-/* Initialises and fills `diff`. False (the diff is then empty) if it cannot be said with paths: a
- * changed field whose name is empty, has a dot or begins with a dollar at the top, or fields that
- * only changed places. */
+/* Initialises and fills `diff`. Returns false, with an empty diff, if paths cannot express the
+ * difference. This happens if fields only changed their order. It also happens if a changed
+ * field has an empty name, a dot in its name, or, at the top level, a dollar sign at the
+ * beginning of it. */
 bool truce__diff(struct value before, struct value after, struct diff *diff);
 void truce__diff_release(struct diff *diff);
 

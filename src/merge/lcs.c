@@ -4,24 +4,27 @@
 
 #include "base/assert.h"
 
-#define DEPTH_MAX  16         /* of parting what lies between */
-#define LENGTH_MAX 100000000u /* elements; documents are far smaller */
+/* Of dividing ranges. */
+#define DEPTH_MAX 16
+/* Elements; documents have far fewer. */
+#define LENGTH_MAX 100000000u
 
 struct problem {
     const uint32_t *a, *b;
     uint32_t *match;
-    uint32_t *times_a, *times_b, *place; /* by number, while a range is parted: 0 otherwise */
+    /* Indexed by number and used while a range is divided; otherwise 0. */
+    uint32_t *times_a, *times_b, *place;
     struct arena *arena, scratch;
 };
 
-/* A part of both sequences. */
+/* A range of both sequences. */
 struct range {
     uint32_t a, a_end, b, b_end;
 };
 
-/* ---- Myers ------------------------------------------------------------------------------------ */
+/* ---- Myers ----------------------------------------------------------------------------------- */
 
-/* The furthest points reached with d edits, for each d: rows of d + 1 diagonals. */
+/* For each number of edits d, the furthest points on d + 1 diagonals. */
 struct trace {
     int32_t *rows[LCS_EXACT + 1];
     int32_t edits;
@@ -31,11 +34,11 @@ struct trace {
 
 static int32_t lcs_reach(const int32_t *row, int32_t d, int32_t k)
 {
-    /* row d - 1 holds diagonals -(d - 1), -(d - 3) ... d - 1 */
+    /* Row d - 1 has the diagonals -(d - 1), -(d - 3), ..., d - 1. */
     return row[(k + d) / 2];
 }
 
-/* Where diagonal k begins with d edits: one step down or right from the row before. */
+/* Returns the start of diagonal k with d edits: one step down or right from the previous row. */
 static int32_t lcs_enter(const struct trace *trace, int32_t d, int32_t k)
 {
     const int32_t *row;
@@ -49,7 +52,7 @@ static int32_t lcs_enter(const struct trace *trace, int32_t d, int32_t k)
     return down > right ? down : right;
 }
 
-/* One row; true: the end was reached. */
+/* Computes one row. Returns true if it reaches the end. */
 static bool search_row(const struct problem *problem, const struct range *range, int32_t d,
                        struct trace *trace)
 {
@@ -81,7 +84,7 @@ static bool lcs_search(struct problem *problem, const struct range *range, struc
     return false;
 }
 
-/* Back from (x, y), along the points that were reached. */
+/* Follows the points back from (x, y) and records the matches. */
 static void trace_back(struct problem *problem, const struct range *range,
                        const struct trace *trace, int32_t x, int32_t y)
 {
@@ -105,7 +108,7 @@ static void trace_back(struct problem *problem, const struct range *range,
     }
 }
 
-/* The point of the last row that lies furthest on the way. */
+/* Returns the point of the last row that is closest to the end. */
 static void furthest(const struct trace *trace, int32_t *x, int32_t *y)
 {
     int32_t best = -1, d = trace->edits;
@@ -122,7 +125,7 @@ static void furthest(const struct trace *trace, int32_t *x, int32_t *y)
     truce_assert(best > 0);
 }
 
-/* ---- what stands once in each ----------------------------------------------------------------- */
+/* ---- unique elements ------------------------------------------------------------------------- */
 
 static void count_range(struct problem *problem, const struct range *range)
 {
@@ -143,10 +146,11 @@ static void forget_range(struct problem *problem, const struct range *range)
 }
 
 struct pair {
-    uint32_t a, b, before; /* the pair before it in the longest chain that ends here */
+    /* `before` is the previous pair of the longest chain that ends here. */
+    uint32_t a, b, before;
 };
 
-/* Where b belongs among the ends of the chains: the first that is not below it. */
+/* Returns the position of b among the ends of the chains: the first end that is not less. */
 static uint32_t chain_for(const struct pair *pairs, const uint32_t *ends, uint32_t count,
                           uint32_t b)
 {
@@ -163,7 +167,8 @@ static uint32_t chain_for(const struct pair *pairs, const uint32_t *ends, uint32
     return low;
 }
 
-/* The longest rising chain of the pairs, whose last one is returned; LCS_NONE: there is no pair. */
+/* Finds the longest rising chain of pairs. Returns its last pair, or LCS_NONE if there is no
+ * pair. */
 static uint32_t longest_chain(struct problem *problem, struct pair *pairs, uint32_t count)
 {
     uint32_t *ends = truce__arena_take(&problem->scratch, (count + 1) * sizeof *ends);
@@ -179,7 +184,7 @@ static uint32_t longest_chain(struct problem *problem, struct pair *pairs, uint3
     return chains ? ends[chains - 1] : LCS_NONE;
 }
 
-/* Matches them; false: there are none. */
+/* Matches the elements that are unique in both sequences. Returns false if no element is unique. */
 static bool match_unique(struct problem *problem, const struct range *range)
 {
     struct pair *pairs =
@@ -200,7 +205,7 @@ static bool match_unique(struct problem *problem, const struct range *range)
     return last != LCS_NONE;
 }
 
-/* ---- ranges ----------------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 static void lcs_trim(struct problem *problem, struct range *range)
 {
@@ -214,7 +219,7 @@ static void lcs_trim(struct problem *problem, struct range *range)
 
 static void solve(struct problem *problem, struct range range, int depth);
 
-/* What lies between the matches of a range. */
+/* Solves the ranges between the matches of a range. */
 static void solve_between(struct problem *problem, struct range range, int depth)
 {
     struct range part = range;

@@ -2,24 +2,27 @@
 #define TRUCE_MERGE_LCS_H
 
 /*
- * Which elements of two sequences are the same ones: a common subsequence, of sequences given as
- * numbers, equal numbers for equal elements (numbering.h).
+ * Finds a common subsequence of two sequences. The sequences are numbers; equal elements have equal
+ * numbers (numbering.h).
  *
- * Where little is different it is a longest one (E. Myers, "An O(ND) Difference Algorithm and Its
- * Variations", 1986). Where much is, what stands once in each sequence is matched first, as much of
- * it as keeps its order (B. Cohen's patience diff), and then what lies between; what cannot be parted
- * like that is matched piece by piece from the left. So the time grows with the lengths and the
- * number of differences, and not with their square.
+ * If the sequences differ little, it is a longest common subsequence (E. Myers, "An O(ND)
+ * Difference Algorithm and Its Variations", 1986). Otherwise the elements that occur once in each
+ * sequence are matched first, as many as keep their order (B. Cohen's patience diff). The ranges
+ * between them are then solved in the same way. A range without such elements is matched in pieces
+ * from the left. The time therefore grows with the lengths and the number of differences, and not
+ * with their square.
  */
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/arena.h"
 
-#define LCS_NONE  UINT32_MAX
-#define LCS_EXACT 256 /* differences (elements that go or come) up to which it is a longest one */
+#define LCS_NONE UINT32_MAX
+/* With at most this many inserted and removed elements, the subsequence is a longest one. */
+#define LCS_EXACT 256
 
-/* match[i]: which of b a[i] is, or LCS_NONE; rising. All numbers are below `bound`. */
+/* Sets match[i] to the index in b that a[i] matches, or LCS_NONE. The indexes rise. All numbers are
+ * below `bound`. */
 void truce__lcs(struct arena *arena, const uint32_t *a, uint32_t a_count, const uint32_t *b,
                 uint32_t b_count, uint32_t bound, uint32_t *match);
 

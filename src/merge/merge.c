@@ -1,20 +1,20 @@
 /*
- * The three-way merge of values. For each value, from the root down:
+ * The three-way merge of values. It begins at the root. For each value, the first rule applies:
  *
- *     mine as theirs                taken (but for "sum": two equal changes are two changes)
- *     mine as base                  theirs is taken, also where it is gone
- *     theirs as base                mine is taken, also where it is gone
- *     three documents               field by field
- *     three arrays                  element by element, where elements can be told apart
- *     otherwise                     the policy of the path; what it cannot decide is a conflict
+ *     mine equals theirs     take it (except for "sum", where two equal changes are two changes)
+ *     mine equals base       take theirs, even if it is missing
+ *     theirs equals base     take mine, even if it is missing
+ *     three documents        merge field by field
+ *     three arrays           merge element by element, if the elements can be identified
+ *     otherwise              apply the policy of the path; if it has no answer, report a conflict
  *
  * Invariants:
  *   1. merge(b, b, x) = merge(b, x, b) = merge(b, x, x) = x, byte for byte.
- *   2. With sides exchanged the result is the same, where policies are (all but mine, theirs, newest).
- *   3. What one side changed is in the result, or a policy decided against it, or it is a conflict.
+ *   2. Exchanging the sides does not change the result, except with mine, theirs, and newest.
+ *   3. Each change of a side is in the result, or a policy has overruled it, or it is a conflict.
  *
- * Deliberately not done: arrays of scalars are not guessed at (which 5 was removed from [5, 5]?); a
- * rule makes sets of them.
+ * Deliberately not done: arrays of scalars are not merged by guessing, because the merge cannot
+ * know which 5 was removed from [5, 5]. A rule can declare them as sets.
  */
 #include "merge/merge_parts.h"
 
@@ -24,7 +24,7 @@
 #include "base/limits.h"
 #include "bson/number.h"
 
-/* ---- paths and conflicts ---------------------------------------------------------------------- */
+/* ---- paths and conflicts --------------------------------------------------------------------- */
 
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length)
 {
@@ -71,7 +71,7 @@ static const char *merge_kind_of(const struct merge_three *three)
     return three->base.type ? "both-changed" : "both-added";
 }
 
-/* ---- policies --------------------------------------------------------------------------------- */
+/* ---- policies -------------------------------------------------------------------------------- */
 
 static bool is_number_or_missing(struct value value)
 {
@@ -93,7 +93,7 @@ static bool decide_sum(struct merge *merge, const struct merge_three *three, str
     return !overflow;
 }
 
-/* any order of values that are equal, but not the same bytes */
+/* Orders values that are equal but not identical, in any consistent way. */
 static bool is_greater(struct value a, struct value b)
 {
     if (a.type != b.type)
@@ -110,12 +110,12 @@ static bool decide_extreme(const struct merge_three *three, bool greatest, struc
         return false;
     order = truce__value_compare(three->mine, three->theirs);
     *decided = (order > 0) == greatest ? three->mine : three->theirs;
-    if (!order) /* 1 and 1.0: the same from both sides */
+    if (!order) /* 1 and 1.0: both sides must choose the same one */
         *decided = is_greater(three->mine, three->theirs) ? three->mine : three->theirs;
     return true;
 }
 
-/* What does not conflict is merged, whatever becomes of the rest. */
+/* Merges the parts of a text that do not conflict, even if other parts do. */
 static bool decide_text(struct merge *merge, const struct merge_three *three, struct value *decided)
 {
     struct merged_text merged;
@@ -130,7 +130,7 @@ static bool decide_text(struct merge *merge, const struct merge_three *three, st
     return done;
 }
 
-/* False: the policy has no answer for these. */
+/* Returns false if the policy has no answer for these values. */
 static bool merge_decide(struct merge *merge, enum merge_policy policy,
                          const struct merge_three *three, struct value *decided)
 {
@@ -156,7 +156,7 @@ static bool merge_decide(struct merge *merge, enum merge_policy policy,
     }
 }
 
-/* ---- documents -------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 enum side { BASE, MINE, THEIRS };
 
@@ -168,7 +168,7 @@ static void merge_field(struct merge *merge, const struct aligned *aligned,
                                 truce__aligned_value(aligned, THEIRS, number)};
     uint32_t length = merge->path_length;
 
-    if (!truce__merge_both_changed(&three)) { /* nobody asks where it is */
+    if (!truce__merge_both_changed(&three)) { /* no conflict needs the path */
         truce__merge_value(merge, field->key, field->key_length, &three);
         return;
     }
@@ -191,7 +191,7 @@ static int compare_added(const void *a, const void *b)
     return strcmp(((const struct added *)a)->field->key, ((const struct added *)b)->field->key);
 }
 
-/* Fields that `side` has, and neither the base nor, if it is given, `other`. */
+/* Lists the fields of `side` that neither the base nor, if it is given, `other` has. */
 static uint32_t list_added(const struct aligned *aligned, enum side side, enum side other,
                            struct added *added)
 {
@@ -209,7 +209,8 @@ static uint32_t list_added(const struct aligned *aligned, enum side side, enum s
     return count;
 }
 
-/* In the order of the side that has them all, or by name, so that it does not matter whose they are. */
+/* Appends added fields in the order of the side that has all of them, or else by name. The order
+ * then does not depend on which side is which. */
 static void merge_added(struct merge *merge, const struct aligned *aligned)
 {
     uint32_t room = aligned->sides[MINE].count + aligned->sides[THEIRS].count + 1;
@@ -229,7 +230,7 @@ static void merge_added(struct merge *merge, const struct aligned *aligned)
         merge_field(merge, aligned, added[i].field, added[i].number);
 }
 
-/* Whose order the old fields have: of whoever moved them, else of the base. */
+/* Returns whose order the old fields have: that of the side that moved them, or else the base's. */
 static enum side order_of(const struct aligned *aligned)
 {
     bool mine_moved = !truce__aligned_same_order(aligned, BASE, MINE);
@@ -240,7 +241,7 @@ static enum side order_of(const struct aligned *aligned)
     return theirs_moved && !mine_moved ? THEIRS : BASE;
 }
 
-/* Old fields, then what was added. */
+/* Appends the old fields and then the added ones. */
 static void merge_documents(struct merge *merge, const struct aligned *aligned)
 {
     enum side order = order_of(aligned);
@@ -250,7 +251,7 @@ static void merge_documents(struct merge *merge, const struct aligned *aligned)
         if (truce__aligned_has(aligned, BASE, first->numbers[i]))
             merge_field(merge, aligned, &first->fields[i], first->numbers[i]);
     }
-    /* what the side that moved fields has removed, and the other has changed */
+    /* Fields that the side that moved fields has removed and the other side has changed. */
     for (uint32_t i = 0; order != BASE && i < old->count; i++) {
         if (!truce__aligned_has(aligned, order, old->numbers[i]))
             merge_field(merge, aligned, &old->fields[i], old->numbers[i]);
@@ -258,7 +259,7 @@ static void merge_documents(struct merge *merge, const struct aligned *aligned)
     merge_added(merge, aligned);
 }
 
-/* False: some name stands twice, so the documents are not to be taken apart. */
+/* Returns false if a name occurs twice; such documents cannot be merged by fields. */
 static bool merge_as_documents(struct merge *merge, const char *key, uint32_t key_length,
                                const struct merge_three *three)
 {
@@ -275,7 +276,7 @@ static bool merge_as_documents(struct merge *merge, const char *key, uint32_t ke
     return true;
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static void merge_put(struct merge *merge, const char *key, uint32_t key_length, struct value value)
 {
@@ -292,8 +293,9 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
                : truce__builder_open_element(&merge->out, type);
 }
 
-/* Both added an array, or a field that is a document: as if they had added to an empty one. Two elements
- * of an array under one identity may be different things, whose fields are not to be mixed. */
+/* If both sides added an array, or a document as a field, merges them with an empty base.
+ * Documents that are elements of an array are not merged: under one identity, they may be
+ * different things. */
 static bool merge_both_added(struct merge *merge, const char *key, uint32_t key_length,
                              const struct merge_three *three, bool as_set)
 {
@@ -320,7 +322,7 @@ bool truce__merge_for_mine(const struct merge *merge)
            merge->options->settle == MERGE_SETTLE_MARKED;
 }
 
-/* A conflict is told, or decided for one side. */
+/* Reports a conflict, or settles it as the options say. */
 static struct value merge_merge_settle(struct merge *merge, const struct merge_three *three)
 {
     if (merge->options->settle == MERGE_REPORT)
@@ -328,7 +330,7 @@ static struct value merge_merge_settle(struct merge *merge, const struct merge_t
     return truce__merge_for_mine(merge) ? three->mine : three->theirs;
 }
 
-/* What both sides changed, differently. */
+/* Merges a value that both sides changed in different ways. */
 static void merge_changed(struct merge *merge, const char *key, uint32_t key_length,
                           const struct merge_three *three)
 {
@@ -353,7 +355,8 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
     merge_put(merge, key, key_length, decided);
 }
 
-/* Two equal changes of a number, or of something with numbers in it, are two where they are summed. */
+/* Returns whether two equal changes may count twice: of a number that is summed, or of a container
+ * with such numbers. */
 static bool may_sum(struct merge *merge, const struct merge_three *three)
 {
     if (!truce__merge_sums(merge) || merge->options->strict)

@@ -1,32 +1,36 @@
 /*
- * Arrays merged element by element. Each element is known by a key (a field of it, or, for sets, by
- * the whole of it), so a move and an edit of one element come together.
+ * Merges arrays element by element. A key identifies each element: one of its fields or, in a set,
+ * the whole element. A move and an edit of the same element are therefore combined.
  *
  *     base   a b c        mine   b a c x       theirs   a b' y c
- *     common to all: a b c, in the order of whoever moved them: b a c
- *     behind which in its own side an element stands that is not common: y behind b; x at the end
+ *     1. the common elements a b c, in the order of the side that moved them:       b a c
+ *     2. each other element after the element that it follows in its own side:      y after b
+ *     3. elements that were appended stay at the end:                               x
  *     merged b' y a c x
  *
- * Both moved, but not the same elements: those that nobody moved keep the order of the base, and each that
- * was moved stands behind the one that it was moved to. Of every two elements the order is then that of the
- * side that changed it; where that cannot be, the order is a conflict.
+ * If the sides moved different elements, the elements that neither side moved keep the order of the
+ * base. Each moved element follows the element to which it was moved. Any two elements then have
+ * the order of the side that changed it. If that is impossible, the order is a conflict. The result
+ * then has the order of theirs, or of the side that the policy names.
  *
- * Two sides that put elements behind the same one: the chains stand in the order of their first keys,
- * so that it does not matter whose they are. Where the order is a conflict, that of theirs stands (or what
- * the policies mine and theirs say).
+ * If both sides put elements after the same element, the two chains are ordered by their first
+ * keys. The result does then not depend on which side is which.
  */
 #include "merge/lcs.h"
 #include "merge/merge_parts.h"
 
-#define NOWHERE   UINT32_MAX
-#define LOOKS_MAX 10000000 /* at pairs of elements, before an order is called a conflict */
+#define NOWHERE UINT32_MAX
+/* Comparisons of elements, after which the order is reported as a conflict. */
+#define LOOKS_MAX 10000000
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
 struct element {
     struct value value, key;
-    uint32_t in[SIDES]; /* its places in the three lists */
-    bool done;          /* already in the result, or in a set a second time */
+    /* Its positions in the three lists. */
+    uint32_t in[SIDES];
+    /* It is in the result already, or repeats an element of a set. */
+    bool done;
 };
 
 struct list {
@@ -36,10 +40,11 @@ struct list {
 
 struct lists {
     struct list of[SIDES];
-    const char *key_name; /* NULL: the whole element */
+    /* NULL: the key is the whole element. */
+    const char *key_name;
 };
 
-/* ---- keys ------------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 static bool array_read_key(struct value element, const char *name, struct value *key)
 {
@@ -61,7 +66,7 @@ static uint32_t array_count_elements(struct value array)
     return count;
 }
 
-/* False: an element has no key. */
+/* Returns false if an element has no key. */
 static bool array_read_list(struct arena *arena, struct value array, const char *name,
                             struct list *list)
 {
@@ -78,8 +83,8 @@ static bool array_read_list(struct arena *arena, struct value array, const char 
     return true;
 }
 
-/* Each element learns where it stands in the other lists. False: two of one list have the same key,
- * and it is no set. */
+/* Finds the position of each element in the other lists. Returns false if two elements of a list
+ * have the same key and the list is not a set. */
 static bool link_lists(struct arena *arena, struct lists *lists)
 {
     uint32_t most = lists->of[BASE].count + lists->of[MINE].count + lists->of[THEIRS].count;
@@ -123,7 +128,7 @@ static bool read_lists(struct merge *merge, const struct merge_three *three, con
     return link_lists(&merge->arena, lists);
 }
 
-/* By the declared key, or by one that all elements have. */
+/* Identifies the elements by the declared key, or by a key that all elements have. */
 static bool tell_apart(struct merge *merge, const struct merge_three *three, bool as_set,
                        struct lists *lists)
 {
@@ -141,7 +146,7 @@ static bool tell_apart(struct merge *merge, const struct merge_three *three, boo
     return false;
 }
 
-/* ---- order ------------------------------------------------------------------------------------ */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static bool array_is_common(const struct element *element)
 {
@@ -149,7 +154,7 @@ static bool array_is_common(const struct element *element)
            element->in[THEIRS] != NOWHERE;
 }
 
-/* The common elements, by their places in the base. */
+/* The common elements, as positions in the base. */
 struct order {
     uint32_t *places;
     uint32_t count;
@@ -173,7 +178,8 @@ static bool same_order(const struct order *a, const struct order *b)
     return !memcmp(a->places, b->places, a->count * sizeof *a->places);
 }
 
-/* moved[place]: the side moved that element; `bound` is above every place. */
+/* Returns an array that says for each position of the base whether the side moved the element. All
+ * positions are below `bound`. */
 static bool *moved_by(struct arena *arena, const struct order *base, const struct order *side,
                       uint32_t bound)
 {
@@ -187,10 +193,13 @@ static bool *moved_by(struct arena *arena, const struct order *base, const struc
     return moved;
 }
 
-/* For each element that nobody moved, and for the beginning, what one side moved to behind it. */
+/* For each element that neither side moved, and for the beginning: the elements that one side moved
+ * there. */
 struct runs {
-    uint32_t *first, *last; /* by place + 1; 0: the beginning */
-    uint32_t *next;         /* by place */
+    /* Indexed by position + 1; 0: the beginning. */
+    uint32_t *first, *last;
+    /* Indexed by position. */
+    uint32_t *next;
 };
 
 static struct runs runs_of(struct arena *arena, const struct order *side, const bool *moved,
@@ -225,7 +234,7 @@ static void array_add_run(struct order *order, const struct runs *runs, uint32_t
         order->places[order->count++] = place;
 }
 
-/* Two sides that moved to behind the same element: the order of the base decides. */
+/* If both sides moved elements to the same place, the order of the base decides. */
 static void add_runs(struct order *order, const struct runs *mine, const struct runs *theirs,
                      uint32_t behind)
 {
@@ -244,7 +253,7 @@ static const uint32_t *ranks_of(struct arena *arena, const struct order *order, 
     return ranks;
 }
 
-/* Of every two elements of which one was moved, the order is that of the side that changed it. */
+/* Checks that any two elements, one of them moved, have the order of the side that changed it. */
 static bool keeps_every_move(struct arena *arena, const struct order *orders, const bool *moved,
                              uint32_t bound, const struct order *merged)
 {
@@ -273,7 +282,7 @@ static bool keeps_every_move(struct arena *arena, const struct order *orders, co
     return true;
 }
 
-/* False: what the sides moved does not go together. */
+/* Returns false if the moves of the two sides contradict each other. */
 static bool merge_orders(struct arena *arena, const struct order *orders, uint32_t bound,
                          struct order *merged)
 {
@@ -318,19 +327,20 @@ static struct order order_in_conflict(struct merge *merge, const struct merge_th
         return orders[MINE];
     if (policy == MERGE_ASK && merge->options->settle != MERGE_REPORT)
         return orders[truce__merge_for_mine(merge) ? MINE : THEIRS];
-    if (policy == MERGE_UNION) /* a set has no order to quarrel about */
+    if (policy == MERGE_UNION) /* the order of a set does not matter */
         return orders[BASE];
     if (policy != MERGE_THEIRS && policy != MERGE_NEWEST)
         truce__merge_conflict(merge, "order", three, NULL);
     return orders[THEIRS];
 }
 
-/* ---- the result ------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 struct result {
     struct merge *merge;
     struct lists *lists;
-    uint32_t tails[SIDES]; /* where the last chains begin */
+    /* The positions where the last chains begin. */
+    uint32_t tails[SIDES];
 };
 
 static struct value value_in(const struct result *result, enum side side, uint32_t place)
@@ -347,7 +357,7 @@ static void array_mark_done(struct result *result, const struct element *element
     }
 }
 
-/* The path grows by the element: only where there may be a conflict. */
+/* Extends the path by the element, if a conflict is possible. */
 static void array_enter(struct result *result, const struct element *element)
 {
     const char *name = result->lists->key_name;
@@ -381,7 +391,8 @@ static void array_add_element(struct result *result, struct element *element)
     truce__merge_path_restore(merge, length);
 }
 
-/* What stands in one side from `place` on, up to the next common element. */
+/* Returns the end of a chain: the elements of one side from `place` up to the next common
+ * element. */
 static uint32_t chain_end(const struct list *list, uint32_t place)
 {
     while (place < list->count && !array_is_common(&list->elements[place]))
@@ -398,7 +409,7 @@ static void add_chain(struct result *result, enum side side, uint32_t place)
         array_add_element(result, &list->elements[place]);
 }
 
-/* By the first keys that differ. */
+/* Compares by the first keys that differ. */
 static int compare_chains(const struct list *a, uint32_t in_a, const struct list *b, uint32_t in_b)
 {
     uint32_t end_a = chain_end(a, in_a), end_b = chain_end(b, in_b);
@@ -412,7 +423,7 @@ static int compare_chains(const struct list *a, uint32_t in_a, const struct list
     return 0;
 }
 
-/* What the two sides have behind a common element, or at their beginnings or ends. */
+/* Appends the chains of both sides after a common element, at the beginning, or at the end. */
 static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_theirs)
 {
     bool theirs_first = compare_chains(&result->lists->of[MINE], in_mine,
@@ -425,8 +436,8 @@ static void add_behind(struct result *result, uint32_t in_mine, uint32_t in_thei
         add_chain(result, THEIRS, in_theirs);
 }
 
-/* Where the last chain of a list begins: what was appended stays last, wherever the element before it
- * went. */
+/* Returns the beginning of the last chain. Appended elements stay last, even if the element before
+ * them moved. */
 static uint32_t tail_of(const struct list *list)
 {
     uint32_t place = list->count;
@@ -436,7 +447,7 @@ static uint32_t tail_of(const struct list *list)
     return place;
 }
 
-/* The chain there; the last one has its own turn. */
+/* Returns the chain at `place`, unless it is the last one, which is appended separately. */
 static uint32_t chain_at(const struct result *result, enum side side, uint32_t place)
 {
     return place < result->tails[side] ? place : result->lists->of[side].count;

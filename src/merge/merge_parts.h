@@ -1,7 +1,7 @@
 #ifndef TRUCE_MERGE_MERGE_PARTS_H
 #define TRUCE_MERGE_MERGE_PARTS_H
 
-/* What the files of the merge share. */
+/* Declarations that the files of the merge share. */
 #include "base/limits.h"
 #include "bson/array.h"
 #include "bson/builder.h"
@@ -9,8 +9,10 @@
 #include "merge/merge.h"
 
 #define MERGE_RULES_MAX 200
-#define MERGE_PATH_MAX  4096 /* bytes of a path as it is shown; what is longer is cut */
-#define MERGE_BYTES_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX) /* the result, while it grows */
+/* Bytes of a path in a conflict; a longer path is cut off. */
+#define MERGE_PATH_MAX 4096
+/* The maximum of the result's arena. */
+#define MERGE_BYTES_MAX ((size_t)8 * TRUCE_DOCUMENT_BYTES_MAX)
 
 enum merge_policy {
     MERGE_ASK,
@@ -32,18 +34,20 @@ struct merge_name {
 struct merge {
     const struct merge_options *options;
     struct arena arena, made;
-    struct builder out; /* the result, in `made` */
+    /* The result, in the arena `made`. */
+    struct builder out;
     struct array conflicts;
-    struct merge_name
-        names[TRUCE_DOCUMENT_DEPTH_MAX + 1]; /* of fields, without elements: for rules */
+    /* The names of the current fields, without elements of arrays; rules use them. */
+    struct merge_name names[TRUCE_DOCUMENT_DEPTH_MAX + 1];
     uint32_t depth;
-    char path[MERGE_PATH_MAX]; /* with elements: for conflicts */
+    /* The same with elements of arrays; conflicts show it. */
+    char path[MERGE_PATH_MAX];
     uint32_t path_length;
 };
 
 struct merged_text;
 
-/* One value in its three versions, each of which may be missing. */
+/* Three versions of one value. Each may be missing. */
 struct merge_three {
     struct value base, mine, theirs;
 };
@@ -54,7 +58,8 @@ bool truce__merge_sums(const struct merge *merge); /* some rule is "sum" */
 const char *truce__merge_key(
     const struct merge *merge); /* of the array here; NULL: none declared */
 
-/* merge.c: appends the merged value, if there is one, to `out`; without a key as the next element. */
+/* In merge.c. Appends the merged value, if there is one, to `out`. Without a key, it becomes the
+ * next element of an array. */
 void truce__merge_value(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three);
 struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint32_t key_length,
@@ -62,23 +67,28 @@ struct builder_mark truce__merge_open(struct merge *merge, const char *key, uint
 bool truce__merge_both_changed(const struct merge_three *three);
 void truce__merge_conflict(struct merge *merge, const char *kind, const struct merge_three *three,
                            const struct merged_text *text); /* text: NULL but for texts */
-/* conflicts are not told, but decided for mine */
+/* Returns whether conflicts are settled for mine instead of reported. */
 bool truce__merge_for_mine(const struct merge *merge);
-/* the path grows; restore cuts it again */
+/* Extends the path. Returns its old length, to which the caller restores it. */
 uint32_t truce__merge_path_add(struct merge *merge, const char *text, size_t length);
 void truce__merge_path_restore(struct merge *merge, uint32_t length);
 
-/* merge_array.c: false: the arrays cannot be merged by element; nothing was appended */
+/* In merge_array.c. Returns false, and appends nothing, if the arrays cannot be merged by
+ * element. */
 bool truce__merge_array(struct merge *merge, const char *key, uint32_t key_length,
                         const struct merge_three *three, bool as_set);
 
 /* merge_text.c */
 struct merged_text {
-    struct value text;   /* with what one side has where both changed the same words */
-    struct value marked; /* with both sides there, between markers */
-    bson_t hunks; /* array of {base, mine, theirs}; initialised; empty: there is no conflict */
+    /* With the text of one side where both changed the same words. */
+    struct value text;
+    /* With the text of both sides there, between markers. */
+    struct value marked;
+    /* An array of {base, mine, theirs}; empty if there is no conflict. */
+    bson_t hunks;
 };
-/* False: they are not three texts, or have too many lines. The caller destroys `hunks`. */
+/* Returns false if the values are not three strings, or have too many lines. `hunks` is always
+ * initialised; the caller destroys it. */
 bool truce__merge_text(struct arena *arena, const struct merge_three *three, bool mine_wins,
                        struct merged_text *merged);
 

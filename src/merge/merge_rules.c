@@ -1,4 +1,4 @@
-/* The rules of a merge: read once, asked at every value that both sides changed. */
+/* Parses the rules of a merge and finds the rule of each value that both sides changed. */
 #include "merge/merge_parts.h"
 
 struct rule {
@@ -12,7 +12,8 @@ struct merge_rules {
     struct rule *rules;
     uint32_t count;
     enum merge_policy otherwise;
-    bool sums; /* one of them is "sum" */
+    /* One of the policies is "sum". */
+    bool sums;
 };
 
 static const char *const policy_names[] = {"ask", "mine", "theirs", "newest", "max",
@@ -31,10 +32,11 @@ static truce_status read_policy(const char *path, struct value value, enum merge
             return TRUCE_OK;
         }
     }
-    return truce__fail(TRUCE_INVALID, error,
-                       "the policy of \"%s\" is %s; there are ask, mine, theirs, newest, max, min, "
-                       "sum, union and text",
-                       path, truce__value_show(value, text, sizeof text));
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "invalid policy of \"%s\": %s; valid ones are ask, mine, theirs, newest, max, min, "
+        "sum, union, and text",
+        path, truce__value_show(value, text, sizeof text));
 }
 
 static truce_status read_details(struct rule *rule, struct value details, bson_error_t *error)
@@ -49,14 +51,15 @@ static truce_status read_details(struct rule *rule, struct value details, bson_e
             status = read_policy(rule->path, fields.value, &rule->policy, error);
             rule->has_policy = true;
         } else if (strcmp(fields.key, "key") != 0) {
-            status = truce__fail(TRUCE_INVALID, error,
-                                 "the rule of \"%s\" has \"policy\" and \"key\", not \"%s\"",
-                                 rule->path, fields.key);
-        } else if (fields.value.type != BSON_TYPE_UTF8 ||
-                   !*truce__value_text(fields.value, &length)) {
             status =
                 truce__fail(TRUCE_INVALID, error,
-                            "the key of \"%s\" is the name of a field of its elements", rule->path);
+                            "the rule of \"%s\" may have \"policy\" and \"key\", but not \"%s\"",
+                            rule->path, fields.key);
+        } else if (fields.value.type != BSON_TYPE_UTF8 ||
+                   !*truce__value_text(fields.value, &length)) {
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "the key of \"%s\" must be the name of a field of its elements",
+                                 rule->path);
         } else {
             bson_free(rule->key);
             rule->key = bson_strdup(truce__value_text(fields.value, &length));
@@ -76,7 +79,8 @@ static truce_status rules_read_rule(struct merge_rules *rules, const struct fiel
         return read_policy(field->key, field->value, &rules->otherwise, error);
     if (!field->key_length || field->key[0] == '.' || field->key[0] == '$' ||
         field->key[field->key_length - 1] == '.' || strstr(field->key, ".."))
-        return truce__fail(TRUCE_INVALID, error, "\"%s\" is no path of a rule", field->key);
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is not a valid path of a rule",
+                           field->key);
     rule = &rules->rules[rules->count++];
     rule->path = bson_strdup(field->key);
     if (field->value.type == BSON_TYPE_DOCUMENT)
@@ -94,7 +98,7 @@ truce_status truce__merge_rules_new(const bson_t *rules, struct merge_rules **ma
 
     *made = NULL;
     if (count > MERGE_RULES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "there are %u rules, at most %d may be", count,
+        status = truce__fail(TRUCE_LIMIT, error, "there are %u rules; the maximum is %d", count,
                              MERGE_RULES_MAX);
     new->rules = bson_malloc0((count + 1) * sizeof *new->rules);
     if (!status && rules) {
@@ -125,7 +129,8 @@ void truce__merge_rules_free(struct merge_rules *rules)
     bson_free(rules);
 }
 
-/* How many names the rule's path has if it is where the merge stands, or above; 0: it is not. */
+/* Returns the number of names in the rule's path if the path is the current one or above it, or
+ * 0. */
 static uint32_t rules_reach(const struct rule *rule, const struct merge *merge)
 {
     const char *at = rule->path;

@@ -1,45 +1,48 @@
 /*
- * Texts merged by lines and, inside of lines that both changed, by words (diff3; Khanna, Kunal, Pierce,
- * "A Formal Investigation of Diff3", 2007). Pieces of the base that both sides kept are anchors; between
- * two anchors a stretch was changed by one side, which is taken, by both in the same way, or by both
- * differently: a hunk.
+ * Merges texts by lines and, inside lines that both sides changed, by words (diff3; Khanna, Kunal,
+ * Pierce, "A Formal Investigation of Diff3", 2007). A line or word of the base that both sides kept
+ * is an anchor. Between two anchors is a stretch. If one side changed it, or both did in the same
+ * way, the change is taken. If both changed it in different ways, it is a hunk.
  *
  *     base    a  b  c  d      mine    a  B  c  d      theirs    a  b  c  D
  *     anchors a     c         stretches b | B | b -> B          d | d | D -> D
  *
- * A hunk of lines is tried again by words, under the same rule: a word that both kept must stand between
- * what mine changed and what theirs changed. Blanks and marks are no anchors: they stand everywhere. What
- * is left is a conflict; all the rest of the text is merged whatever becomes of it.
+ * A hunk of lines is merged again by words, with the same rule: a word that both sides kept must
+ * separate their changes. Blanks and punctuation are not anchors, because they are everywhere. The
+ * remaining hunks are conflicts; the rest of the text is merged anyway.
  *
  *     base    the quick fox ran     mine    the slow fox ran     theirs    the quick fox walked
  *     merged  the slow fox walked
  *
- * Ends of lines do not count where each text has one kind of them: the result has the kind of the side
- * that changed it.
+ * Line ends do not matter if each text has only one kind. The result has the kind of the side that
+ * changed it.
  */
 #include "base/buffer.h"
 #include "merge/lcs.h"
 #include "merge/merge_parts.h"
 
-#define PIECES_MAX  200000
-#define WORDS_BYTES 65536 /* a hunk with more is not tried by words */
+#define PIECES_MAX 200000
+/* A larger hunk is not merged by words. */
+#define WORDS_BYTES 65536
 
 enum side { BASE, MINE, THEIRS, SIDES };
 
 struct piece {
     const char *text;
     uint32_t length;
-    bool anchor; /* it may be one */
+    /* The piece may be an anchor. */
+    bool anchor;
 };
 
-/* A text in pieces: lines with their ends, or words and what stands between them. */
+/* A text in pieces: lines with their ends, or words and the characters between them. */
 struct text {
     struct piece *pieces;
     uint32_t count;
-    uint32_t *numbers; /* equal pieces have equal ones */
+    /* Equal pieces have equal numbers. */
+    uint32_t *numbers;
 };
 
-/* ---- ends of lines ---------------------------------------------------------------------------- */
+/* ---- ends of lines --------------------------------------------------------------------------- */
 
 enum ends { ENDS_NONE, ENDS_LF, ENDS_CRLF, ENDS_MIXED };
 
@@ -90,7 +93,7 @@ static struct value with_returns(struct arena *arena, struct value value)
     return truce__value_from_text(arena, made, size);
 }
 
-/* Which ends the result has; MIXED: they are a part of the lines. */
+/* Returns the line ends of the result; MIXED if they are a part of the lines. */
 static enum ends ends_of_result(const struct value *values)
 {
     enum ends of[SIDES];
@@ -109,7 +112,7 @@ static enum ends ends_of_result(const struct value *values)
     return of[THEIRS] != ENDS_NONE ? of[THEIRS] : of[BASE];
 }
 
-/* ---- pieces ----------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 static uint32_t line_length(const char *at, const char *end)
 {
@@ -133,7 +136,7 @@ static uint32_t text_word_length(const char *at, const char *end)
     return next > at ? (uint32_t)(next - at) : 1;
 }
 
-/* False: there are too many. */
+/* Returns false if there are too many pieces. */
 static bool text_split(struct arena *arena, const char *begin, const char *end, bool words,
                        struct text *text)
 {
@@ -155,7 +158,7 @@ static bool text_split(struct arena *arena, const char *begin, const char *end, 
     return true;
 }
 
-/* Equal pieces of all three texts get equal numbers; how many there are. */
+/* Gives equal pieces of the three texts equal numbers. Returns how many numbers there are. */
 static uint32_t number_pieces(struct arena *arena, struct text *texts)
 {
     struct numbering numbering;
@@ -174,9 +177,9 @@ static uint32_t number_pieces(struct arena *arena, struct text *texts)
     return numbering.count;
 }
 
-/* ---- stretches -------------------------------------------------------------------------------- */
+/* ---- stretches ------------------------------------------------------------------------------- */
 
-/* Pieces from .. to of a text */
+/* The pieces `from` to `to` - 1 of a text. */
 struct stretch {
     const struct text *text;
     uint32_t from, to;
@@ -211,7 +214,7 @@ static void text_put(struct buffer *to, struct stretch stretch)
     truce__buffer_append(to, begin_of(stretch), length_of(stretch));
 }
 
-/* The stretch that stands in the result; false: both changed it, differently. */
+/* Chooses the stretch for the result. Returns false if both sides changed it in different ways. */
 static bool text_choose(const struct stretch *at, struct stretch *chosen)
 {
     bool mine_kept = same_stretch(at[BASE], at[MINE]);
@@ -254,7 +257,8 @@ static void add_hunk(struct text_merge *merge, const struct stretch *at)
     truce__array_close_document(&merge->hunks, &hunk);
 }
 
-/* Lines that both changed, by words. False: it stays a hunk, and nothing was put. */
+/* Merges lines that both sides changed by words. Returns false, and writes nothing, if a hunk is
+ * left. */
 static bool merge_words(struct text_merge *merge, const struct stretch *at)
 {
     struct buffer words = {0};
@@ -330,7 +334,7 @@ static bool merge_pieces(struct text_merge *merge, struct text *texts)
     return true;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static struct value text_from(struct arena *arena, const struct buffer *buffer, enum ends ends)
 {

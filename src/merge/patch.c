@@ -1,10 +1,11 @@
 /*
- * RFC 6902, applied. The document is a tree whose nodes are taken apart only where an operation
- * leads, so that a patch of a large document costs what it touches:
+ * Applies JSON Patch (RFC 6902). The document is a tree. Nodes are expanded only on the path of an
+ * operation, so the cost of a patch does not depend on the rest of the document:
  *
  *     {a: {b: 1}, c: [...]}   -- replace /a/b -->   node {a: node {b: 2}, c: (bytes as they were)}
  *
- * What is added or copied is counted, so that copies of copies cannot grow without end.
+ * The bytes that operations add or copy are counted, so that copies of copies cannot grow without
+ * limit.
  */
 #include "merge/patch_tree.h"
 
@@ -12,7 +13,7 @@
 
 #define TREE_BYTES_MAX ((size_t)2 * TRUCE_DOCUMENT_BYTES_MAX)
 
-/* ---- pointers (RFC 6901) ---------------------------------------------------------------------- */
+/* ---- pointers (RFC 6901) --------------------------------------------------------------------- */
 
 struct token {
     const char *text;
@@ -31,7 +32,7 @@ static truce_status patch_refuse(const struct patch_tree *tree, const char *what
                        what, path);
 }
 
-/* "~01" is "~1" */
+/* Unescapes a token: "~01" is "~1". */
 static bool patch_unescape(struct patch_tree *tree, const char *from, uint32_t length,
                            struct token *token)
 {
@@ -62,7 +63,7 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
     uint32_t length;
 
     if (value.type != BSON_TYPE_UTF8)
-        return patch_refuse(tree, "it has no text as", member);
+        return patch_refuse(tree, "it needs a string as", member);
     text = truce__value_text(value, &length);
     pointer->shown = text;
     pointer->count = 0;
@@ -72,7 +73,7 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
         if (*at != '/')
             return patch_refuse(tree, "no JSON pointer:", text);
         if (pointer->count > TRUCE_DOCUMENT_DEPTH_MAX)
-            return patch_refuse(tree, "a pointer deeper than a document may be:", text);
+            return patch_refuse(tree, "the pointer is deeper than a document can be:", text);
         at++;
         end = memchr(at, '/', (size_t)(text + length - at));
         if (!end)
@@ -84,7 +85,7 @@ static truce_status read_pointer(struct patch_tree *tree, struct value value, co
     return TRUCE_OK;
 }
 
-/* The place that a token names in an array: a number without leading zeros, at most `most`. */
+/* Reads an array index: a number without leading zeros, at most `most`. */
 static bool patch_read_index(const struct token *token, uint32_t most, uint32_t *index)
 {
     uint64_t number = 0;
@@ -110,7 +111,7 @@ static bool patch_find_child(const struct patch_node *node, const struct token *
     return *at < node->count;
 }
 
-/* The container that the last token of a pointer is looked up in. */
+/* Finds the container in which the last token of a pointer is looked up. */
 static truce_status find_parent(struct patch_tree *tree, const struct pointer *pointer,
                                 struct patch_node **parent)
 {
@@ -151,7 +152,7 @@ static truce_status find_node(struct patch_tree *tree, const struct pointer *poi
     return TRUCE_OK;
 }
 
-/* Containers nested in each other, the value itself counted. */
+/* Returns the depth of nested containers, including the value itself. */
 static uint32_t depth_of(struct value value, uint32_t most)
 {
     uint32_t depth = 0;
@@ -183,7 +184,7 @@ static uint32_t node_depth(const struct patch_node *node, uint32_t most)
     return depth + 1;
 }
 
-/* Nothing is ever put where the tree would be deeper than a document may be. */
+/* Checks that the tree does not become deeper than a document may be. */
 static truce_status check_depth(struct patch_tree *tree, const struct pointer *pointer,
                                 const struct patch_node *node)
 {
@@ -193,7 +194,7 @@ static truce_status check_depth(struct patch_tree *tree, const struct pointer *p
                        tree->number, TRUCE_DOCUMENT_DEPTH_MAX);
 }
 
-/* ---- operations ------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static truce_status patch_put(struct patch_tree *tree, const struct pointer *pointer,
                               struct patch_node *node)
@@ -289,7 +290,7 @@ static truce_status patch_run_replace(struct patch_tree *tree, const struct oper
     return status;
 }
 
-/* `from` is above `path` */
+/* Returns whether `from` is above `path`. */
 static bool patch_is_inside(const struct pointer *path, const struct pointer *from)
 {
     if (path->count <= from->count)
@@ -353,7 +354,8 @@ static truce_status run_test(struct patch_tree *tree, const struct operation *op
 
 static const struct kind {
     const char *name;
-    bool from, value; /* members that it must have */
+    /* Required members. */
+    bool from, value;
     truce_status (*run)(struct patch_tree *tree, const struct operation *operation);
 } kinds[] = {
     {"add", false, true, patch_run_add},
@@ -386,7 +388,7 @@ static truce_status patch_run_one(struct patch_tree *tree, struct value given)
     kind = patch_find_kind(truce__value_field(given, "op", 2));
     if (!kind)
         return truce__fail(TRUCE_INVALID, tree->error,
-                           "operation %u: \"op\" is add, remove, replace, move, copy or test",
+                           "operation %u: \"op\" must be add, remove, replace, move, copy, or test",
                            tree->number);
     status = read_pointer(tree, truce__value_field(given, "path", 4), "path", &operation.path);
     if (!status && kind->from)

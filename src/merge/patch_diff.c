@@ -1,17 +1,17 @@
 /*
- * JSON Patch from two values: what is gone is removed, what is new is added, what changed is
- * replaced at the deepest place that says it all.
+ * Computes a JSON Patch from two values. Missing values are removed, new values are added, and a
+ * change is a replacement at the deepest path that covers it.
  *
  *     before  {a: 1, l: [{id: 1, n: 1}, {id: 2, n: 2}]}
  *     after   {a: 1, l: [{id: 2, n: 9}]}
  *     patch   remove /l/0, replace /l/0/n 9
  *
- * Elements of arrays are matched by a longest common subsequence (lcs.c), of their identities where
- * all have one, else of themselves; an element that was removed beside one that was added is one that
- * changed. Where the changes inside of a value take more bytes than the value, it is replaced whole (but
- * for the root).
+ * Elements of arrays are matched by a common subsequence (lcs.c) of their identities, or of the
+ * elements themselves if some have no identity. An element that was removed next to an added one is
+ * treated as a changed element. If the changes inside a value need more bytes than the value, the
+ * value is replaced as a whole, except the root.
  *
- * The time is linear in the documents, but for elements that were moved by the thousand (lcs.h).
+ * The time is linear in the documents, unless thousands of elements moved (lcs.h).
  */
 #include <stdio.h>
 
@@ -21,7 +21,8 @@
 #include "merge/patch.h"
 
 struct step {
-    const char *op; /* "add", "remove", "replace" */
+    /* "add", "remove", or "replace". */
+    const char *op;
     char *path;
     struct value value;
 };
@@ -30,12 +31,13 @@ struct steps {
     struct arena *arena;
     struct step *steps;
     uint32_t count, room;
-    size_t bytes; /* of the patch, about */
+    /* The approximate size of the patch. */
+    size_t bytes;
     char *path;
     size_t length, path_room;
 };
 
-/* ---- steps ------------------------------------------------------------------------------------ */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void add_step(struct steps *steps, const char *op, struct value value)
 {
@@ -49,7 +51,7 @@ static void add_step(struct steps *steps, const char *op, struct value value)
     steps->bytes += 32 + steps->length + value.size;
 }
 
-/* "/" and the name, escaped; returns where to cut the path again */
+/* Appends "/" and the escaped name to the path. Returns the old length of the path. */
 static size_t patch_diff_enter(struct steps *steps, const char *name, size_t length)
 {
     size_t before = steps->length;
@@ -97,7 +99,7 @@ static void diff_at(struct steps *steps, const char *name, size_t length, struct
     patch_diff_leave(steps, outer);
 }
 
-/* ---- documents -------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 static void patch_diff_diff_documents(struct steps *steps, struct value before, struct value after)
 {
@@ -124,11 +126,12 @@ static void patch_diff_diff_documents(struct steps *steps, struct value before, 
     }
 }
 
-/* ---- arrays ----------------------------------------------------------------------------------- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 struct elements {
     struct value *values;
-    uint32_t *numbers; /* the same element, or one of the same identity: the same number */
+    /* Equal elements, or elements with one identity, have equal numbers. */
+    uint32_t *numbers;
     uint32_t count;
 };
 
@@ -146,7 +149,7 @@ static void diff_read_elements(struct arena *arena, struct value array, struct e
         elements->values[i] = fields.value;
 }
 
-/* False: an element has no such field, or two of one list have the same. */
+/* Returns false if an element lacks the field, or if a value repeats in a list. */
 static bool number_by(struct arena *arena, const char *name, struct elements *lists)
 {
     struct numbering numbering;
@@ -191,8 +194,9 @@ static void number_elements(struct arena *arena, struct elements *lists)
     }
 }
 
-/* Old elements from .. to against new ones: pairs are changes, the rest goes or comes. `at` is the
- * place in the array as it is by then. */
+/* Pairs old elements with new ones as changes; the rest is removed or added. `at` is the
+ * position in the array after the previous steps. Returns the position after the last new
+ * element. */
 static uint32_t diff_run(struct steps *steps, const struct value *old, uint32_t old_count,
                          const struct value *new, uint32_t new_count, uint32_t at)
 {
@@ -242,7 +246,7 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
     }
 }
 
-/* ---- values ----------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static void patch_diff_diff_value(struct steps *steps, struct value before, struct value after)
 {

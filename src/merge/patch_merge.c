@@ -1,13 +1,14 @@
-/* RFC 7396, both ways; MongoDB's operators; and what "equal" means to a patch. */
+/* Computes and applies JSON Merge Patch (RFC 7396), computes MongoDB's update operators, and
+ * compares values as JSON Patch does. */
 #include "base/assert.h"
 #include "bson/builder.h"
 #include "bson/numbering.h"
 #include "merge/diff.h"
 #include "merge/patch.h"
 
-/* ---- equal ------------------------------------------------------------------------------------ */
+/* ---- equal ----------------------------------------------------------------------------------- */
 
-/* The fields in any order; of a name that stands twice the first counts. */
+/* Compares fields in any order. Of two fields with one name, the first counts. */
 static bool merge_same_fields(struct value a, struct value b)
 {
     const struct value documents[] = {a, b};
@@ -55,9 +56,9 @@ bool truce__patch_equal(struct value a, struct value b)
     return truce__value_identical(a, b);
 }
 
-/* ---- JSON Merge Patch ------------------------------------------------------------------------- */
+/* ---- JSON Merge Patch ------------------------------------------------------------------------ */
 
-/* An object of the patch, applied to what stands there (anything but a document counts as {}). */
+/* Applies an object of the patch to the target. A target that is not a document counts as {}. */
 static void patch_object(struct arena *arena, struct value target, struct value patch,
                          struct builder *to);
 
@@ -109,7 +110,7 @@ static void begin_made(struct builder *builder, struct arena *arena)
     truce__builder_begin(builder, arena, SIZE_MAX, BSON_TYPE_DOCUMENT);
 }
 
-/* It is no longer than what it was made of. */
+/* The result always fits, because it is not longer than its sources. */
 static void end_made(struct builder *builder, bson_t *made)
 {
     struct value value;
@@ -134,7 +135,7 @@ void truce__merge_patch_apply(struct value before, struct value patch, bson_t *a
     truce__arena_release(&made);
 }
 
-/* A null in a new value would be taken for "remove". */
+/* Returns whether the value has a null, which a merge patch would treat as a removal. */
 static bool has_null(struct value value)
 {
     struct fields fields;
@@ -218,7 +219,7 @@ bool truce__merge_patch_diff(struct value before, struct value after, bson_t *pa
     return good;
 }
 
-/* ---- operators -------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 void truce__operators_diff(struct value before, struct value after, bson_t *update)
 {

@@ -86,7 +86,7 @@ void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uin
         index_child(parent, at);
 }
 
-/* Fields keep their places, so that those behind are still found. */
+/* The other fields of a document keep their positions, which the hash table refers to. */
 void truce__patch_remove(struct patch_node *parent, uint32_t at)
 {
     if (parent->type == BSON_TYPE_DOCUMENT) {

@@ -1,20 +1,23 @@
 #ifndef TRUCE_MERGE_PATCH_TREE_H
 #define TRUCE_MERGE_PATCH_TREE_H
 
-/* The tree that a JSON Patch is applied to: patch.c has the picture. */
+/* The tree to which a JSON Patch is applied. patch.c has a picture. */
 #include "base/hash_table.h"
 #include "merge/patch.h"
 
 struct patch_node;
 
 struct patch_child {
-    const char *name; /* of a field; NULL in arrays */
+    /* NULL in arrays. */
+    const char *name;
     uint32_t length;
-    struct patch_node *node; /* NULL: the field was removed */
+    /* NULL: the field was removed. */
+    struct patch_node *node;
 };
 
 struct patch_node {
-    struct value raw; /* unless it was taken apart */
+    /* Valid until the node is expanded. */
+    struct value raw;
     bool apart;
     uint8_t type;
     struct patch_child *children;
@@ -26,9 +29,11 @@ struct patch_node {
 struct patch_tree {
     struct arena *arena;
     struct patch_node *root;
-    size_t bytes; /* that were put in */
+    /* Added by operations. */
+    size_t bytes;
     bson_error_t *error;
-    uint32_t number; /* of the operation */
+    /* The number of the current operation. */
+    uint32_t number;
 };
 
 struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw);
@@ -36,7 +41,7 @@ struct patch_node *truce__patch_node(struct patch_tree *tree, struct value raw);
 uint32_t truce__patch_find(const struct patch_node *node, const char *name, uint32_t length);
 void truce__patch_insert(struct patch_tree *tree, struct patch_node *parent, uint32_t at,
                          struct patch_child child);
-/* Fields keep their places, so that those behind are still found. */
+/* Removes a child. The other fields of a document keep their positions. */
 void truce__patch_remove(struct patch_node *parent, uint32_t at);
 void truce__patch_take_apart(struct patch_tree *tree, struct patch_node *node);
 struct value truce__patch_value(struct patch_tree *tree, const struct patch_node *node);

@@ -6,8 +6,8 @@
 #include "base/assert.h"
 #include "store/decorators/decorator.h"
 
-/* A client's store: a decorator around the one memory store, at whose every call the scheduler decides what
- * becomes of it (the list is in environment.c). */
+/* A client's store: a decorator around the memory store that all clients share. At each call, the
+ * scheduler chooses what happens to the call (sim_world.c lists the choices). */
 
 /* ---- tracing -------------------------------------------------------------------------------- */
 
@@ -36,7 +36,7 @@ static struct client *client_of(truce_store *store)
 
 static truce_status dead(bson_error_t *error)
 {
-    return truce__fail(TRUCE_IO, error, "this process is dead");
+    return truce__fail(TRUCE_IO, error, "the simulated process has crashed");
 }
 
 static truce_status calls_unanswered(bson_error_t *error)
@@ -44,7 +44,7 @@ static truce_status calls_unanswered(bson_error_t *error)
     return truce__fail(TRUCE_UNKNOWN, error, "no answer");
 }
 
-/* Before each call. False: it is not made, the client is dead. */
+/* Runs before each call. Returns false if the client is dead; the call is then not made. */
 static bool before_call(struct client *client, bool may_be_late)
 {
     struct run *run = client->run;
@@ -62,7 +62,7 @@ static bool before_call(struct client *client, bool may_be_late)
     return !client->dead;
 }
 
-/* After each write that reached the store. */
+/* Runs after each write that reached the store. */
 static void observe(struct run *run, int txn, const char *collection, const bson_t *filter)
 {
     if (!strcmp(collection, "truce_commits"))
@@ -76,7 +76,7 @@ static void observe(struct run *run, int txn, const char *collection, const bson
     truce__sim_plain_observe(run);
 }
 
-/* After each call that was made; `digest` of its answer. */
+/* Runs after each call, with a digest of its answer. */
 static truce_status after_call(struct client *client, truce_status status, uint64_t digest,
                                bson_error_t *error)
 {
@@ -210,7 +210,7 @@ void truce__sim_land(struct run *run, struct late_call *late)
             truce_find_and_modify(run->inner, late->write.collection, late->write.filter,
                                   late->write.document, &late->modify, &document, NULL, &error);
 
-        (void)status; /* nobody hears the answer */
+        (void)status; /* no client gets the answer */
         bson_destroy(&document);
     } else {
         truce_write_outcome outcome;
@@ -230,7 +230,7 @@ static void trace_bulk(struct run *run, const truce_write *writes, size_t count)
                    writes[i].document);
 }
 
-/* No answer, or a dead caller: nothing is known of any write. */
+/* The answer is lost or the caller is dead, so the outcome of each write is unknown. */
 static truce_status no_outcomes(truce_write_outcome *outcomes, size_t count, truce_status status,
                                 const bson_error_t *error)
 {
@@ -266,8 +266,9 @@ static truce_status one_bulk(struct client *client, const truce_write *writes, s
     return status;
 }
 
-/* A message of several statements: the server does one behind the other, beside everybody else's calls. Who hears nothing of
- * one hears nothing of any; where one lands late, those behind it do, too. What matched is told as of a server. */
+/* Makes a message of several statements. As on a server, they run one after the other, and calls of
+ * other clients may run between them. If the answer of one is lost, the answers of all are. If one
+ * takes effect late, the ones after it do, too. */
 static truce_status joined_bulk(struct client *client, const truce_write *writes, size_t count,
                                 const truce_bulk_options *options, truce_write_outcome *outcomes,
                                 bson_error_t *error)
@@ -322,7 +323,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
         status = keep_late(client, &write, error);
         late->is_modify = true;
         late->modify = *options;
-        late->modify.projection = NULL; /* nobody hears the answer */
+        late->modify.projection = NULL; /* no client gets the answer */
         late->modify.sort = calls_copy_of(options->sort);
         late->modify.array_filters = calls_copy_of(options->array_filters);
         late->modify.hint = NULL;
@@ -350,10 +351,10 @@ static truce_status sim_read_many(truce_store *store, truce_look *looks, size_t 
     (void)store;
     (void)looks;
     (void)count;
-    return truce__fail(TRUCE_INVALID, error, "the simulator's store gives no snapshots");
+    return truce__fail(TRUCE_INVALID, error, "the simulator's store has no snapshots");
 }
 
-/* Indexes and collections are made before the run: asking for them again is no step. */
+/* Indexes and collections exist before the run. Creating them again is not a step. */
 static truce_status sim_index_create(truce_store *store, const char *collection,
                                      const bson_t *index, bson_error_t *error)
 {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the clients do: their scripts as commits, looks and sweeps through the public interface, and what
- * they were told, for the judge. */
+/* Runs the scripts of the clients as commits, reads, and sweeps through the public interface, and
+ * records the results for the checker. */
 
 static void clients_id_of(int document, bson_value_t *id, char text[2])
 {
@@ -40,7 +40,8 @@ static truce_status clients_read_document(struct client *client, truce_commit *c
     return status;
 }
 
-/* `plain` >= 0: beside plain writers, what reads writes back what it read of `p`, and 100 more. */
+/* `plain` >= 0: there are plain writers. A transaction that reads then writes back the field `p`,
+ * increased by 100. */
 static truce_status clients_write_document(truce_commit *commit, enum sim_op op, int key, int plain,
                                            const bson_value_t *id, bson_error_t *error)
 {
@@ -222,7 +223,7 @@ static truce_status run_script(struct client *client, const struct sim_script *s
         txn->status = truce__patterns_call(client, script, client->txn, &error);
     else
         txn->status = truce__sim_commit(client, txn, &error);
-    if (!client->dead) { /* the dead tell nothing */
+    if (!client->dead) { /* a dead client gets no result */
         txn->ended = true;
         txn->ended_at = client->run->history.clock++;
         if (client->run->trace)

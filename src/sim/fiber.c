@@ -25,7 +25,7 @@
 #define STACK_BYTES ((size_t)512 * 1024)
 #define SPARE_MAX   16
 
-/* Stacks are kept for the next fiber: a run of the simulator is shorter than an mmap. */
+/* Stacks are reused, because a run of the simulator is shorter than an mmap. */
 static _Thread_local void *spare[SPARE_MAX];
 static _Thread_local int spares;
 static _Thread_local struct fiber *running;
@@ -36,7 +36,8 @@ struct fiber {
     void (*function)(void *arg);
     void *arg;
     bool returned;
-    int64_t deadline_ns; /* what a thread would have of its own */
+    /* The thread-local deadline. */
+    int64_t deadline_ns;
     truce_commit *at_work;
 #ifdef WITH_ASAN
     void *fake_self, *fake_resumer;
@@ -45,7 +46,7 @@ struct fiber {
 #endif
 };
 
-/* The address sanitizer must be told which stack is in use. */
+/* Announces the current stack to the address sanitizer. */
 static void leaving_resumer(struct fiber *fiber)
 {
 #ifdef WITH_ASAN
@@ -116,7 +117,7 @@ struct fiber *truce__fiber_new(void (*function)(void *arg), void *arg)
     return fiber;
 }
 
-/* Before the fiber runs, and again when it does not. */
+/* Runs before the fiber runs, and again when it stops. */
 static void exchange_own(struct fiber *fiber)
 {
     fiber->deadline_ns = truce__deadline_set(fiber->deadline_ns);

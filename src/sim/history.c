@@ -6,17 +6,19 @@
 #include "base/assert.h"
 
 /*
- * The judge. Every write of a commit leaves `_rev`, its id, in the documents that it wrote, so the
- * sequence of versions of a document names its writers. From that, and from the versions that the
- * clients read, follows the direct serialization graph (Adya): an edge from the writer of a version
- * to the writer of the next, from a writer to its readers, from a reader to the writer of the
- * version after the one it read, and from whoever ended to whoever began later. A cycle is a
- * violation, unless some serial order, within real time, gives every transaction what it saw:
- * missing documents look the same at any time, so a graph of versions can be stricter than what
- * anybody could notice.
+ * The checker of a run. A commit writes its id as `_rev` into each document that it changes, so the
+ * sequence of versions of a document names the writers. Together with the versions that the clients
+ * read, this gives the direct serialization graph (Adya). Edges go from the writer of a version to
+ * its readers and to the writer of the next version. They also go from a reader to the writer of the
+ * version after the one it read, and from a transaction to those that began after its end.
+ *
+ * A cycle is a violation, unless a serial order that respects real time explains all reads. Such an
+ * order can exist, because all missing versions of a document look the same, and the graph
+ * distinguishes them.
  */
 
-#define INITIAL (-1) /* the writer of what was there at the start */
+/* The writer of the versions at the start. */
+#define INITIAL (-1)
 
 static void document_name(int document, char *id)
 {
@@ -39,7 +41,7 @@ static void history_look(truce_store *store, int document, struct sim_version *v
         bson_iter_t new;
 
         if (bson_iter_recurse(&iter, &new) && bson_iter_find(&new, "new"))
-            version->present = false; /* a stub is no document */
+            version->present = false; /* a stub is not a document */
     }
     if (version->present && bson_iter_init_find(&iter, &found, "_rev")) {
         version->has_rev = true;
@@ -58,7 +60,7 @@ static bool history_same(const struct sim_version *a, const struct sim_version *
     return a->has_rev == b->has_rev && (!a->has_rev || bson_oid_equal(&a->rev, &b->rev));
 }
 
-/* Who removed it: a release names its commit in the filter. */
+/* Finds the commit that removed the document: a release names its commit in the filter. */
 static void history_blame(struct sim_version *version, int txn, const bson_t *filter)
 {
     bson_iter_t iter;
@@ -102,19 +104,19 @@ static const char *judge_keys(const bson_t *document, bool bare)
     if (!bson_iter_init_find(&iter, document, "_keys"))
         return found || bare ? NULL : "a document has lost its keys";
     if (!BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &keys))
-        return "_keys is no array";
+        return "_keys is not an array";
     while (bson_iter_next(&keys)) {
         if (!bson_iter_recurse(&keys, &element) || !bson_iter_find(&element, "v") ||
             !bson_iter_recurse(&element, &values) || !bson_iter_next(&values))
-            return "_keys is not what it should be";
+            return "_keys has an invalid entry";
         if (key && bson_iter_int32(&values) == key)
             found = true;
         else
             others++;
     }
     if (!found && !(bare && held))
-        return "a document has a unique value that is not in its _keys";
-    return others && !held ? "a document keeps a key that it does not have" : NULL;
+        return "the unique value of a document is not in its _keys";
+    return others && !held ? "a document's _keys has a value that the document lacks" : NULL;
 }
 
 const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENTS])
@@ -210,7 +212,8 @@ static int writer_of_rev(const struct sim_history *history, const bson_oid_t *re
 
 struct judge {
     const struct sim_history *history;
-    int writer[SIM_DOCUMENTS][SIM_VERSIONS]; /* txn, or INITIAL */
+    /* A transaction, or INITIAL. */
+    int writer[SIM_DOCUMENTS][SIM_VERSIONS];
     bool decided[SIM_TXNS];
     int applied[SIM_TXNS][SIM_DOCUMENTS];
     char *detail;
@@ -237,7 +240,7 @@ static const char *assign_writers(struct judge *judge)
                                          : version->txn;
 
             if (txn < 0)
-                return history_say(judge, "a write that no live transaction made", -1, d);
+                return history_say(judge, "a write belongs to no transaction", -1, d);
             judge->writer[d][v] = txn;
             judge->decided[txn] = true;
             if (judge->applied[txn][d]++)
@@ -247,7 +250,7 @@ static const char *assign_writers(struct judge *judge)
     return NULL;
 }
 
-/* The value that `txn` leaves in a document that had `before`. */
+/* Returns the value that `txn` writes into a document with the value `before`. */
 static int key_after(const struct sim_txn *txn, int document, int before)
 {
     enum sim_op op = txn->script->ops[document];
@@ -261,7 +264,7 @@ static int key_after(const struct sim_txn *txn, int document, int before)
                : before;
 }
 
-/* Each version has the value that its writer gave it, and no value stands twice. */
+/* Checks that each version has its writer's value, and that no value occurs twice. */
 static const char *check_values(struct judge *judge)
 {
     const struct sim_history *history = judge->history;
@@ -278,13 +281,14 @@ static const char *check_values(struct judge *judge)
             int ours = history->versions[d][history->count[d] - 1].key;
 
             if (ours && ours == history->versions[e][history->count[e] - 1].key)
-                return history_say(judge, "a unique value stands twice", -1, d);
+                return history_say(judge, "a unique value occurs twice", -1, d);
         }
     }
     return NULL;
 }
 
-/* Some version of the document that stood while the transaction ran is present and has this key (0: any). */
+/* Returns whether the document existed with this key (0: any) at some time during the
+ * transaction. */
 static bool stood(const struct sim_history *history, const struct sim_txn *txn, int document,
                   int key)
 {
@@ -299,8 +303,8 @@ static bool stood(const struct sim_history *history, const struct sim_txn *txn, 
     return false;
 }
 
-/* Was there, at some time in the transaction, what it was refused for? `own`: by a document that it
- * writes itself. */
+/* Returns whether the reason of a refusal existed at some time during the transaction. `own`: in a
+ * document that the transaction writes itself. */
 static bool was_taken(const struct sim_history *history, const struct sim_txn *txn, bool own)
 {
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -315,7 +319,7 @@ static bool was_taken(const struct sim_history *history, const struct sim_txn *t
     return false;
 }
 
-/* Two documents that this transaction itself gives one value. */
+/* Returns whether the transaction itself gives two documents one value. */
 static bool wants_twice(const struct sim_txn *txn)
 {
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -334,10 +338,10 @@ static const char *check_refusal(struct judge *judge, int t)
     if (!txn->ended || txn->script->key)
         return NULL;
     if (txn->status == TRUCE_INVALID && !was_taken(judge->history, txn, true))
-        return history_say(judge, "a change that is right was refused", t, 0);
+        return history_say(judge, "a valid change was refused", t, 0);
     if (txn->status == TRUCE_DUPLICATE && !wants_twice(txn) &&
         !was_taken(judge->history, txn, false))
-        return history_say(judge, "the caller was told that a value is taken, but nobody had it", t,
+        return history_say(judge, "a commit failed with a duplicate value that no document had", t,
                            0);
     return NULL;
 }
@@ -361,12 +365,11 @@ static const char *check_answers(struct judge *judge)
         if (wrong)
             return wrong;
         if (told_no && wrote)
-            return history_say(judge, "the caller was told that it failed, but it was applied", t,
-                               0);
+            return history_say(judge, "a commit was reported as failed, but it was applied", t, 0);
         if (wrote && wrote != should)
-            return history_say(judge, "a commit was applied by half", t, 0);
+            return history_say(judge, "a commit was applied partially", t, 0);
         if (told_ok && !txn->script->key && wrote != should)
-            return history_say(judge, "the caller was told that it took effect, but it did not", t,
+            return history_say(judge, "a commit was reported as done, but it was not applied", t,
                                0);
         if (told_ok && !txn->script->key)
             judge->decided[t] = true;
@@ -374,7 +377,8 @@ static const char *check_answers(struct judge *judge)
     return NULL;
 }
 
-/* Every transaction under the key writes something: otherwise one that only looked may have been it. */
+/* Returns whether every transaction with the key writes. Otherwise a reader may have used the
+ * key. */
 static bool every_writes(const struct sim_history *history, int key)
 {
     for (int t = 0; t < history->txns_count; t++) {
@@ -404,14 +408,15 @@ static const char *history_check_keys(struct judge *judge)
             return history_say(judge, "one idempotency key took effect twice", t, 0);
         if (txn->ended && txn->status == TRUCE_OK && times == 0 &&
             every_writes(history, txn->script->key))
-            return history_say(judge, "a key was answered as done, but nothing was", t, 0);
+            return history_say(judge, "a key was reported as done, but no commit took effect", t,
+                               0);
     }
     return NULL;
 }
 
 /* ---- the graph ------------------------------------------------------------------------------ */
 
-/* One whose outcome is unknown may take effect after its caller has left. */
+/* A commit with an unknown outcome may take effect after its caller has returned. */
 static bool ended_before(const struct sim_txn *a, const struct sim_txn *b)
 {
     return a->ended && a->status == TRUCE_OK && a->ended_at < b->began_at;
@@ -467,7 +472,7 @@ static bool has_cycle(uint64_t edges[SIM_TXNS], int count)
 
 /* ---- some serial order ---------------------------------------------------------------------- */
 
-/* The state of a document in a serial run: 0 missing, 1 as at the start, 2 + t written by t. */
+/* The state of a document in a serial run: 0 missing, 1 initial, 2 + t written by t. */
 struct serial {
     const struct judge *judge;
     int ids[SIM_TXNS], count;
@@ -559,7 +564,8 @@ const char *truce__history_judge(const struct sim_history *history, char *detail
     if (!wrong)
         wrong = history_check_keys(&judge);
     if (!wrong && history->fence_broken)
-        wrong = history_say(&judge, "a commit took effect after what it held was changed", -1, 0);
+        wrong = history_say(
+            &judge, "a commit took effect after a document that it held had changed", -1, 0);
     if (wrong)
         return wrong;
     if (history->wrong_keys)

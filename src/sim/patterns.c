@@ -7,25 +7,26 @@
 #include "sim/run.h"
 
 /*
- * Patterns in the simulator: items and revisions here, each other in a file of its own. There is one document of each kind:
+ * The patterns in the simulator. This file has items and revisions; each other pattern has its own
+ * file. There is one document of each kind:
  *
  *     employees  {_id: 1, badges: [{type: "A"}, {type: "B", n: 0, m: 0}, {type: "C"}]}
  *     posts      {_id: 1, version: 1, sum: 0, tags: [], hot: 0, f0: 0 ... f7: 0}
  *
- * and what a reader could see of it is looked at after every single write that reaches the store:
+ * After every write that reaches the store, the document is checked:
  *
- *     items      B and C are there once, B before C, A and D at most once; the two numbers of B are
- *                equal, and never fall
+ *     items      B and C occur once, and B before C; A and D occur at most once; the two numbers of
+ *                B are equal and never decrease
  *     revisions  the version rises by one with every change, and a version is one content
  *
- * At the end what the clients were told is compared with what is there: a change that was
- * acknowledged is in once, one that was refused is not, one whose answer was lost is in or not, and
- * an edit is in wholly or not at all. What is kept of old versions is what stood.
+ * At the end, the results of the clients are compared with the document. An acknowledged change is
+ * in it once, and a refused one is not. A change whose answer was lost may be in it. No edit is in
+ * it partially. The stored old versions are the versions that existed.
  */
 
 #define KEPT 3
 
-/* ---- the documents ---------------------------------------------------------------------------- */
+/* ---- the documents --------------------------------------------------------------------------- */
 
 static bson_t *patterns_json(const char *text)
 {
@@ -72,7 +73,7 @@ void truce__patterns_wrong(struct run *run, const char *what, const bson_t *docu
         fprintf(run->trace, "  -- %s: %s\n", what, patterns->detail);
 }
 
-/* ---- items ------------------------------------------------------------------------------------ */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 static const char *const item_calls[][3] = {
     {"update", "{\"type\": \"B\"}", "{\"$inc\": {\"n\": 1, \"m\": 1}}"},
@@ -168,18 +169,18 @@ static void observe_items(struct run *run, const bson_t *document)
     struct fields fields;
 
     if (!truce__value_is_container(items)) {
-        truce__patterns_wrong(run, "the items are gone", document);
+        truce__patterns_wrong(run, "the items are missing", document);
         return;
     }
     for (fields = truce__fields(items); truce__fields_next(&fields);) {
         char letter = letter_of(&fields);
 
         if (letter < 'A' || letter > 'D') {
-            truce__patterns_wrong(run, "an item came from nowhere", document);
+            truce__patterns_wrong(run, "an item was added by no client", document);
             return;
         }
         if (letter == 'C' && !times[1])
-            truce__patterns_wrong(run, "C stands before B", document);
+            truce__patterns_wrong(run, "C is before B", document);
         if (letter == 'B') {
             n = truce__value_field(fields.value, "n", 1);
             m = truce__value_field(fields.value, "m", 1);
@@ -187,10 +188,10 @@ static void observe_items(struct run *run, const bson_t *document)
         times[letter - 'A']++;
     }
     if (times[1] != 1 || times[2] != 1)
-        truce__patterns_wrong(run, "an item that nobody removes is absent, or there twice",
+        truce__patterns_wrong(run, "an item that no client removes is missing or occurs twice",
                               document);
     else if (times[0] > 1 || times[3] > 1)
-        truce__patterns_wrong(run, "an item is there twice", document);
+        truce__patterns_wrong(run, "an item occurs twice", document);
     else if (n.type != BSON_TYPE_INT32 || !truce__value_equal(n, m))
         truce__patterns_wrong(run, "an item is half-changed", document);
     else if (truce__value_int32(n) < run->patterns.number)
@@ -204,7 +205,7 @@ static bool patterns_counts(int call)
     return call <= 1 || call == 9;
 }
 
-/* Every acknowledged count is in, once. */
+/* Checks that every acknowledged count is included once. */
 static void judge_items(struct run *run, const bson_t *document)
 {
     const struct sim_patterns *patterns = &run->patterns;
@@ -219,7 +220,7 @@ static void judge_items(struct run *run, const bson_t *document)
     if (patterns->number < least)
         truce__patterns_wrong(run, "an acknowledged change of an item is lost", document);
     if (patterns->number > most)
-        truce__patterns_wrong(run, "a change of an item was made twice, or although it was refused",
+        truce__patterns_wrong(run, "a change of an item was made twice or after a refusal",
                               document);
 }
 
@@ -235,7 +236,7 @@ static const struct sim_pattern items = {
     .judge = judge_items,
 };
 
-/* ---- revisions -------------------------------------------------------------------------------- */
+/* ---- revisions ------------------------------------------------------------------------------- */
 
 static void append_tag(bson_t *to, const bson_t *document, int txn)
 {
@@ -249,8 +250,8 @@ static void append_tag(bson_t *to, const bson_t *document, int txn)
     truce__array_end(&list, to);
 }
 
-/* What a client makes of what it read: one more in the sum, its tag, its own field, and the one that
- * all want. */
+/* Edits a document as a client does: it increments the sum, adds its tag, and sets its own field
+ * and the contended one. */
 static void edit_document(const bson_t *read, int client, int txn, bool hot, bson_t *mine)
 {
     char own[8];
@@ -307,7 +308,7 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
         edit_document(&read, client->number, txn, call == MERGE_HOT, &mine);
         status = (call == SAVE ? truce_revision_save : truce_revision_merge)(
             revision, NULL, &mine, version,
-            /* the number alone does not tell of plain writes */
+            /* The version number does not change with plain writes. */
             call == MERGE_KEPT && !client->run->scenario->plains ? NULL : &read, result, error);
         bson_destroy(&mine);
     }
@@ -315,7 +316,7 @@ static truce_status send_edit(truce_revision *revision, const bson_value_t *id,
     return status;
 }
 
-/* CONFLICT: it was told, and nothing was saved. */
+/* Returns CONFLICT if a conflict was reported and nothing was saved. */
 static truce_status call_edit(struct client *client, int call, int txn, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
@@ -329,9 +330,9 @@ static truce_status call_edit(struct client *client, int call, int txn, bson_err
     truce_status status = send_edit(revision, &id, client, call, txn, &result, error);
 
     if (!status && result.outcome == TRUCE_REVISION_CONFLICT)
-        status = truce__fail(TRUCE_CONFLICT, error, "a conflict was told");
+        status = truce__fail(TRUCE_CONFLICT, error, "a conflict was reported");
     else if (!status && result.outcome == TRUCE_REVISION_UNCHANGED)
-        truce__patterns_wrong(client->run, "an edit was taken for none", &result.document);
+        truce__patterns_wrong(client->run, "an edit was treated as no change", &result.document);
     truce_revision_result_release(&result);
     truce_revision_free(revision);
     bson_destroy(rules);
@@ -368,7 +369,7 @@ static void observe_post(struct run *run, const bson_t *document)
         (patterns->number && version > patterns->number + 1))
         truce__patterns_wrong(run, "the version did not rise by one", document);
     else if (version == patterns->number && content != patterns->contents[version])
-        truce__patterns_wrong(run, "the document changed, and the version did not rise", document);
+        truce__patterns_wrong(run, "the document changed, but its version did not", document);
     else
         patterns->contents[version] = content;
     patterns->number = version;
@@ -383,7 +384,7 @@ static int times_tagged(struct value tags, int64_t tag)
     return times;
 }
 
-/* An edit that was told to be in is in, wholly; one that was refused is not. */
+/* Checks that an acknowledged edit is in the document completely, and a refused one is not. */
 static void judge_edit(struct run *run, const bson_t *document, int txn)
 {
     struct value post = truce__value_document(document);
@@ -392,9 +393,9 @@ static void judge_edit(struct run *run, const bson_t *document, int txn)
 
     snprintf(own, sizeof own, "f%d", run->history.txns[txn].client);
     if (times > 1)
-        truce__patterns_wrong(run, "an edit is in twice", document);
+        truce__patterns_wrong(run, "an edit was applied twice", document);
     else if (run->patterns.calls[txn].known && run->patterns.calls[txn].in != times)
-        truce__patterns_wrong(run, times ? "an edit is in that was refused" : "an edit is lost",
+        truce__patterns_wrong(run, times ? "a refused edit was applied" : "an edit is lost",
                               document);
     else if (times && patterns_number_in(post, own) < txn + 1)
         truce__patterns_wrong(run, "an edit is in by half", document);
@@ -414,13 +415,13 @@ static void judge_kept(struct run *run, const bson_t *document)
         there = !truce_find_one(run->inner, "posts.revisions", filter, NULL, &found, &error);
         if (there != due)
             truce__patterns_wrong(
-                run, due ? "a replaced version is not kept" : "a version is kept for too long",
+                run, due ? "a replaced version is missing" : "a version is kept for too long",
                 document);
         if (there) {
             truce__value_bson(truce__value_field(truce__value_document(&found), "document", 8),
                               &old);
             if (content_of(&old) != run->patterns.contents[version])
-                truce__patterns_wrong(run, "what is kept is not what stood", &old);
+                truce__patterns_wrong(run, "a stored old version never existed", &old);
         }
         bson_destroy(&found);
         bson_destroy(filter);
@@ -465,7 +466,7 @@ static const struct sim_pattern revisions = {
     .judge = patterns_judge_post,
 };
 
-/* ---- all -------------------------------------------------------------------------------------- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject)
 {
@@ -519,7 +520,7 @@ void truce__patterns_observe(struct run *run, const char *collection)
     if (strcmp(collection, pattern->collection) != 0 || run->patterns.wrong)
         return;
     if (!patterns_look(run, pattern->collection, &document))
-        truce__patterns_wrong(run, "the document is gone", &document);
+        truce__patterns_wrong(run, "the document is missing", &document);
     else
         pattern->observe(run, &document);
     bson_destroy(&document);

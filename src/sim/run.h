@@ -1,8 +1,8 @@
 #ifndef TRUCE_SIM_RUN_H
 #define TRUCE_SIM_RUN_H
 
-/* One run, as its parts share it: the world and the scheduler (environment.c), the clients' stores (calls.c),
- * what the clients do (clients.c). */
+/* The state of one run, which its parts share: the environment and the scheduler (sim_world.c), the
+ * clients' stores (calls.c), and the clients' scripts (clients.c). */
 #include "bson/value.h"
 #include "sim/fiber.h"
 #include "sim/history.h"
@@ -15,20 +15,25 @@
 
 struct run;
 
-/* Of items and edits: what was begun, what is known of it, and what was seen of the document. */
+/* For patterns: the calls, their results, and the observed states of the document. */
 struct sim_patterns {
     struct {
-        bool begun, known, in; /* in: it took effect */
+        /* `in`: the call took effect. */
+        bool begun, known, in;
     } calls[SIM_TXNS];
     const char *wrong;
     char detail[400];
-    int64_t number;                  /* items: the count of B; edits: the version */
-    int64_t ranks[2];                /* sets: of what stands for each name */
-    int64_t about[SIM_TXNS];         /* what a call of sim_queue.c ... is about, for its judge */
-    uint64_t contents[SIM_VERSIONS]; /* edits: digest of what stood under each number */
+    /* Items: the count of B. Edits: the version. */
+    int64_t number;
+    /* Sets: the rank of each name's current entry. */
+    int64_t ranks[2];
+    /* The subject of each call, for the pattern's own check. */
+    int64_t about[SIM_TXNS];
+    /* Edits: the digest of each version. */
+    uint64_t contents[SIM_VERSIONS];
 };
 
-/* Plain writes of one place: how many are in. */
+/* The number of plain writes of one place. */
 struct sim_plain {
     int count;
 };
@@ -36,22 +41,29 @@ struct sim_plain {
 struct late_call {
     bool used, is_modify;
     int txn;
-    truce_write write; /* documents are copies */
+    /* Its documents are copies. */
+    truce_write write;
     truce_modify_options modify;
 };
 
 struct client {
-    truce_store store; /* first: the decorator */
+    /* The decorator; must be first. */
+    truce_store store;
     struct run *run;
     int number;
     struct fiber *fiber;
     const struct sim_client_script *script;
     bool ended, dead, sleeping;
-    bool may_be_late;  /* the call before which it stopped is of a kind that can be late */
-    uint64_t slept_at; /* store version when it went to sleep */
-    int txn;           /* at work on */
-    uint64_t ids;      /* drawn so far */
-    uint64_t local;    /* hash of everything it was answered */
+    /* The pending call is of a kind that can be late. */
+    bool may_be_late;
+    /* The store's version when the client fell asleep. */
+    uint64_t slept_at;
+    /* The current transaction. */
+    int txn;
+    /* The number of ids drawn. */
+    uint64_t ids;
+    /* The hash of all answers to the client. */
+    uint64_t local;
     enum sim_action verdict;
 };
 
@@ -69,9 +81,12 @@ struct run {
     struct sim_plain plain[SIM_DOCUMENTS];
     const char *plain_wrong;
     int64_t now_ms;
-    uint64_t ids;      /* that were drawn outside of clients */
-    uint64_t changes;  /* writes that reached the store */
-    bool free_running; /* no scheduling: setup and the end */
+    /* The number of ids drawn outside of clients. */
+    uint64_t ids;
+    /* The number of writes that reached the store. */
+    uint64_t changes;
+    /* Calls are not scheduled: during the setup and at the end. */
+    bool free_running;
 };
 
 extern const char *const truce__sim_action_names[];
@@ -87,19 +102,24 @@ void truce__sim_drop_late(struct late_call *late);
 
 /* ---- clients.c ---- */
 
-/* A fiber's function; `client` is a struct client. */
+/* The function of a fiber; `client` is a struct client. */
 void truce__sim_client(void *client);
 truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_error_t *error);
 
 /* ---- patterns.c ---- */
 
-/* A pattern in the simulator: calls on one document, and what must be so of it. */
+/* A pattern in the simulator: calls on one document, and the checks of that document. */
 struct sim_pattern {
-    const char *collection, *document; /* as it is at the start, in JSON */
-    const char *other;                 /* NULL, or a collection with {_id: 1, n: 0} */
-    int calls;                         /* what a script's `call` can be */
-    int places;                        /* where plain writers write */
-    void (*begin)(struct run *run);    /* what is there besides; NULL: nothing */
+    /* The document at the start, in JSON. */
+    const char *collection, *document;
+    /* A collection with {_id: 1, n: 0}, or NULL. */
+    const char *other;
+    /* A script's `call` is below this number. */
+    int calls;
+    /* The number of places of plain writers. */
+    int places;
+    /* Creates other documents. May be NULL. */
+    void (*begin)(struct run *run);
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
     void (*observe)(struct run *run, const bson_t *document);
     void (*judge)(struct run *run, const bson_t *document);
@@ -112,24 +132,24 @@ extern const struct sim_pattern truce__sim_transfer; /* sim_transfer.c */
 extern const struct sim_pattern truce__sim_tree;     /* sim_tree.c */
 extern const struct sim_pattern truce__sim_sync;     /* sim_sync.c */
 
-/* NULL for commits. */
+/* Returns the pattern of the run, or NULL for commits. */
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);
-/* The first one counts. */
+/* Records a violation. Only the first one counts. */
 void truce__patterns_wrong(struct run *run, const char *what, const bson_t *document);
 void truce__patterns_begin(struct run *run);
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error);
-/* After each write that reached the store: whoever looked now would see this. */
+/* Checks the state that a reader would see after each write that reached the store. */
 void truce__patterns_observe(struct run *run, const char *collection);
-/* When all is at rest. NULL, or what is wrong. */
+/* Checks the state after all clients have ended. Returns NULL or the violation. */
 const char *truce__patterns_judge(struct run *run, char *detail, size_t size);
 
 /* ---- sim_plain.c ---- */
 
-/* How many places a plain writer may write to now; 0: there is none, or he has written enough. */
+/* Returns the number of places to which a plain writer may write now; 0 after enough writes. */
 int truce__sim_plains(const struct run *run);
 void truce__sim_plain(struct run *run, int place);
-/* After each write that reached the store. */
+/* Checks the plain writes after each write that reached the store. */
 void truce__sim_plain_observe(struct run *run);
 
 /* ---- environment.c ---- */

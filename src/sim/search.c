@@ -6,10 +6,10 @@
 #include "sim/sim.h"
 
 /*
- * All choices of a small scenario, depth first and without keeping states: a path is the list of
- * choices taken, and a run replays a prefix of it and goes on with first choices. A state that was
- * seen before, whatever path led there, is not gone into again. What identifies a state is a 64-bit
- * hash: the chance that one of a million is taken for another is about 3e-8.
+ * Explores all choices of a small scenario, depth first. It stores no states: a path is the list of
+ * choices, and a run replays a prefix of it and then takes the first choices. A state that another
+ * path has reached is not explored again. States are identified by 64-bit hashes. With a million
+ * states, the probability of a collision is about 3e-8.
  */
 
 #define PATH_MAX 4096
@@ -20,9 +20,12 @@ struct search {
     struct hash_table seen;
     uint64_t *states;
     uint32_t states_room;
-    int path[PATH_MAX];  /* the choice at each depth */
-    int width[PATH_MAX]; /* how many there were */
-    int length;          /* of the prefix to replay */
+    /* The choice at each depth. */
+    int path[PATH_MAX];
+    /* The number of choices at each depth. */
+    int width[PATH_MAX];
+    /* The length of the prefix to replay. */
+    int length;
     int depth;
 };
 
@@ -66,7 +69,7 @@ static int search_choose(struct sim_chooser *base, const struct sim_choice *choi
     return 0;
 }
 
-/* The next path in order; false: that was the last. */
+/* Advances to the next path. Returns false after the last one. */
 static bool next_path(struct search *search)
 {
     while (search->length > 0) {

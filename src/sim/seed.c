@@ -5,9 +5,9 @@
 #include "sim/run.h"
 
 /*
- * A run from a seed: the seed makes the scenario (clients, what their transactions do, how many
- * faults of each kind) and then every choice. Most choices are plain steps; a client keeps the turn
- * for a while sometimes, because races need somebody who is slow as well as somebody who is fast.
+ * A run from a seed. The seed determines the scenario (the clients, their transactions, and the
+ * number of faults of each kind) and then every choice. Most choices are ordinary steps. Sometimes
+ * one client runs for several steps, because a race needs a fast client and a slow one.
  */
 
 #define SCRIPTS_MAX  4
@@ -17,7 +17,8 @@ struct dice {
     struct sim_chooser base;
     struct random random;
     int favourite;
-    unsigned faults; /* in 100 choices, those that may be anything */
+    /* Of 100 choices, the number that may be faults. */
+    unsigned faults;
 };
 
 static int seed_choose(struct sim_chooser *base, const struct sim_choice *choices, int count,
@@ -54,7 +55,7 @@ void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64
         truce__sim_run(scenario, &dice.base, NULL, result);
         if (!result->violation)
             continue;
-        if (trace) { /* once more, to be read */
+        if (trace) { /* replay with a trace */
             struct dice same = {.base = {.choose = seed_choose}, .faults = 15};
             struct sim_result again;
 
@@ -103,7 +104,7 @@ static bool sets_values(enum sim_op op)
     return op == SIM_READ_WRITE || op == SIM_BLIND_WRITE || op == SIM_INSERT || op == SIM_REPLACE;
 }
 
-/* Unique values: some documents have one at the start, some writes set another. */
+/* Some documents have a unique value at the start, and some writes set another one. */
 static void random_keys(struct random *random, struct sim_scenario *scenario,
                         struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX])
 {
@@ -124,7 +125,7 @@ static void random_keys(struct random *random, struct sim_scenario *scenario,
     }
 }
 
-/* What a seed makes, and what may be left out of it. */
+/* A scenario of a seed, which the shrinker makes smaller. */
 struct made {
     struct sim_script scripts[SIM_CLIENTS][SCRIPTS_MAX];
     struct sim_scenario scenario;
@@ -181,11 +182,11 @@ static void seed_make(enum sim_subject subject, uint64_t seed, struct made *made
         random_calls(random, made);
     else if (truce__random_below(random, 3) == 0)
         random_keys(random, scenario, made->scripts);
-    if (plains >= 3) { /* in half of all */
+    if (plains >= 3) { /* in half of the runs */
         scenario->plains = plains - 2;
         for (int c = 0; c < scenario->clients_count; c++)
             scenario->clients[c].values = truce__random_below(random, 2);
-        if (truce__random_below(random, 2)) /* so that every loss has to be told */
+        if (truce__random_below(random, 2)) /* then every loss must be reported */
             scenario->crashes = scenario->losses = scenario->lates = 0;
     }
 }
@@ -201,8 +202,8 @@ void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
 
 /* ---- shrinking ------------------------------------------------------------------------------ */
 
-/* Does the scenario, a part of the one that failed, fail for some choices? They are tried from other seeds: with
- * a client less, the old choices mean something else. */
+/* Returns whether a part of the failed scenario fails with some choices. It tries other seeds,
+ * because the old choices do not fit a scenario with fewer clients. */
 static bool still_fails(const struct sim_scenario *scenario, uint64_t *seed)
 {
     for (uint64_t i = 0; i < SHRINK_WALKS; i++) {
@@ -217,7 +218,7 @@ static bool still_fails(const struct sim_scenario *scenario, uint64_t *seed)
     return false;
 }
 
-/* Tries the scenario with one number less by one; keeps it if it still fails. */
+/* Tries the scenario with one number reduced by one, and keeps it if it still fails. */
 static bool less(struct sim_scenario *scenario, int *number, int least, uint64_t *seed)
 {
     if (*number <= least)

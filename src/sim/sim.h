@@ -2,10 +2,10 @@
 #define TRUCE_SIM_SIM_H
 
 /*
- * The simulator: logical clients on one memory store, in one thread, that take turns at every store
- * call. Who goes next, who dies, which answer is lost, which call lands late: all of it is drawn
- * from a chooser, so that a run is a function of its choices: of a seed, or of a path through the
- * tree of all choices. The essay is in environment.c.
+ * The simulator. Logical clients share one memory store in one thread and alternate at every call
+ * of the store. A chooser decides which client runs next, which one crashes, which answer is lost,
+ * and which call takes effect late. A run is therefore a function of its choices, which come from a
+ * seed or from a search of all choices. sim_world.c has the essay.
  */
 #include "base/random.h"
 #include "truce/truce.h"
@@ -18,31 +18,31 @@
 
 /* ---- scripts: what the clients do ----------------------------------------------------------- */
 
-/* What a transaction does with one document (as in the models of the protocol). */
+/* The operation of a transaction on one document, as in the models of the protocol. */
 enum sim_op {
     SIM_NONE,
-    SIM_REQUIRE, /* read, and require what was read: present or missing */
+    SIM_REQUIRE, /* read, and require that state: present or missing */
     SIM_READ_WRITE,
     SIM_BLIND_WRITE,
     SIM_INSERT,
     SIM_REMOVE, /* read, then remove */
     SIM_BLIND_REMOVE,
-    SIM_SET_ZERO, /* blind, to a value that may have been there before */
+    SIM_SET_ZERO, /* without reading, to a value that may have existed before */
     SIM_SET_ONE,
     SIM_HOLD,
-    SIM_REPLACE, /* read, then replace whole */
+    SIM_REPLACE, /* read, then replace the document */
 };
 
 enum sim_kind {
     SIM_COMMIT,   /* a commit by the scenario's mechanism */
     SIM_JOURNAL,  /* a commit through the journal */
-    SIM_NATIVE,   /* a commit of the store's own */
+    SIM_NATIVE,   /* a transaction of the store */
     SIM_SNAPSHOT, /* truce_read_many of the documents that are not SIM_NONE */
     SIM_SWEEP,    /* truce_sweep, keeping nothing */
-    SIM_PATTERN, /* one call of the pattern that the run is about: `call` says which (patterns.c) */
+    SIM_PATTERN,  /* the call number `call` of the run's pattern (patterns.c) */
 };
 
-/* What a run is about. */
+/* The subject of a run. */
 enum sim_subject {
     SIM_COMMITS,
     SIM_ITEMS,
@@ -61,25 +61,34 @@ extern const char *const truce__sim_subjects[SIM_SUBJECTS]; /* "commits", "items
 struct sim_script {
     enum sim_kind kind;
     enum sim_op ops[SIM_DOCUMENTS];
-    int keys[SIM_DOCUMENTS]; /* keyed scenarios: the unique value that the write sets; 0: none */
-    int key;                 /* 0: none; transactions with one key are one request */
-    int call;                /* of a pattern */
-    int tries;               /* runs again after a conflict, at most so often in all; 0: 1 */
+    /* In keyed scenarios, the unique value that the write sets; 0: none. */
+    int keys[SIM_DOCUMENTS];
+    /* The idempotency key; 0: none. */
+    int key;
+    /* Of a pattern. */
+    int call;
+    /* The maximum number of runs after conflicts; 0: 1. */
+    int tries;
 };
 
 struct sim_client_script {
     const struct sim_script *scripts;
     int count;
-    bool journal; /* patterns: the store has no commits of its own */
-    bool values;  /* the store compares no bytes */
-    int form;     /* items: a truce_item_form; sets: even or odd */
-    bool keeps;   /* edits: replaced versions are kept */
+    /* Patterns: the store has no transactions. */
+    bool journal;
+    /* The store does not compare bytes. */
+    bool values;
+    /* Items: a truce_item_form. Sets: even or odd. */
+    int form;
+    /* Edits: replaced versions are stored. */
+    bool keeps;
 };
 
 struct sim_scenario {
     const char *name;
     enum sim_subject subject;
-    bool missing[SIM_DOCUMENTS]; /* not there at the start */
+    /* Documents that do not exist at the start. */
+    bool missing[SIM_DOCUMENTS];
     /* Documents have a field `u` under a unique index, and the collection has declared keys. At the
      * start: these values of u (0: none), and those that are bare have no `_keys` yet. */
     bool keyed;
@@ -87,8 +96,10 @@ struct sim_scenario {
     bool bare[SIM_DOCUMENTS];
     struct sim_client_script clients[SIM_CLIENTS];
     int clients_count;
-    int crashes, losses, lates, jumps; /* how many of each at most */
-    int plains;                        /* writes of programs that know nothing of truce */
+    /* The maximum number of each. */
+    int crashes, losses, lates, jumps;
+    /* Writes of programs that do not use truce. */
+    int plains;
 };
 
 /* ---- choosing ------------------------------------------------------------------------------- */
@@ -106,15 +117,17 @@ enum sim_action {
 
 struct sim_choice {
     enum sim_action action;
-    int who; /* client, number of the late call, or place of the plain write */
+    /* The client, the number of the late call, or the place of the plain write. */
+    int who;
 };
 
 struct sim_chooser {
-    /* one of choices[0..count); `state` tells the whole state of the run apart. Negative: end the
-     * run here (everybody dies). */
+    /* Returns one of choices[0..count), or a negative number to end the run, in which case all
+     * clients die. `state` is a hash of the whole state of the run. */
     int (*choose)(struct sim_chooser *chooser, const struct sim_choice *choices, int count,
                   uint64_t state);
-    bool wants_state; /* at the next choice: else `state` is 0 */
+    /* Whether the next choice needs `state`; otherwise it is 0. */
+    bool wants_state;
 };
 
 /* ---- one run -------------------------------------------------------------------------------- */
@@ -125,60 +138,71 @@ struct sim_txn {
     bson_oid_t id;
     truce_status status;
     bool ended;
-    int began_at, ended_at;   /* order of events, for real time */
-    int read[SIM_DOCUMENTS];  /* version number that was read; -1: none */
-    int plain[SIM_DOCUMENTS]; /* of the field `p` that was read */
+    /* Positions in the order of events, for real time. */
+    int began_at, ended_at;
+    /* The version that was read; -1: none. */
+    int read[SIM_DOCUMENTS];
+    /* The value of the field `p` that was read. */
+    int plain[SIM_DOCUMENTS];
 };
 
-/* A removed version carries no revision: then it is the commit whose release took it, or the
- * transaction whose own write did. */
+/* A removed version has no revision. It then names the commit whose release removed it, or the
+ * transaction that did so directly. */
 struct sim_version {
     bool present;
     bool has_rev;
     bson_oid_t rev;
-    int txn; /* of a removed one without rev */
-    int key; /* its value of u; 0: none */
-    int at;  /* when it was first seen, in events */
+    /* Of a removed version without a revision. */
+    int txn;
+    /* The value of u; 0: none. */
+    int key;
+    /* The event at which it was first observed. */
+    int at;
 };
 
 struct sim_result {
-    const char *violation; /* NULL: none */
+    /* NULL: none. */
+    const char *violation;
     char detail[512];
     int steps;
     int committed, conflicts, unknown; /* transactions */
-    int crashes, losses, lates, jumps; /* injected */
+    /* The injected faults. */
+    int crashes, losses, lates, jumps;
     int plains;
-    bool cut; /* the chooser ended it */
+    /* The chooser ended the run. */
+    bool cut;
 };
 
-/* `trace` (or NULL) gets a line for each event. */
+/* Runs a scenario. `trace` may be NULL; otherwise it gets a line for each event. */
 void truce__sim_run(const struct sim_scenario *scenario, struct sim_chooser *chooser, FILE *trace,
                     struct sim_result *result);
 
 /* ---- ways to choose ------------------------------------------------------------------------- */
 
-/* From a seed: a scenario of its own and random choices; replays bit for bit. */
+/* Runs the scenario and the choices of a seed. The run can be repeated exactly. */
 void truce__sim_seed(enum sim_subject subject, uint64_t seed, FILE *trace,
                      struct sim_result *result);
 
-/* Of a seed that fails: runs with fewer clients, transactions and faults, as long as some choices still fail; the
- * smallest is printed to `trace`. */
+/* Shrinks the scenario of a failing seed. It removes clients, transactions, and faults as long
+ * as some choices still fail, and prints the smallest scenario to `trace`. */
 void truce__sim_shrink(enum sim_subject subject, uint64_t seed, FILE *trace,
                        struct sim_result *result);
 
-/* A given scenario, `runs` times, with choices from the seeds `seed`, seed + 1 ...; `result` is that of the first
- * violation, or of the last run. */
+/* Runs a scenario `runs` times with choices from the seeds `seed`, `seed` + 1, ... `result`
+ * belongs to the first run with a violation, or to the last run. */
 void truce__sim_walks(const struct sim_scenario *scenario, uint64_t seed, uint64_t runs,
                       FILE *trace, struct sim_result *result);
 
 struct sim_search {
     uint64_t runs, states, steps;
-    bool complete;            /* everything within the budgets was seen */
-    struct sim_result result; /* of the first run with a violation, else of the last */
+    /* All choices within the limits were explored. */
+    bool complete;
+    /* Of the first run with a violation, or of the last run. */
+    struct sim_result result;
 };
 
-/* All choices, each state once, until a violation or `runs_max` runs. A violation is printed to
- * `trace`. */
+/* Explores all choices, each state once, until a violation or `runs_max` runs. Prints a
+ * violation to `trace`. */
 void truce__sim_search(const struct sim_scenario *scenario, uint64_t runs_max, FILE *trace,
                        struct sim_search *search);
 

@@ -6,17 +6,19 @@
 #include "sim/run.h"
 
 /*
- * The ledger in the simulator: the outside and two accounts that may not be overdrawn; callers that post, reserve, settle,
- * give up and reverse, alone and in commits which change an order, too, and callers that read. Every time somebody reads
- * the balances of all accounts
+ * The ledger in the simulator: the external account, and two accounts that must not be overdrawn.
+ * Callers post, reserve, settle, release, and reverse, alone and in commits that also change an
+ * order. Others read. When a caller reads the balances of all accounts at once:
  *
  *     their sum is zero, and none is below its limit
  *
- * At the end the book proves itself, a transaction is in it if its caller was told so and not if it was refused, an order is
- * marked if it is paid, and every balance that was read is the one after the number that was told with it.
+ * At the end, the verification of the ledger succeeds. An acknowledged transaction is in the
+ * ledger, and a refused one is not. An order is marked if it is paid. Every balance that was read
+ * is the one after the number that was returned with it.
  */
 
-#define OPENED 100 /* on the first account */
+/* The initial balance of the first account. */
+#define OPENED 100
 
 enum { POST, POST_SHARED, ORDER, SETTLE, VOID, REVERSE, READ_ALL, READ_ONE };
 
@@ -37,7 +39,7 @@ static truce_ledger *ledger_on(truce_store *store)
         store, &(truce_ledger_options){.collection = "book", .deadline_ms = DEADLINE_MS});
 }
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
 static bson_value_t text(const char *text)
 {
@@ -62,7 +64,8 @@ static truce_status sim_ledger_post(truce_ledger *ledger, truce_commit *commit,
     return truce_ledger_post(ledger, commit, &transaction, NULL, error);
 }
 
-/* In a third of the runs the numbers are documents; who comes later knows it from the definition. */
+/* In a third of the runs, the numbers are documents. Later clients read that from the
+ * definition. */
 static void ledger_begin_ledger(struct run *run)
 {
     bool slots = run->scenario->clients[0].form == TRUCE_ITEM_FORM_OPERATOR;
@@ -91,7 +94,7 @@ struct order {
     int txn;
 };
 
-/* It reads, and writes back what it read of the plain writers' field. */
+/* Reads the plain writers' field and writes it back. */
 static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
@@ -137,12 +140,12 @@ static truce_status ledger_read_all(struct run *run, truce_ledger *ledger, bson_
     bson_t *sum = BCON_NEW("sum", BCON_INT64(cut.sum));
 
     if (!status && cut.sum)
-        truce__patterns_wrong(run, "the accounts that were read at once are not in balance", sum);
+        truce__patterns_wrong(run, "the balances of one read do not add up to zero", sum);
     bson_destroy(sum);
     return status;
 }
 
-/* The number and the balance in one, for the judge. */
+/* Encodes the number and the balance, for the check at the end. */
 static int64_t reading(const truce_ledger_balance *balance)
 {
     return balance->number * 1000000 + balance->balance;
@@ -191,11 +194,11 @@ static truce_status call_ledger(struct client *client, int call, int txn, bson_e
     truce_status status = ledger_send(client, ledger, txn, &ledger_calls[call], error);
 
     truce_ledger_free(ledger);
-    /* it was reversed before: nothing is wrong with the call */
+    /* The transaction was reversed before; that is allowed. */
     return status == TRUCE_DUPLICATE ? TRUCE_CONFLICT : status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static int times_paid(const bson_t *order, int txn)
 {
@@ -236,7 +239,7 @@ static void judge_reading(struct run *run, truce_ledger *ledger, const char *acc
                                 &(truce_ledger_moment){.number = (read + 500000) / 1000000},
                                 &balance, &error) ||
         reading(&balance) != read)
-        truce__patterns_wrong(run, "a balance was read that never was", about);
+        truce__patterns_wrong(run, "a balance was read that never existed", about);
     bson_destroy(about);
 }
 
@@ -256,15 +259,14 @@ static void ledger_judge_post(struct run *run, const bson_t *order, truce_ledger
     if (known && in && !booked)
         truce__patterns_wrong(run, "a transaction is lost", order);
     if (known && !in && booked && call->verb != POST_SHARED)
-        truce__patterns_wrong(run, "a transaction is booked that was refused", order);
+        truce__patterns_wrong(run, "a refused transaction is in the ledger", order);
     if (call->verb == ORDER && times_paid(order, txn) != booked)
-        truce__patterns_wrong(run, "an order is marked without its money, or the other way round",
-                              order);
+        truce__patterns_wrong(run, "an order and its payment are not consistent", order);
 }
 
 static void ledger_tell_finding(const bson_t *finding, void *arg)
 {
-    truce__patterns_wrong(arg, "the book does not prove itself", finding);
+    truce__patterns_wrong(arg, "the verification of the ledger failed", finding);
 }
 
 static void judge_ledger(struct run *run, const bson_t *document)
@@ -273,7 +275,7 @@ static void judge_ledger(struct run *run, const bson_t *document)
     truce_ledger_report report;
     bson_error_t error;
 
-    truce_assert(!ledger_read_all(run, ledger, &error)); /* whatever was left is committed first */
+    truce_assert(!ledger_read_all(run, ledger, &error)); /* completes unfinished commits */
     truce_assert(
         !truce_ledger_verify(ledger, NULL, NULL, ledger_tell_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {

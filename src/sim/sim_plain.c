@@ -6,19 +6,21 @@
 #include "base/assert.h"
 
 /*
- * Plain writers beside every pattern: programs that know nothing of `_rev`, `_intent` or a version. Each of
- * their writes adds 1 to a field `p` of a document, or of the item B, that is there.
+ * Plain writers: programs that write the same documents without truce, and know nothing of `_rev`,
+ * `_intent`, or a version. Each of their writes adds 1 to a field `p` of a document or of the item
+ * B.
  *
- *     commits    what reads and writes a document writes back what it read of `p`, and 100 more
- *     items      the item B, and the document, which is no business of the calls
- *     revisions  the document: the version stays, and edits carry `p` as it was read
- *     sets       the document beside the lists
- *     queue, ledger, transfer, tree: the document of the effects, the order, the first account, the orders
+ *     commits    a transaction that reads and writes a document writes `p` back, increased by 100
+ *     items      the item B, and the document, which the calls do not use
+ *     revisions  the document; the version does not change, and edits write `p` back
+ *     sets       the document next to the lists
+ *     others     the document of the effects, the order, the first account, or the orders
  *
- * So `p % 100` is the number of plain writes that are in, and it is looked at after each write that reaches the
- * store. Less than there were: a call has overwritten what it did not see. Only a journal commit that is
- * decided may (journal_release.c), and it keeps what it goes over, or its commit document tells, before, whoever dies, is
- * not answered or is slow.
+ * `p % 100` is the number of plain writes that are stored. It is checked after each write that
+ * reaches the store. If it decreased, a call has overwritten a write that it had not read. Only a
+ * decided journal commit may do so (journal_release.c). It must first save the overwritten version,
+ * or record the loss in its commit document. Crashes, lost answers, and slow clients do not change
+ * that.
  */
 
 static const char *const letters[] = {"a", "b", "c"};
@@ -55,12 +57,12 @@ static bool plain_look(struct run *run, int place, bson_t *document)
         BSON_APPEND_INT32(&filter, "_id", 1);
     found = !truce_find_one(run->inner, plain_collection_of(run), &filter, NULL, document, &error);
     bson_destroy(&filter);
-    /* a stub is no document */
+    /* A stub is not a document. */
     return found && !(bson_iter_init(&iter, document) &&
                       bson_iter_find_descendant(&iter, "_intent.new", &iter));
 }
 
-/* The path of `p` in a document. */
+/* Returns the path of `p` in a document. */
 static void plain_path_of(const struct run *run, int place, const bson_t *document, char path[32])
 {
     struct value items = truce__value_field(truce__value_document(document), "badges", 6);
@@ -86,7 +88,7 @@ static int plain_count_in(const bson_t *document, const char *path)
     return (int)bson_iter_as_int64(&at) % 100;
 }
 
-/* ---- writing ---------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 void truce__sim_plain(struct run *run, int place)
 {
@@ -112,7 +114,7 @@ void truce__sim_plain(struct run *run, int place)
     bson_destroy(&document);
 }
 
-/* ---- judging ---------------------------------------------------------------------------------- */
+/* ---- judging --------------------------------------------------------------------------------- */
 
 static int64_t count_with(struct run *run, const char *collection, bson_t *filter)
 {
@@ -124,7 +126,7 @@ static int64_t count_with(struct run *run, const char *collection, bson_t *filte
     return count;
 }
 
-/* The last write of the document was the release of a journal commit. */
+/* Returns whether the last write of the document was the release of a journal commit. */
 static bool was_released(struct run *run, const bson_t *document)
 {
     bson_iter_t iter;
@@ -163,7 +165,7 @@ static void observe_place(struct run *run, int place)
     char path[32];
     int count;
 
-    if (!plain_look(run, place, &document)) { /* gone, and everything with it */
+    if (!plain_look(run, place, &document)) { /* the document was removed */
         *plain = (struct sim_plain){0};
         bson_destroy(&document);
         return;
@@ -171,12 +173,13 @@ static void observe_place(struct run *run, int place)
     plain_path_of(run, place, &document, path);
     count = plain_count_in(&document, path);
     if (count > plain->count) {
-        sim_plain_wrong(run, "a plain write came back that was not there", &document);
+        sim_plain_wrong(run, "a plain write appeared that was never made", &document);
     } else if (count < plain->count) {
         if (!was_released(run, &document))
             sim_plain_wrong(run, "a plain write is overwritten", &document);
         else if (!plain_is_told(run, &document))
-            sim_plain_wrong(run, "a plain write is overwritten without a word", &document);
+            sim_plain_wrong(run, "a plain write is overwritten and the loss is not reported",
+                            &document);
         plain->count = count;
     }
     bson_destroy(&document);

@@ -6,19 +6,23 @@
 #include "sim/run.h"
 
 /*
- * The job queue in the simulator: workers that claim several jobs at once, are slow, fail, extend or die, and leave jobs to
- * their leases; others that add and cancel. The effect of a job is an entry {job, by: the call, epoch} in the list of one document, which a job of
- * an odd number makes in the commit that ends it, and one of an even number in a step. After every write:
+ * The job queue in the simulator. Workers claim several jobs at once. They are slow, fail, extend
+ * their leases, or crash and let the leases expire. Other clients add and cancel jobs. The effect
+ * of a job is an entry {job, by: the call, epoch} in the list of one document. A job with an odd
+ * number writes it in the commit that ends the job; a job with an even number writes it in a step.
+ * After every write:
  *
- *     the effect of a job is there once at most
+ *     the effect of a job occurs at most once
  *
- * At the end a worker that nothing happens to works off what is left. Then every job that was added has ended, with its
- * effect if it is done and without if it was cancelled, and a call that was refused has left none.
+ * At the end, a worker without faults runs the remaining jobs. Then every job has ended. A job that
+ * is done has its effect, a cancelled job has none, and a refused call has left no effect.
  */
 
 #define WAITS_MAX 5000
-#define CLAIMED   2 /* by one claim */
-#define JOBS      3 /* there at the start; the others have the number 10 + call */
+/* Jobs of one claim. */
+#define CLAIMED 2
+/* Jobs at the start. The others have the number 10 + call. */
+#define JOBS 3
 
 enum { WORK, WORK_SLOWLY, EXTEND, FAIL, ADD, CANCEL, CALLS };
 
@@ -33,7 +37,7 @@ static truce_queue *queue_on(truce_store *store)
                                                          .deadline_ms = DEADLINE_MS});
 }
 
-/* The number says the id, too. */
+/* Makes the id from the number. */
 static bson_oid_t queue_id_of(int job)
 {
     bson_oid_t id;
@@ -65,14 +69,14 @@ static void queue_begin_queue(struct run *run)
     truce_queue_free(queue);
 }
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
 struct work {
     int job, txn;
     int64_t epoch;
 };
 
-/* It reads, and writes back what it read of the plain writers' field. */
+/* Reads the plain writers' field and writes it back. */
 static truce_status effect(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
@@ -120,7 +124,7 @@ static truce_status queue_do_job(truce_job *job, int txn, bson_error_t *error)
     return status ? status : truce_job_commit(job, queue_nothing, NULL, NULL, error);
 }
 
-/* Several by one claim. NOT_FOUND: there is none for a while. */
+/* Claims several jobs. Returns NOT_FOUND if there has been none for a while. */
 static truce_status sim_queue_claim(truce_queue *queue, truce_job **jobs, size_t *count,
                                     bson_error_t *error)
 {
@@ -133,7 +137,7 @@ static truce_status sim_queue_claim(truce_queue *queue, truce_job **jobs, size_t
     return status;
 }
 
-/* The jobs of a claim that the worker has extended, and then dies of: their leases end. */
+/* Extends the jobs of a claim and abandons them, so that their leases expire. */
 static void queue_abandon(truce_job **jobs, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -180,15 +184,15 @@ static truce_status call_queue(struct client *client, int call, int txn, bson_er
         status = truce_queue_cancel(queue, NULL, &cancelled, error);
     else
         status = queue_work(client, queue, call, txn, error);
-    if (status == TRUCE_INVALID) /* it has ended: nothing is wrong with the call */
+    if (status == TRUCE_INVALID) /* the job has ended; that is allowed */
         status = TRUCE_CONFLICT;
     truce_queue_free(queue);
     return status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
-/* The job was claimed by nobody else since the claim that ended it. */
+/* Returns whether no other claim happened after the claim that ended the job. */
 static bool is_by_the_last(const bson_t *document, int64_t job, int64_t epoch)
 {
     struct value list = truce__value_field(truce__value_document(document), "done", 4);
@@ -204,7 +208,7 @@ static bool is_by_the_last(const bson_t *document, int64_t job, int64_t epoch)
     return last;
 }
 
-/* Entries of that job, or by that call; -1: of any, by any. */
+/* Counts the entries of a job by a call; -1: any. */
 static int effects_of(const bson_t *document, int64_t job, int64_t by)
 {
     struct value list = truce__value_field(truce__value_document(document), "done", 4);
@@ -224,7 +228,7 @@ static void observe_effects(struct run *run, const bson_t *document)
 {
     for (int job = 1; job < 10 + SIM_TXNS; job++) {
         if (effects_of(document, job, -1) > 1)
-            truce__patterns_wrong(run, "the effect of a job is there twice", document);
+            truce__patterns_wrong(run, "the effect of a job occurs twice", document);
     }
 }
 
@@ -239,7 +243,7 @@ static bool are_live(struct run *run)
     return count > 0;
 }
 
-/* A worker to whom nothing happens. He waits for jobs that are put off, and for leases. */
+/* Runs a worker without faults. It waits for delayed jobs and for leases. */
 static void work_off(struct run *run)
 {
     truce_queue *queue = queue_on(run->inner);
@@ -270,8 +274,7 @@ static void judge_job(struct run *run, const bson_t *document, int job, bool mus
     if (status && (must || effects))
         truce__patterns_wrong(run, "a job is lost", document);
     else if (!strcmp(state, "done") ? effects != 1 : effects && strcmp(state, "cancelled") != 0)
-        truce__patterns_wrong(run, "a job is done without its effect, or the other way round",
-                              &found);
+        truce__patterns_wrong(run, "a job and its effect are not consistent", &found);
     else if (!status && job % 2 &&
              !is_by_the_last(document, job, truce__field_number(&found, "epoch")))
         truce__patterns_wrong(run, "a worker that lost its job ended it", &found);
@@ -296,12 +299,11 @@ static void judge_call(struct run *run, const bson_t *document, int txn)
     if (!patterns->calls[txn].known || call > EXTEND || !(job % 2))
         return;
     if (in != (left == 1))
-        truce__patterns_wrong(
-            run, in ? "an effect is lost" : "the effect of a worker that was refused is there",
-            document);
+        truce__patterns_wrong(run, in ? "an effect is lost" : "a refused worker has left an effect",
+                              document);
 }
 
-/* What work_off leaves is not in `document`. */
+/* `document` was read before work_off. */
 static void queue_judge_queue(struct run *run, const bson_t *document)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1)), now;

@@ -5,12 +5,14 @@
 #include "sim/run.h"
 
 /*
- * Ordered sets in the simulator: operations on two names of one document, in any order and again, alone, in a
- * batch and in commits (which change another document, too), in both forms. After every single write that reaches the store:
+ * Ordered sets in the simulator: operations on two names of one document, in any order and
+ * repeated. They run alone, in a batch, and in commits that also change another document, in both
+ * forms. After every write that reaches the store:
  *
- *     a name stands once, in the list or among what was removed, and never for an older operation than before
+ *     a name occurs once, in the list or among the removed names; its operation never gets older
  *
- * At the end what stands for a name is the newest operation that was acknowledged, or one whose answer was lost.
+ * At the end, the entry of a name is the newest acknowledged operation, or one whose answer was
+ * lost.
  */
 
 struct operation {
@@ -22,12 +24,13 @@ struct operation {
 
 static const struct set_call {
     bool in_commit;
-    struct operation operations[OPERATIONS_MAX]; /* seq 0: no more */
+    /* An operation with seq 0 ends the list. */
+    struct operation operations[OPERATIONS_MAX];
 } set_calls[] = {
     {.operations = {{0, 1, true}}},
     {.operations = {{0, 2, false}}},
     {.operations = {{0, 3, true}}},
-    {.operations = {{0, 3, false}}}, /* of a tie the add wins */
+    {.operations = {{0, 3, false}}}, /* at equal seqs, the add wins */
     {.operations = {{1, 2, true}}},
     {.operations = {{1, 4, false}}},
     {.operations = {{1, 1, false}}},
@@ -46,9 +49,10 @@ static int64_t rank_of(const struct operation *operation)
     return 2 * operation->seq + operation->add;
 }
 
-#define COMMITS_OF "others" /* {_id: 1, n}: a commit raises n besides */
+/* A commit also increments n of {_id: 1, n} in this collection. */
+#define COMMITS_OF "others"
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
 struct request {
     truce_set *set;
@@ -85,7 +89,7 @@ static truce_status sets_apply_in(truce_commit *commit, void *arg, bson_error_t 
     return status;
 }
 
-/* The operations and one more document, all or none. */
+/* Applies the operations and changes another document in one commit. */
 static truce_status commit_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value = {.v_int32 = 1}};
@@ -121,9 +125,9 @@ static truce_status call_set(struct client *client, int call, int txn, bson_erro
     return status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
-/* Of a name in one of the lists, 0: it is not there; negative: it is there twice. */
+/* Returns the rank of a name in a list; 0: the name is missing; negative: it occurs twice. */
 static int64_t rank_in(const bson_t *document, const char *list, const char *name, bool add)
 {
     struct value found = truce__value_field(truce__value_document(document), list, strlen(list));
@@ -148,10 +152,9 @@ static void observe_set(struct run *run, const bson_t *document)
                 out = rank_in(document, "deleted_classes", names[name], false);
 
         if (in < 0 || out < 0 || (in && out))
-            truce__patterns_wrong(run, "a name stands twice", document);
+            truce__patterns_wrong(run, "a name occurs twice", document);
         else if (in + out < run->patterns.ranks[name])
-            truce__patterns_wrong(run, "an older operation took the place of a newer one",
-                                  document);
+            truce__patterns_wrong(run, "an older operation replaced a newer one", document);
         run->patterns.ranks[name] = in + out;
     }
 }
@@ -177,10 +180,10 @@ static void sets_judge_name(struct run *run, const bson_t *document, int name)
         }
     }
     if (!known)
-        truce__patterns_wrong(run, "an operation came from nowhere", document);
+        truce__patterns_wrong(run, "an operation was made by no client", document);
 }
 
-/* A commit raised n if its operations are in, and only then. */
+/* Checks that a commit incremented n if and only if its operations are applied. */
 static void judge_commits(struct run *run, const bson_t *document)
 {
     int64_t least = 0, most = 0, n;
@@ -197,7 +200,8 @@ static void judge_commits(struct run *run, const bson_t *document)
     truce_assert(!truce_find_one(run->inner, COMMITS_OF, NULL, NULL, &other, &error));
     n = truce__field_number(&other, "n");
     if (n < least || n > most)
-        truce__patterns_wrong(run, "a commit of operations is in by half, or twice", document);
+        truce__patterns_wrong(run, "a commit of operations was applied partially or twice",
+                              document);
     bson_destroy(&other);
 }
 

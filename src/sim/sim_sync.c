@@ -6,18 +6,20 @@
 #include "sim/run.h"
 
 /*
- * Copies in step in the simulator: two users, comments that copy their user's name, and likes that copy it from the comment; callers
- * rename users, alone and in commits, add comments, move them from one user to the other, read and mend them. After every write of a
- * user that reaches the store:
+ * Denormalized copies in the simulator: two users, comments that copy their user's name, and likes
+ * that copy it from the comment. Callers rename users, alone and in commits, add comments, move
+ * them between users, read them, and repair them. After every write of a user that reaches the
+ * store:
  *
- *     a copy that is not what its master says is known to be: a flag is on the comment, or on its user
+ *     a copy that differs from its source is known: the comment or its user has a flag
  *
- * At the end what is flagged is settled: then no flag is left, no copy differs, a name is one that was given, and a comment is where
- * its callers put it.
+ * At the end, flagged copies are reconciled. Then no flag is left, no copy differs, each name is
+ * one that a caller gave, and each comment belongs to the user to which a caller moved it.
  */
 
-#define USERS    2
-#define COMMENTS 3 /* 1 to 3; new ones have their call's number and this */
+#define USERS 2
+/* Comments at the start, 1 to 3. New ones have the number of the call plus this. */
+#define COMMENTS 3
 #define ADDED    100
 
 static const struct sync_call {
@@ -83,7 +85,7 @@ static void sync_begin_sync(struct run *run)
     truce_sync_free(sync);
 }
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
 struct renaming {
     truce_sync *sync;
@@ -169,7 +171,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
     return status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static bool read_user(struct run *run, int64_t id, int64_t *name, bool *flagged)
 {
@@ -197,10 +199,10 @@ static void observe_copies(struct run *run, const bson_t *document)
         bool flagged;
 
         if (!read_user(run, truce__field_number(comment, "user"), &name, &flagged))
-            truce__patterns_wrong(run, "a comment is of nobody", comment);
+            truce__patterns_wrong(run, "a comment belongs to no user", comment);
         else if (!flagged && !bson_has_field(comment, "unchecked") &&
                  truce__field_number(comment, "author") != name)
-            truce__patterns_wrong(run, "a copy is behind, and nobody knows", comment);
+            truce__patterns_wrong(run, "a copy differs from its source without a flag", comment);
     }
     truce_cursor_close(cursor);
 }
@@ -216,7 +218,7 @@ static void sync_settle_all(struct run *run, truce_sync *sync, const char *colle
         bson_value_t id = sync_number((int)truce__field_number(document, "_id"));
 
         if (truce_sync_settle(sync, collection, &id, NULL, &error))
-            truce__patterns_wrong(run, "what is flagged cannot be settled", document);
+            truce__patterns_wrong(run, "a flagged copy cannot be reconciled", document);
     }
     truce_cursor_close(cursor);
 }
@@ -230,11 +232,12 @@ static void judge_rule(struct run *run, truce_sync *sync, const char *rule)
                              "flagged", BCON_INT64(report.under_way));
 
     if (status || report.differ || report.under_way || report.orphans)
-        truce__patterns_wrong(run, "copies are not in step at the end", about);
+        truce__patterns_wrong(run, "a copy differs from its source at the end", about);
     bson_destroy(about);
 }
 
-/* The last name of a user is one that was given, and the first one only where nobody was told that he gave another. */
+/* Checks that the last name of a user was given by a call, or is the first one if no call was
+ * acknowledged. */
 static void sync_judge_name(struct run *run, int user)
 {
     bson_t *about;
@@ -253,7 +256,7 @@ static void sync_judge_name(struct run *run, int user)
     }
     about = BCON_NEW("user", BCON_INT32(user), "name", BCON_INT64(name));
     if (name ? !given : told)
-        truce__patterns_wrong(run, "a user has a name that nobody gave", about);
+        truce__patterns_wrong(run, "a user has a name that no call gave", about);
     bson_destroy(about);
 }
 

@@ -6,23 +6,26 @@
 #include "sim/run.h"
 
 /*
- * Two-phase transfers in the simulator: three accounts with 100 each, and callers that start transfers, alone and in
- * commits, start one that another started, go on with it or cancel it. After every write that reaches the store:
+ * Two-phase transfers in the simulator: three accounts with 100 each. Callers start transfers,
+ * alone and in commits, and start, resume, or cancel the same transfer. After every write that
+ * reaches the store:
  *
  *     the first account is never below zero
  *
- * At the end what did not end is gone on with. Then every transfer that was started has ended as its callers were told, the
- * accounts are what the transfers that are done make of them, and no mark is left.
+ * At the end, unfinished transfers are resumed. Then every transfer has ended and agrees with the
+ * results of its calls. The accounts agree with the completed transfers, and no mark is left.
  */
 
-#define ACCOUNTS   3
-#define EACH       100
-#define SHARED     500 /* and 501: ids that several calls start; the others are the calls' numbers */
+#define ACCOUNTS 3
+#define EACH     100
+/* Several calls start the transfers 500 and 501. Other ids are the numbers of the calls. */
+#define SHARED     500
 #define COLLECTION "moves"
 
 static const struct transfer_call {
     enum { START, IN_COMMIT, CANCEL, RESUME } verb;
-    int shared, from, to, value; /* shared: the id; 0: one of its own */
+    /* `shared` is the id; 0: the id is the number of the call. */
+    int shared, from, to, value;
 } transfer_calls[] = {
     {START, 0, 1, 2, 30},      {START, 0, 2, 3, 70},          {START, 0, 3, 1, 25},
     {START, 0, 2, 1, 80},      {START, SHARED, 1, 3, 60},     {START, SHARED + 1, 2, 1, 40},
@@ -55,7 +58,7 @@ static void begin_transfers(struct run *run)
     }
 }
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
 struct request {
     truce_transfers *transfers;
@@ -95,15 +98,15 @@ static truce_status call_transfer(struct client *client, int number_of_call, int
     return status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static void observe_account(struct run *run, const bson_t *document)
 {
     if (truce__field_number(document, "balance") < 0)
-        truce__patterns_wrong(run, "more was taken than was there", document);
+        truce__patterns_wrong(run, "an account is overdrawn", document);
 }
 
-/* "": there is no such transfer. */
+/* Returns "" if there is no such transfer. */
 static void transfer_read_state(struct run *run, truce_transfers *transfers, int n, char state[16])
 {
     const bson_value_t id = transfer_number(n);
@@ -127,12 +130,11 @@ static void transfer_end_all(struct run *run, truce_transfers *transfers)
         truce_status status = truce_transfer_resume(transfers, &id, &error);
 
         if (status && status != TRUCE_NOT_FOUND && status != TRUCE_REFUSED)
-            truce__patterns_wrong(run, "a transfer cannot be gone on with",
-                                  &(bson_t)BSON_INITIALIZER);
+            truce__patterns_wrong(run, "a transfer cannot be resumed", &(bson_t)BSON_INITIALIZER);
     }
 }
 
-/* What a caller was told is so for ever. */
+/* Checks that the result of a call stays true. */
 static void judge_told(struct run *run, const struct transfer_call *call, int txn,
                        const char *state)
 {
@@ -148,7 +150,7 @@ static void judge_told(struct run *run, const struct transfer_call *call, int tx
     else
         expected = !told ? "done" : told == TRUCE_REFUSED ? "canceled" : NULL;
     if (run->patterns.calls[txn].known && expected && strcmp(expected, state) != 0)
-        truce__patterns_wrong(run, "a transfer is not as its caller was told", about);
+        truce__patterns_wrong(run, "a transfer contradicts the result of its call", about);
     bson_destroy(about);
 }
 
@@ -166,7 +168,7 @@ static void judge_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1]
 
         if (truce__field_number(document, "balance") !=
             balances[truce__field_number(document, "_id")])
-            truce__patterns_wrong(run, "money was made, or is lost", document);
+            truce__patterns_wrong(run, "the sum of the accounts changed", document);
         if (marks.type == BSON_TYPE_ARRAY) {
             fields = truce__fields(marks);
             if (truce__fields_next(&fields))

@@ -6,14 +6,15 @@
 #include "sim/run.h"
 
 /*
- * Versions in the simulator: one tree of three items, and callers that publish edits which write all three, alone, rebased until it is
- * theirs, and in commits that count themselves; that read the current version, the first one, or one that they hold; that
- * collect, with two versions kept. Whoever reads
+ * Versioned trees in the simulator: one tree with three items. Callers publish edits of all three
+ * items, alone, rebased until they succeed, and in commits that also count. Others read the current
+ * version, the first one, or one that they hold. Others collect old versions and keep two. Each
+ * reader
  *
- *     sees all items of one edit, and is not cut off where he holds the version
+ *     sees all items of one edit, and can read a version that it holds to the end
  *
- * and after every write that reaches the store gone <= floor <= settled <= current. At the end each version that is kept
- * is what its edit put, no two edits are one version, and orders are counted with theirs.
+ * After every write that reaches the store, gone <= floor <= settled <= current. At the end, each
+ * stored version is what its edit wrote, no two edits have one version, and the count agrees.
  */
 
 enum { PUBLISH, PUBLISH_LESS, REBASE, ORDER, READ, READ_FIRST, READ_HELD, COLLECT };
@@ -21,7 +22,8 @@ enum { PUBLISH, PUBLISH_LESS, REBASE, ORDER, READ, READ_FIRST, READ_HELD, COLLEC
 static const int tree_calls[] = {PUBLISH,    PUBLISH_LESS, REBASE,  ORDER,  READ,
                                  READ_FIRST, READ_HELD,    COLLECT, COLLECT};
 
-#define MARK 100 /* of the edit of a call: its number and this */
+/* The mark of an edit is the number of the call plus this. */
+#define MARK 100
 
 static truce_tree *tree_on(truce_store *store)
 {
@@ -30,9 +32,9 @@ static truce_tree *tree_on(truce_store *store)
         &(truce_tree_options){.collection = "pages", .name = "site", .deadline_ms = DEADLINE_MS});
 }
 
-/* ---- calling ---------------------------------------------------------------------------------- */
+/* ---- calling --------------------------------------------------------------------------------- */
 
-/* "a", "b" and "c" with the mark; without "c" where it is odd. */
+/* Writes "a", "b", and "c" with the mark; an odd mark has no "c". */
 static truce_status put_all(truce_tree_edit *edit, int mark, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -95,7 +97,8 @@ static truce_status sim_tree_publish(struct client *client, truce_tree *tree, in
 }
 
 struct seen {
-    int marks[3]; /* of "a", "b", "c"; 0: it is not there */
+    /* Of "a", "b", and "c"; 0: the item is missing. */
+    int marks[3];
 };
 
 /* A truce_tree_function. */
@@ -137,11 +140,11 @@ static truce_status sim_tree_look(struct client *client, truce_tree *tree, int v
 
         status = truce_tree_find(snapshot, NULL, NULL, see, &seen, error);
         if (!status && !tree_is_whole(&seen))
-            tree_wrong(client->run, "a reader saw a mixture", &seen);
+            tree_wrong(client->run, "a reader saw items of two edits", &seen);
         if (!status && i && memcmp(&seen, &first, sizeof seen) != 0)
-            tree_wrong(client->run, "a version is not what it was", &seen);
+            tree_wrong(client->run, "a version has changed", &seen);
         if (status == TRUCE_EXPIRED && at.hold)
-            tree_wrong(client->run, "a reader that holds its version was cut off", &seen);
+            tree_wrong(client->run, "a reader could not read a version that it holds", &seen);
         first = seen;
     }
     truce_tree_close(snapshot);
@@ -166,7 +169,7 @@ static truce_status call_tree(struct client *client, int number, int txn, bson_e
     return status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static void begin_tree(struct run *run)
 {
@@ -192,7 +195,7 @@ static void observe_master(struct run *run, const bson_t *order)
         !(truce__field_number(&master, "gone") <= truce__field_number(&master, "floor") &&
           truce__field_number(&master, "floor") <= truce__field_number(&master, "settled") &&
           truce__field_number(&master, "settled") <= truce__field_number(&master, "current")))
-        truce__patterns_wrong(run, "the numbers of a master are in no order", &master);
+        truce__patterns_wrong(run, "the version numbers of a tree are not in order", &master);
     bson_destroy(&master);
     bson_destroy(filter);
 }
@@ -222,9 +225,9 @@ static void tree_judge_version(struct run *run, truce_tree *tree, int64_t versio
     if (status == TRUCE_EXPIRED)
         return;
     if (status || !tree_is_whole(&seen))
-        tree_wrong(run, "a version is a mixture", &seen);
+        tree_wrong(run, "a version has items of two edits", &seen);
     else if (mark && seen.marks[0] != mark)
-        tree_wrong(run, "a version is not what its edit put", &seen);
+        tree_wrong(run, "a version is not what its edit wrote", &seen);
 }
 
 static void judge_orders(struct run *run, const bson_t *document)
@@ -238,7 +241,7 @@ static void judge_orders(struct run *run, const bson_t *document)
         most += !run->patterns.calls[t].known || run->patterns.about[t];
     }
     if (n < least || n > most)
-        truce__patterns_wrong(run, "an order and its version are not together", document);
+        truce__patterns_wrong(run, "an order and its version are not consistent", document);
 }
 
 static void judge_tree(struct run *run, const bson_t *document)
@@ -256,7 +259,7 @@ static void judge_tree(struct run *run, const bson_t *document)
                                2 * (MARK + t) + (verb == PUBLISH_LESS));
         for (int u = 0; run->patterns.about[t] && u < t; u++) {
             if (run->patterns.about[t] == run->patterns.about[u])
-                truce__patterns_wrong(run, "two edits are one version", document);
+                truce__patterns_wrong(run, "two edits have one version", document);
         }
     }
     tree_drop_holds(run);

@@ -9,28 +9,27 @@
 #include "sim/run.h"
 
 /*
- * One run of the simulator. Every client is a fiber with a store of its own, a decorator around the
- * one memory store: each call stops before it is made and hands over to the scheduler, which offers
- * the chooser everything that could happen next:
+ * One run of the simulator. Every client is a fiber. Its store is a decorator around the memory
+ * store that all clients share. Before each call, the fiber yields to the scheduler, which offers
+ * the chooser all events that can happen next:
  *
  *     step          the call is made and answered
  *     crash before  the client dies: the call is not made
  *     crash after   the call is made, then the client dies
  *     lose          the call is made, the answer is UNKNOWN
- *     late          the call is not made yet, the answer is UNKNOWN; it may land at any later time,
- * or never land
+ *     late          the call is not made yet, the answer is UNKNOWN; it is made later or never
  *     land          a late call is made
- *     jump          time goes on past every lease
- *     plain         a program that knows nothing of truce writes (sim_plain.c)
+ *     jump          time advances past every lease
+ *     plain         a program that does not use truce writes (sim_plain.c)
  *
- * A dead client still unwinds, so that nothing leaks: its calls fail at once and reach nothing. A
- * sleeping client may go on when the store has changed since, or when nobody else can: then time
- * jumps. Time stands still otherwise; each client's ids come from a stream of its own: so that two
- * orders of events that lead to one state lead to the same bytes, and are explored once.
+ * A dead client unwinds, so that nothing leaks; its calls fail at once. A sleeping client can
+ * continue when the store has changed since, or when no other client can; then time jumps.
+ * Otherwise, time does not advance. Each client draws its ids from its own stream. Two orders of
+ * events that lead to one state therefore lead to the same bytes, and that state is explored once.
  *
- * When everybody has ended, the late calls that are left land or are dropped, a sweeper runs, and
- * the run is judged (history.c). Then nothing may be held any more, and a fresh commit over all
- * documents must go through (liveness).
+ * After all clients have ended, the remaining late calls land or are dropped, and a sweep runs. Then
+ * the run is checked (history.c). At the end, nothing may be locked, and a new commit over all
+ * documents must succeed (liveness).
  */
 
 const char *const truce__sim_action_names[] = {"step",        "crash before", "crash after",
@@ -39,7 +38,7 @@ const char *const truce__sim_action_names[] = {"step",        "crash before", "c
 
 /* ---- the world ------------------------------------------------------------------------------ */
 
-/* What a client saw of the clock is part of its state, as its answers are. */
+/* The times that a client has read are a part of its state, like the answers. */
 static int64_t world_now_ms(struct run *run)
 {
     if (run->current)
@@ -57,7 +56,7 @@ static int64_t monotonic_ns(void *arg)
     struct run *run = arg;
 
     if (run->current && run->current->dead)
-        return INT64_MAX / 2; /* past every deadline */
+        return INT64_MAX / 2; /* after every deadline */
     return run->now_ms * 1000000;
 }
 
@@ -65,11 +64,11 @@ static uint64_t entropy(void *arg)
 {
     struct run *run = arg;
     struct client *client = run->current;
-    /* before and after the clients a stream of its own: they begin theirs anew */
+    /* Outside of clients, ids come from another stream. */
     uint64_t number = client ? (uint64_t)client->number : SIM_CLIENTS;
     uint64_t *ids = client ? &client->ids : &run->ids;
 
-    /* the number far above the count: streams of two clients must not meet */
+    /* The client's number is far above the count, so the streams of two clients never overlap. */
     return truce__sim_mix(truce__sim_mix((number + 1) << 40, ++*ids), 0x7472756365u);
 }
 
@@ -92,7 +91,7 @@ static void sleep_ms(void *arg, int64_t duration_ms)
 
 /* ---- scheduling ----------------------------------------------------------------------------- */
 
-/* What the judge will look at is part of the state: two pasts are two states. */
+/* The history is a part of the state, because the checks at the end depend on it. */
 static uint64_t past_of(const struct sim_history *history)
 {
     uint64_t past = (uint64_t)history->txns_count;
@@ -135,7 +134,7 @@ static uint64_t world_state_of(const struct run *run)
 
         truce_assert(!truce_find(run->inner, collections[i], NULL, NULL, &cursor, &error));
         while (!truce_cursor_next(cursor, &document, &error) && document)
-            sum += truce__sim_mix(truce__sim_digest(document), 99); /* in no order */
+            sum += truce__sim_mix(truce__sim_digest(document), 99); /* independent of order */
         truce_cursor_close(cursor);
         state = truce__sim_mix(state, sum);
     }
@@ -182,7 +181,7 @@ static void offer_client(const struct run *run, const struct client *client,
     }
     if (run->result->losses < scenario->losses)
         world_offer(choices, count, SIM_LOSE, client->number);
-    /* another client may have used the last slot since this one stopped before its call */
+    /* Another client may have used the last slot since this client yielded. */
     if (run->result->lates < scenario->lates && client->may_be_late && truce__sim_free_late(run))
         world_offer(choices, count, SIM_LATE, client->number);
 }
@@ -199,7 +198,7 @@ static int gather_choices(struct run *run, struct sim_choice *choices)
     }
     if (!alive)
         return 0;
-    if (count == 0) { /* everybody waits */
+    if (count == 0) { /* all clients wait */
         run->changes++;
         world_offer(choices, &count, SIM_JUMP, 0);
         return count;
@@ -246,14 +245,14 @@ static void world_act(struct run *run, struct sim_choice choice)
         truce__sim_plain(run, choice.who);
     } else if (choice.action == SIM_JUMP) {
         run->now_ms += JUMP_MS;
-        run->changes++; /* sleepers look again */
+        run->changes++; /* sleeping clients check again */
     } else {
         run->clients[choice.who].verdict = choice.action;
         world_resume(run, &run->clients[choice.who]);
     }
 }
 
-/* The rest of everybody's life: they unwind, and reach nothing. */
+/* Unwinds all clients. Their calls no longer reach the store. */
 static void kill_all(struct run *run)
 {
     for (int c = 0; c < run->scenario->clients_count; c++) {
@@ -360,13 +359,13 @@ static void start_clients(struct run *run)
         client->script = &run->scenario->clients[c];
         client->fiber = truce__fiber_new(truce__sim_client, client);
         client->verdict = SIM_STEP;
-        world_resume(run, client); /* to its first call */
+        world_resume(run, client); /* runs to its first call */
     }
 }
 
 static void sweep_until_quiet(struct run *run)
 {
-    struct client *sweeper = &run->clients[SIM_CLIENTS - 1]; /* never one of the scenario's */
+    struct client *sweeper = &run->clients[SIM_CLIENTS - 1]; /* not used by scenarios */
     truce_sweep_options options = {.retention_ms = -1};
     truce_sweep_report report;
     bson_error_t error = {0};
@@ -391,7 +390,8 @@ static int64_t world_count_of(struct run *run, const char *collection, bson_t *f
     return count;
 }
 
-/* Nothing is held, nothing is under way, and a fresh commit over everything goes through. */
+/* Checks that nothing is locked or in progress, and that a new commit over all documents
+ * succeeds. */
 static const char *check_liveness(struct run *run)
 {
     static const struct sim_script all = {
@@ -405,14 +405,14 @@ static const char *check_liveness(struct run *run)
 
     for (size_t i = 0; i < sizeof held / sizeof *held; i++) {
         if (world_count_of(run, held[i], BCON_NEW("_intent", "{", "$exists", BCON_BOOL(true), "}")))
-            return "a document is held for ever";
+            return "a document stays locked";
     }
     if (run->scenario->keyed && truce__history_keys(run->inner, run->scenario->bare))
         return truce__history_keys(run->inner, run->scenario->bare);
     if (world_count_of(run, "truce_commits",
                        BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"),
                                 BCON_UTF8("committed"), "]", "}")))
-        return "a commit is under way for ever";
+        return "a commit never ends";
     if (world_count_of(
             run, "truce_commits",
             BCON_NEW("state", BCON_UTF8("aborted"), "key", "{", "$exists", BCON_BOOL(true), "}")))
@@ -420,7 +420,7 @@ static const char *check_liveness(struct run *run)
     client->dead = false;
     client->local = 0;
     if (truce__sim_commit(client, &txn, &error))
-        return "a fresh commit does not go through";
+        return "a new commit does not succeed";
     return NULL;
 }
 

@@ -10,7 +10,7 @@
 #define TXNS_MAX 10000000
 #define KEY_MAX  1000
 
-/* Reading a history into arrays; keys become numbers. */
+/* Reads a history into arrays and replaces keys by numbers. */
 
 struct verify *truce__verify_new(void)
 {
@@ -154,7 +154,8 @@ static truce_status read_op(struct verify *verify, const bson_iter_t *iter, stru
         return bad(verify, "an operation is \"append\", \"w\" or \"r\"", error);
     if (!bson_iter_next(&part) || !BSON_ITER_HOLDS_UTF8(&part) ||
         strlen(bson_iter_utf8(&part, NULL)) > KEY_MAX)
-        return bad(verify, "the key of an operation must be text of at most 1,000 bytes", error);
+        return bad(verify, "the key of an operation must be a string of at most 1,000 bytes",
+                   error);
     op->key = key_number(verify, bson_iter_utf8(&part, NULL));
     if (!bson_iter_next(&part))
         return bad(verify, "an operation needs a value", error);

@@ -2,24 +2,25 @@
 #define TRUCE_SIM_VERIFY_H
 
 /*
- * A checker of histories: were these transactions, by whatever store, strictly serializable?
+ * Checks whether the transactions of a history were strictly serializable, on any store.
  *
- * A history is transactions, one document each, in any order:
+ * A history is a list of transactions, one document each, in any order:
  *
  *     {process: 3, begin: 17, end: 25, status: "ok",
  *      ops: [["append", "x", 5], ["r", "x", [1, 5]], ["w", "y", 3], ["r", "y", null]]}
  *
- *     process  who ran it: a number; the transactions of one process come one after the other
- *     begin    a number, of one clock for all; `end` likewise: if a.end < b.begin, a comes before b
- *     status   "ok": committed; "fail": certainly not; "unknown": nobody knows, it may take effect at
- *              any later time
- *     ops      append: a value, never twice to one key, to a list. w: a value, never twice to one
- *              key, to a register. r: the list, or the value, that was read; null: there was nothing.
- *              Values are integers. A key is a list or a register, not both.
+ *     process  the number of the process, whose transactions do not overlap
+ *     begin    a number from a clock that all processes share, like `end`: if a.end < b.begin, a
+ *              comes before b
+ *     status   "ok": committed; "fail": not committed; "unknown": may take effect at any later time
+ *     ops      append: adds a value to a list; w: writes a value to a register; r: the list or
+ *              value that was read, or null. A value is an integer, and occurs once for each key.
+ *              A key is a list or a register, not both.
  *
- * Lists show the order of their versions, so for them a graph of dependencies is built and searched
- * for cycles (Adya 1999; Kingsbury and Alvaro, Elle, 2020). Registers do not: for them an order of all
- * transactions is searched for that explains what was read (Wing and Gong 1993, Lowe 2017).
+ * A list shows the order of its versions. For lists, the checker builds a graph of dependencies and
+ * searches it for cycles (Adya 1999; Kingsbury and Alvaro, Elle, 2020). Registers do not show the
+ * order. For them, it searches for an order of all transactions that explains the reads (Wing and
+ * Gong 1993, Lowe 2017).
  *
  * One thread at a time.
  */
@@ -31,7 +32,8 @@ struct verify_anomaly {
     const char *
         name; /* "G0", "G1a", "G1b", "G1c", "G-single", "G2-item", each cycle also with "-realtime";
                          "internal", "duplicate", "incompatible-order", "not-linearizable" */
-    const char *text; /* what, with the numbers of the transactions and the cycle */
+    /* The description, with the numbers of the transactions and the cycle. */
+    const char *text;
 };
 
 typedef void verify_function(const struct verify_anomaly *anomaly, void *arg);
@@ -39,11 +41,13 @@ typedef void verify_function(const struct verify_anomaly *anomaly, void *arg);
 struct verify *truce__verify_new(void);
 void truce__verify_free(struct verify *verify);
 
-/* Copies. INVALID: it is not of the form above. Transactions are numbered from 0 in this order. */
+/* Adds a copy of a transaction. Transactions are numbered from 0 in this order. Returns INVALID
+ * if the document does not have the form above. */
 truce_status truce__verify_add(struct verify *verify, const bson_t *transaction,
                                bson_error_t *error);
 
-/* All anomalies found, each told to `function`; returns how many. LIMIT is told as one ("undecided"). */
+/* Reports each anomaly to `function` and returns their number. A search that exceeds its limit is
+ * reported as one anomaly ("undecided"). */
 int truce__verify_run(struct verify *verify, verify_function *function, void *arg);
 
 #endif

@@ -4,8 +4,9 @@
 #include "sim/verify_parts.h"
 
 /*
- * The dependency graph: components by Tarjan's algorithm (with a stack of its own, because histories are
- * long), then in a component the shortest cycle through one of its nodes, breadth first.
+ * The dependency graph. Tarjan's algorithm finds the components; it has its own stack, because
+ * histories are long. In a component, a breadth-first search finds the shortest cycle through a
+ * node.
  */
 
 struct edge {
@@ -45,9 +46,10 @@ void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, en
     graph->edges[graph->count++] = (struct edge){from, to, kind};
 }
 
-/* Edges of the allowed kinds, grouped by the node they leave. */
+/* The edges of the allowed kinds, grouped by the node that they leave. */
 struct adjacency {
-    uint32_t *starts; /* nodes + 1 */
+    /* One for each node, and the end. */
+    uint32_t *starts;
     uint32_t *targets;
     unsigned *kinds;
 };
@@ -90,8 +92,10 @@ static void release_adjacency(struct adjacency *adjacency)
 
 struct tarjan {
     const struct adjacency *adjacency;
-    uint32_t *index, *low, *component, *at; /* index 0: not visited */
-    uint32_t *path, *open;                  /* the recursion, and the nodes without a component */
+    /* Index 0: not visited. */
+    uint32_t *index, *low, *component, *at;
+    /* The recursion, and the nodes without a component. */
+    uint32_t *path, *open;
     uint32_t path_count, open_count, next, components;
 };
 
@@ -141,7 +145,7 @@ static void graph_visit(struct tarjan *tarjan, uint32_t root)
     }
 }
 
-/* The component of each node; the caller frees it. */
+/* Returns the component of each node. The caller frees the array. */
 static uint32_t *components_of(const struct verify_graph *graph, const struct adjacency *adjacency)
 {
     size_t bytes = (graph->nodes + 1) * sizeof(uint32_t);
@@ -171,7 +175,7 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
 /* ---- cycles --------------------------------------------------------------------------------- */
 
-/* The shortest way from `start` back to itself inside its component, breadth first. */
+/* Finds the shortest cycle through `start` inside its component, breadth first. */
 static uint32_t shortest(const struct verify_graph *graph, const struct adjacency *adjacency,
                          const uint32_t *component, uint32_t start, uint32_t *nodes,
                          enum verify_edge *kinds, uint32_t nodes_max)

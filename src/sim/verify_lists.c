@@ -6,16 +6,17 @@
 #include "sim/verify_parts.h"
 
 /*
- * Lists. Appending keeps what was there, so a list that was read shows the order of its versions: all reads of
- * one key must be prefixes of the longest. From that order follow the dependencies:
+ * Checks lists. Appending preserves the elements before it, so a list that was read shows the order
+ * of its versions. All reads of a key must be prefixes of the longest one. The order gives the
+ * dependencies:
  *
  *     ww   the writer of an element -> the writer of the next
  *     wr   the writer of the last element that was read -> the reader
- *     rw   the reader -> the writer of the element behind those that it read
- *     time whoever ended -> whoever began later, by way of a chain of moments, so that there are
- *          as many edges as transactions and not as many as pairs
+ *     rw   the reader -> the writer of the element after those that it read
+ *     time a transaction -> the transactions that began after its end. A chain of additional nodes
+ *          represents time, so there are as many edges as transactions, and not as many as pairs.
  *
- * Values that were appended and never read stand behind all that were.
+ * Values that were never read come after all values that were read.
  */
 
 #define CYCLE_MAX 200
@@ -24,13 +25,16 @@
 struct element {
     uint32_t key, txn;
     int64_t value;
-    bool last; /* the transaction's last append to the key */
-    bool seen; /* in the longest read */
+    /* The transaction's last append to the key. */
+    bool last;
+    /* In the longest read. */
+    bool seen;
 };
 
 struct lists {
     struct verify *verify;
-    struct element *elements; /* by key, value */
+    /* Sorted by key and value. */
+    struct element *elements;
     uint32_t count;
     struct {
         const int64_t *list;
@@ -115,7 +119,7 @@ static void check_element(struct lists *lists, uint32_t t, const struct verify_o
 
     if (!element)
         truce__verify_tell(lists->verify, "G1a",
-                           "transaction %u read %lld in \"%s\", which nobody appended", t,
+                           "transaction %u read %lld in \"%s\", which no transaction appended", t,
                            (long long)read->list[at], key);
     else if (lists->verify->txns[element->txn].outcome == VERIFY_FAIL)
         truce__verify_tell(lists->verify, "G1a",
@@ -173,7 +177,7 @@ static void take_read(struct lists *lists, uint32_t t, const struct verify_op *r
     }
 }
 
-/* The read before it in the transaction, and what the transaction appended since, must be in it. */
+/* A read must contain the transaction's previous read and its own appends since then. */
 static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
 {
     const struct verify_txn *txn = &lists->verify->txns[t];
@@ -241,7 +245,7 @@ static void lists_add(struct lists *lists, uint32_t from, uint32_t to, enum veri
         truce__graph_add(lists->graph, from, to, kind);
 }
 
-/* From `txn` to everybody whose committed appends to the key were never read. */
+/* Adds edges from `txn` to all transactions whose committed appends to the key were never read. */
 static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum verify_edge kind)
 {
     struct element least = {.key = key, .value = INT64_MIN};
@@ -280,7 +284,7 @@ static void add_versions(struct lists *lists)
     }
 }
 
-/* What the transaction read before its own appends to the key: the version of others. */
+/* Returns the transaction's read before its own appends to the key. */
 static uint32_t foreign_length(const struct verify_txn *txn, uint32_t at)
 {
     uint32_t length = txn->ops[at].length;
@@ -304,7 +308,7 @@ static void lists_add_reads(struct lists *lists)
                 continue;
             length = foreign_length(txn, i);
             if (length > lists->longest[key].length)
-                continue; /* told as incompatible */
+                continue; /* reported as incompatible */
             if (length)
                 lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR);
             if (length < lists->longest[key].length)
@@ -322,7 +326,7 @@ static int lists_compare_doubles(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The moments at which somebody ended are nodes behind those of the transactions. */
+/* The end times of transactions are nodes after those of the transactions. */
 static void add_time(struct lists *lists, const double *ends, uint32_t ends_count)
 {
     uint32_t first = lists->verify->count;
@@ -335,7 +339,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
 
         if (txn->outcome == VERIFY_FAIL)
             continue;
-        while (low < high) { /* the first moment not before it began */
+        while (low < high) { /* finds the first end time that is not before its beginning */
             uint32_t middle = low + (high - low) / 2;
 
             if (ends[middle] < txn->begin)
@@ -372,7 +376,7 @@ static void tell_cycle(struct lists *lists, const char *name, const uint32_t *no
 
     for (uint32_t i = 0; i < length && at + 40 < sizeof text; i++) {
         if (nodes[i] >= lists->verify->count)
-            continue; /* a moment between two transactions */
+            continue; /* a node of time */
         first = first == NOBODY ? nodes[i] : first;
         at += (size_t)snprintf(text + at, sizeof text - at, "%u -%s-> ", nodes[i],
                                edge_name(kinds[i]));
@@ -385,7 +389,8 @@ static void find_cycles(struct lists *lists)
 {
     static const struct level {
         unsigned kinds;
-        const char *one, *more; /* with one anti-dependency; with several, or none at all */
+        /* Names of a cycle with one anti-dependency, and with several or none. */
+        const char *one, *more;
     } levels[] = {
         {EDGE_WW, "G0", "G0"},
         {EDGE_WW | EDGE_WR, "G1c", "G1c"},
@@ -406,7 +411,7 @@ static void find_cycles(struct lists *lists)
         for (uint32_t e = 0; e < length; e++)
             anti += !strcmp(edge_name(kinds[e]), "rw");
         tell_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, nodes, kinds, length);
-        return; /* what comes after contains it */
+        return; /* a later class contains it */
     }
 }
 

@@ -1,8 +1,8 @@
 #ifndef TRUCE_SIM_VERIFY_PARTS_H
 #define TRUCE_SIM_VERIFY_PARTS_H
 
-/* What the parts of the checker share: verify.c (reading), verify_lists.c, verify_graph.c,
- * verify_registers.c. */
+/* Declarations that the parts of the checker share: verify.c (reading), verify_lists.c,
+ * verify_graph.c, and verify_registers.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -16,9 +16,12 @@ enum verify_kind { VERIFY_APPEND, VERIFY_WRITE, VERIFY_READ };
 struct verify_op {
     enum verify_kind kind;
     uint32_t key;
-    int64_t value;       /* append, write, and a read register */
-    bool nothing;        /* read: there was nothing */
-    const int64_t *list; /* read list */
+    /* Of an append, a write, or a register that was read. */
+    int64_t value;
+    /* The read found nothing. */
+    bool nothing;
+    /* The list that was read. */
+    const int64_t *list;
     uint32_t length;
 };
 
@@ -64,8 +67,9 @@ void truce__graph_free(struct verify_graph *graph);
 void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to,
                       enum verify_edge kind);
 
-/* A short cycle by edges of these kinds only: its nodes in `nodes` (room for nodes_max), and the kind of the
- * edge that leaves each in `kinds`. Returns its length; 0: there is none. */
+/* Finds a short cycle with edges of these kinds only. Writes its nodes into `nodes` (room for
+ * nodes_max), and the kind of the edge that leaves each node into `kinds`. Returns the length of
+ * the cycle, or 0 if there is no cycle. */
 uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned kinds_allowed,
                             uint32_t *nodes, enum verify_edge *kinds, uint32_t nodes_max);
 

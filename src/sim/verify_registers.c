@@ -5,12 +5,13 @@
 #include "sim/verify_parts.h"
 
 /*
- * Registers. What was read does not tell the order of the writes, so an order of all transactions is searched
- * for, one that real time allows, in which every read finds the value last written. At each step whoever
- * may come next is tried: those that began before the first of the others ended. What was tried once,
- * the same transactions done and the same values standing, is not tried again.
+ * Checks registers. Reads do not show the order of the writes. The checker searches for an order of
+ * all transactions that respects real time and in which every read returns the last written value.
+ * Each step tries all transactions that can be next: those that began before the first end of the
+ * others. A state, which is the set of executed transactions and the current values, is tried only
+ * once.
  *
- * A transaction whose outcome is unknown may come at any time after it began, or never.
+ * A transaction with an unknown outcome may run at any time after its beginning, or never.
  */
 
 #define STEPS_MAX 5000000
@@ -23,11 +24,12 @@ struct undo {
 
 struct search {
     struct verify *verify;
-    uint32_t *order;      /* transactions by their beginning */
-    uint32_t count, open; /* not done yet; `open` of those must be done */
+    /* The transactions, sorted by their beginning. */
+    uint32_t *order;
+    /* The transactions that remain; `open` of them are mandatory. */
+    uint32_t count, open;
     bool *done;
-    uint64_t
-        *names; /* random numbers, one for each transaction: the set of those done is their xor */
+    uint64_t *names; /* a random number for each transaction; their xor identifies a set */
     bool *set;
     int64_t *values;
     struct undo *undo;
@@ -70,7 +72,7 @@ static void registers_roll_back(struct search *search, uint32_t to)
     }
 }
 
-/* False: a read does not find its value; what it wrote is rolled back. */
+/* Executes a transaction. Returns false, and rolls back its writes, if a read has another value. */
 static bool registers_apply(struct search *search, const struct verify_txn *txn)
 {
     uint32_t before = search->undo_count;
@@ -83,7 +85,7 @@ static bool registers_apply(struct search *search, const struct verify_txn *txn)
             continue;
         if (op->kind == VERIFY_WRITE)
             write_register(search, op->key, op->value);
-        else if (txn->outcome == VERIFY_OK) /* what an unknown one read is unknown */
+        else if (txn->outcome == VERIFY_OK) /* only then the reads are known */
             good = op->nothing ? !search->set[op->key]
                                : search->set[op->key] && search->values[op->key] == op->value;
         if (!good) {
@@ -117,7 +119,7 @@ static bool registers_put(uint64_t *slots, uint64_t room, uint64_t state)
     return true;
 }
 
-/* True: it was not seen before. */
+/* Returns true if the state is new. */
 static bool registers_remember(struct search *search)
 {
     if (2 * search->seen_count >= search->seen_room) {
@@ -138,7 +140,7 @@ static bool registers_remember(struct search *search)
     return true;
 }
 
-/* The end of whoever ends first among those that are not done. */
+/* Returns the earliest end of the remaining transactions. */
 static double first_end(const struct search *search, uint32_t from)
 {
     double least = 1e300;
@@ -193,7 +195,8 @@ static bool registers_place(struct search *search, uint32_t from)
     return false;
 }
 
-static const struct verify_txn *sorted_txns; /* for qsort, which takes no argument */
+/* For qsort, which passes no argument. */
+static const struct verify_txn *sorted_txns;
 
 static int compare_begins(const void *a, const void *b)
 {
@@ -248,7 +251,7 @@ void truce__verify_registers(struct verify *verify)
         truce__verify_tell(
             verify, search.steps >= STEPS_MAX ? "undecided" : "not-linearizable",
             search.steps >= STEPS_MAX
-                ? "no order of the transactions on registers was found in %d steps, but there may be one"
+                ? "the search for an order of the transactions on registers stopped after %d steps"
                 : "no order of the transactions on registers, within real time, explains what was "
                   "read (%d steps at most)",
             STEPS_MAX);

@@ -298,7 +298,7 @@ TEST(text_keeps_every_character)
             "column 9, field a: \\u names the second half of a pair without the first");
     REFUSED("{\"a\":\"\\x\"}", "column 8, field a: unknown escape after \\ in a string");
     REFUSED("{\"a\":\"\n\"}",
-            "column 7, field a: control characters in a string are written as \\u00XX");
+            "column 7, field a: a control character in a string must be written as \\u00XX");
     REFUSED("{\"\\u0000\":1}", "column 5: a field name cannot contain \\u0000");
 }
 
