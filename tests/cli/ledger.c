@@ -40,7 +40,8 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
     ANSWERS(2, "", "invalid date", "post", "book", "bank", "people:ada", "5", "--id", "2",
             "--effective", "soon");
-    ANSWERS(1, "", "no account nobody", "post", "book", "nobody", "people:ada", "5", "--id", "2");
+    ANSWERS(1, "", "no account has the name nobody", "post", "book", "nobody", "people:ada", "5",
+            "--id", "2");
     ANSWERS(0,
             "account     balance         available       currency  is\n"
             "bank               -100.50         -100.50  EUR       open\n"
@@ -90,13 +91,15 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
             "bank=10", "--id", "2");
     ANSWERS(0, "10.50 EUR\n", NULL, "balance", "book", "shop");
     ANSWERS(0, "-7 JPY\n", NULL, "balance", "book", "yen");
-    ANSWERS(2, "", "its amounts in EUR sum to -0.50, and not to zero", "post", "book", "--entry",
+    ANSWERS(2, "", "its amounts in EUR sum to -0.50 instead of zero", "post", "book", "--entry",
             "people:ada=-1", "--entry", "shop=0.5", "--id", "3");
-    ANSWERS(2, "", "is no amount", "post", "book", "--entry", "yen=-0.5", "--entry", "yen:bank=0.5",
-            "--id", "3");
+    ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
+            "yen:bank=0.5", "--id", "3");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
-    ANSWERS(1, "", "no account nobody", "post", "book", "--entry", "nobody=1", "--id", "3");
-    ANSWERS(2, "", "an entry's value is not 0", "post", "book", "--entry", "shop=0", "--id", "3");
+    ANSWERS(1, "", "no account has the name nobody", "post", "book", "--entry", "nobody=1", "--id",
+            "3");
+    ANSWERS(2, "", "an entry of account shop has the value 0", "post", "book", "--entry", "shop=0",
+            "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "shop", "bank", "1",
@@ -110,7 +113,7 @@ TEST(a_part_is_settled_or_reversed_by_its_entries)
     begin();
     ANSWERS(0, "posted\n", NULL, "post", "book", "people:ada", "bank", "40", "--id", "p",
             "--pending");
-    ANSWERS(2, "", "is no part", "settle", "book", "p", "--entry", "people:ada=-41", "--entry",
+    ANSWERS(2, "", "is not a part", "settle", "book", "p", "--entry", "people:ada=-41", "--entry",
             "bank=41", "--id", "s");
     ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--entry", "people:ada=-15", "--entry",
             "bank=15", "--id", "s");
@@ -118,7 +121,7 @@ TEST(a_part_is_settled_or_reversed_by_its_entries)
     ANSWERS(0, "posted\n", NULL, "reverse", "book", "s", "--entry", "people:ada=5", "--entry",
             "bank=-5", "--id", "r");
     ANSWERS(0, "90.50 EUR\n", NULL, "balance", "book", "people:ada");
-    ANSWERS(1, "", "before, by \"r\"", "reverse", "book", "s", "--id", "r2");
+    ANSWERS(1, "", "reversed by \"r\"", "reverse", "book", "s", "--id", "r2");
 }
 
 TEST(transactions_are_searched_by_their_metadata)
@@ -145,7 +148,7 @@ TEST(transactions_are_searched_by_their_metadata)
         " 2024-01-31T00:00:00.000Z"));
     ANSWERS(0, "", NULL, "search", "book", "{order: 19}");
     ANSWERS(0, "", NULL, "search", "book", "--before", "2020-01-01", "--account", "bank");
-    ANSWERS(2, "", "is searched by its fields", "search", "book", "{$or: []}");
+    ANSWERS(2, "", "can only be searched by its fields", "search", "book", "{$or: []}");
     ANSWERS(2, "", "META is not", "search", "book", "{order");
     ANSWERS(2, "", "invalid date", "search", "book", "--from", "soon");
 }
@@ -159,8 +162,8 @@ TEST(a_pending_amount_is_listed_until_it_is_settled)
     ANSWERS(0, NULL, NULL, "pending", "book");
     ANSWERS(0, "posted\n", NULL, "settle", "book", "p", "--id", "s");
     ANSWERS(0, "exists\n", NULL, "settle", "book", "p", "--id", "s");
-    ANSWERS(1, "", "before, by \"s\"", "void", "book", "p", "--id", "v");
-    ANSWERS(1, "", "there is no transaction \"q\"", "settle", "book", "q", "--id", "v");
+    ANSWERS(1, "", "reversed by \"s\"", "void", "book", "p", "--id", "v");
+    ANSWERS(1, "", "no transaction has the id \"q\"", "settle", "book", "q", "--id", "v");
     ANSWERS(0, "", NULL, "pending", "book");
     ANSWERS(1, "", "less than 0.00", "reverse", "book", "1", "--id", "r");
 }

@@ -398,7 +398,8 @@ static void dropped(truce_store *store, const struct setting *setting)
         else
             truce_ledger_free(begin(store)); /* its first post begins a new book */
         CHECK_INT(stored_pages(store), ==, 0);
-        drop_book(store);
+        if (!sweeps)
+            drop_book(store);
     }
 }
 

@@ -52,7 +52,7 @@ static void said_once(truce_store *store, const struct setting *setting)
               ==, 1);
     CHECK_STATUS(TRUCE_INVALID, book_transfer(wrong, "u", "people:a", "people:b", 1, &error),
                  error);
-    CHECK(strstr(error.message, "with its numbers in numbers, and not in \"elsewhere\""));
+    CHECK(strstr(error.message, "with its numbers in numbers, not in \"elsewhere\""));
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         truce_ledger *bad = slotted(store, refused[i]);
 
@@ -325,15 +325,15 @@ static void proved(truce_store *store, const struct setting *setting)
     (void)setting;
     FINDING("");
     change(store, one, "{'$set': {'tx': 'other'}}");
-    FINDING("the document of its number is another transaction's");
+    FINDING("the document of its number names another transaction");
     change(store, one, NULL);
-    FINDING("there is no document of its number");
+    FINDING("the document of its number is missing");
     insert_json(store, "numbers",
                 "{'_id': {'account': 'people:a', 'seqId': {'$numberLong': '2'}}, 'tx': 'seed'}");
     FINDING("");
     insert_json(store, "numbers",
                 "{'_id': {'account': 'bank', 'seqId': {'$numberLong': '3'}}, 'tx': 'x'}");
-    FINDING("the number is taken, and no transaction has it");
+    FINDING("the number is taken, but no transaction has it");
     truce_ledger_free(ledger);
 }
 

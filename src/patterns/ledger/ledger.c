@@ -1,74 +1,81 @@
 /*
- * The ledger: the handle, and what all of it rests on.
+ * The ledger: the handle, the documents, and the invariants.
  *
- *     transaction   {_id: the caller's, ts, proc, state, resolves?, part?, effective?, expires?, open?, meta?,
+ *     transaction   {_id: the caller's, ts, proc, state, resolves?, part?, effective?, expires?,
+ *                    open?, meta?,
  *                    changes: [{account, type, value, currency, seqId, release?, set?,
  *                               cachedBal, pendingOut?, pendingIn?, rules, hash}]}
  *
- *     proc       COMMITTED    it has its numbers, balances and hashes
- *                UNCOMMITTED  another program inserted it, and it is not taken up yet (ledger_takeup.c)
+ *     proc       COMMITTED    the document has its numbers, balances, and hashes
+ *                UNCOMMITTED  another program inserted it, and truce has not taken it up yet
+ *                             (ledger_takeup.c)
  *                REFUSED      another program inserted it, and it cannot be a transaction
  *     state      VALID     its values count
- *                PENDING   they are reserved; for ever: what becomes of it is another transaction's matter
- *                VOID      it only releases what a pending one had reserved
- *     resolves   the _id of the pending transaction that it settles or gives up, or of the one that it reverses
- *     open       when a pending one expires; gone when it is settled: a hint for those who look for such
- *     changes    `release`: what of a pending change is free again. `set`: the account's rules from here on
+ *                PENDING   its values are reserved. It stays PENDING; another transaction decides
+ *                VOID      it only releases the reserved amounts of a pending transaction
+ *     resolves   the _id of the pending transaction that it settles or voids, or of the transaction
+ *                that it reverses
+ *     open       the expiry of a pending transaction: a hint for queries; removed when it is
+ *                settled
+ *     changes    `release`: the part of a pending change that is free again
+ *                `set`: the account's rules from here on
  *
- * Posting: read the last number of each account and what stands there; insert with the next numbers. A number that is
- * taken: read again. Nothing else is written, ever.
+ * A post reads the last number and the state of each account, and inserts the document with the
+ * next numbers. If a number is taken, it reads again. Nothing else is ever written.
  *
  * Invariants:
  *
- *   L1  (account, seqId) is given once, by the unique index (or by documents); an insert takes numbers that follow one that is there.
- *       So an account's numbers have no gaps and one order, and an insert that lands late takes the next number of that
- *       moment or none.
- *   L2  A transaction never changes. What looks like a change of it (settled, given up, reversed) is another one.
- *   L3  A transaction is inserted COMMITTED, with the balances after it, behind the last committed number of each of
- *       its accounts: what they were made of cannot change any more. A document of another program is taken up by one
- *       write that compares every field it used (T1 to T5, ledger_takeup.c). So `cachedBal` is right or absent.
- *   L4  The balance after a number is the one that its change has. Only committed numbers count.
- *   L5  A rule is judged on what stands before the number that is taken: no other transaction gets in between. Each of
- *       several changes of one account is judged: each leaves a balance. Rules themselves take
- *       a number, so that of a change of rules and a transaction one is before the other.
- *   L6  `resolves` is unique: of settling, giving up, expiring and reversing one takes place. Clocks only suggest it.
- *   L7  An id is posted once: sent again, with whatever numbers, it meets itself.
- *   L8  A sum that leaves 64 bits is refused before anything is written.
- *   L9  Transactions of one call or one process that travel together are sent in the order in which they took their
- *       numbers, and what follows one that failed is not reached. So none stands on a number that is not there.
- *   L10 The time of booking never falls from one number of an account to the next.
- *   L11 A cut is consistent if each transaction is in it with all its changes or with none (ledger_cut.c).
+ *   L1  The unique index (or documents of numbers) gives each (account, seqId) once. An insert
+ *   takes numbers that follow an existing one. The numbers of an account therefore have no gaps and
+ *   one order. An insert that lands late takes the number that is next at that time, or none. L2  A
+ *   transaction never changes. Settling, voiding, or reversing it is another transaction. L3  A
+ *   transaction is inserted COMMITTED, with the balances after it, after the last committed number
+ *   of each of its accounts. The entries that made these balances can no longer change. A document
+ *   of another program is taken up by one write that compares every field it used (T1 to T5,
+ *   ledger_takeup.c). `cachedBal` is therefore right or absent. L4  The balance after a number is
+ *   the one in its change. Only committed numbers count. L5  A rule is checked against the state
+ *   before the number that is taken, so no other transaction comes in between. Each of several
+ *   changes of one account is checked, because each leaves a balance. A change of rules takes a
+ *   number, too, so it is ordered among the transactions. L6  `resolves` is unique: only one of
+ *   settling, voiding, expiring, and reversing takes place. Clocks only suggest it. L7  An id is
+ *   posted once. If it is sent again, with whatever numbers, it finds itself. L8  A sum that
+ *   exceeds 64 bits is refused before anything is written. L9  Transactions of one batch are sent
+ *   in the order of their numbers. If one fails, the following ones are not executed. No
+ *   transaction therefore follows a missing number. L10 The booking time never decreases from one
+ *   number of an account to the next. L11 A cut is consistent if it contains each transaction with
+ *   all its changes or with none (ledger_cut.c).
  *
- * Its model is models/ledger.cpp. A crash leaves a transaction there or not there; the hint `open` may stay, and the
- * sweep takes it.
+ * The model is models/ledger.cpp. A crash leaves a transaction stored or not stored. The hint
+ * `open` may remain; the sweep removes it.
  *
- *     ledger_plan.c      from a request to a document; ledger_gather.c, ledger_build.c: its ends
- *     ledger_post.c      alone, many, in commits: the calls
- *     ledger_round.c     many together, as one bulk
- *     ledger_commit.c    in a commit
+ *     ledger_plan.c      from a request to a document; its ends are ledger_gather.c, ledger_build.c
+ *     ledger_post.c      the calls: one post, many, posts in commits
+ *     ledger_round.c     many posts together, as one bulk
+ *     ledger_commit.c    posts in a commit
  *     ledger_slots.c     numbers as documents, where no index can be unique
  *     ledger_head.c      accounts by their numbers
  *     ledger_read.c      balances, statements
  *     ledger_sums.c      balances at a value date
  *     ledger_cut.c       all accounts in one cut; seals
  *     ledger_walk.c      all transactions, in order
- *     ledger_verify.c    the proof
+ *     ledger_verify.c    the verification
  *     ledger_takeup.c    documents of other programs
- *     ledger_due.c       pending transactions whose time is over
+ *     ledger_due.c       pending transactions that have expired
  *     ledger_maintenance.c      sweep and check
- *     ledger_places.c    documents by the numbers of an account
  *
- * Tampering. Each account is a chain of hashes, and a link covers the whole transaction, so what is changed breaks the
- * chains of all its accounts. There is no chain over the book: its last link would be one document that every post
- * reads and takes, so all posts would meet there, as they do on a hot account, and two that have no account in common
- * would wait for each other. What such a chain would show beyond those of the accounts, a seal shows: it has the last
- * hash of every account in one consistent cut, under one hash. Who makes seals regularly, and keeps them elsewhere,
- * knows between which two of them the book was written anew.
+ * Tampering. Each account is a chain of hashes. A link covers the whole transaction, so a changed
+ * transaction breaks the chains of all its accounts. There is no chain over the book: its last link
+ * would be one document that every post reads and writes, so posts of different accounts would wait
+ * for each other. A seal shows what such a chain would show in addition: it has the last hash of
+ * every account in one consistent cut, under one hash. If you make seals regularly and keep them
+ * elsewhere, you know between which two seals the book was rewritten.
  *
- * Deliberately not done: the description's state CANCELLED (a flag under which balances that were told were never so).
- * Values in decimal128: sums of it round at 34 digits, and one value has several forms (1.0 and 1.00), which compare as
- * equal and hash differently. Whole numbers of the smallest unit are exact, $inc and $sum of any MongoDB tool add them, and
- * the digits are the currency's: 18 of them still leave 9 units, 8 (of a coin) leave 92,000,000,000.
+ * Deliberately not done: the state CANCELLED of the pattern's description, a flag under which
+ * reported balances were never valid. Values in decimal128: their sums round at 34 digits, and one
+ * value has several forms (1.0 and 1.00), which compare as equal and hash differently. Whole
+ * numbers of the smallest unit are exact, and $inc and $sum of any MongoDB tool add them. The
+ * currency has the digits: with 18 digits an amount can reach 9 units, with 8 digits (of a coin)
+ * 92,000,000,000.
  */
 #include "patterns/ledger/ledger.h"
 
@@ -83,7 +90,7 @@
 #include "store/store.h"
 #include "store/view.h"
 
-/* ---- the handle ------------------------------------------------------------------------------- */
+/* ---- the handle ------------------------------------------------------------------------------ */
 
 truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *options)
 {
@@ -101,16 +108,16 @@ truce_ledger *truce_ledger_new(truce_store *store, const truce_ledger_options *o
     } else if (!collection || !collection[0]) {
         ledger->refused = true;
         (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "a ledger has a collection: the option `collection` is missing");
+                          "the option `collection` of the ledger is missing");
     } else if (truce__reserved(collection) || (ledger->slots && truce__reserved(ledger->slots))) {
         ledger->refused = true;
         (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "the collection \"%.100s\" is truce's own",
+                          "the collection \"%.100s\" is reserved for truce",
                           truce__reserved(collection) ? collection : ledger->slots);
     } else if (ledger->slots && (!ledger->slots[0] || !strcmp(ledger->slots, collection))) {
         ledger->refused = true;
         (void)truce__fail(TRUCE_INVALID, &ledger->refusal,
-                          "the option `slots` is a collection of its own");
+                          "the option `slots` must name another collection than the ledger's");
     }
     return ledger;
 }
@@ -139,8 +146,8 @@ truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *erro
 
 static truce_status ledger_refuse_name(const char *account, const char *why, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is no name of an account: %s", account,
-                       why);
+    return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is not a valid name of an account: %s",
+                       account, why);
 }
 
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error)
@@ -148,10 +155,10 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
     size_t length;
 
     if (!account)
-        return truce__fail(TRUCE_INVALID, error, "an account has a name");
+        return truce__fail(TRUCE_INVALID, error, "the name of the account is missing");
     length = strlen(account);
     if (!length || length > LEDGER_NAME_MAX)
-        return ledger_refuse_name(account, "it has 1 to 200 bytes", error);
+        return ledger_refuse_name(account, "expected 1 to 200 bytes", error);
     if (!bson_utf8_validate(account, length, false))
         return ledger_refuse_name(account, "it is not UTF-8", error);
     if (account[0] == ':' || account[length - 1] == ':' || strstr(account, "::"))
@@ -163,9 +170,10 @@ truce_status truce__ledger_account_name(const char *account, bson_error_t *error
     return TRUCE_OK;
 }
 
-/* ---- what is known of accounts ---------------------------------------------------------------- */
+/* ---- remembered accounts --------------------------------------------------------------------- */
 
-/* With the mutex held: forgets what was remembered of collections that may be others now. */
+/* Forgets everything that was remembered of collections that may have been replaced since. The
+ * caller holds the mutex. */
 static void ledger_follow(truce_ledger *ledger)
 {
     uint64_t structure = truce__store_structure(ledger->store) + 1;
@@ -213,7 +221,7 @@ void truce__ledger_remember(struct ledger_look *look, const char *account,
     truce__ledger_sums_complete(look, account, before, state->number);
 }
 
-/* ---- indexes and definition ------------------------------------------------------------------- */
+/* ---- indexes and definition ------------------------------------------------------------------ */
 
 static truce_status ledger_make_index(truce_ledger *ledger, bson_t *index, bson_error_t *error)
 {
@@ -228,8 +236,8 @@ static truce_status ledger_make_index(truce_ledger *ledger, bson_t *index, bson_
     return status;
 }
 
-/* Unique, unless documents of the numbers are: then nothing but _id need be. */
-static bson_t *with_unique(const truce_ledger *ledger, bson_t *index)
+/* Adds `unique`, unless numbers are documents: then only _id has to be unique. */
+static bson_t *ledger_with_unique(const truce_ledger *ledger, bson_t *index)
 {
     if (!ledger->slots)
         BSON_APPEND_BOOL(index, "unique", true);
@@ -240,18 +248,18 @@ static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *erro
 {
     bson_t *uncommitted =
         BCON_NEW("key", "{", "proc", BCON_INT32(1), "}", "name", BCON_UTF8("uncommitted"));
-    truce_status status =
-        ledger_make_index(ledger,
-                          with_unique(ledger, BCON_NEW("key", "{", "changes.account", BCON_INT32(1),
-                                                       "changes.seqId", BCON_INT32(1), "}")),
-                          error);
+    truce_status status = ledger_make_index(
+        ledger,
+        ledger_with_unique(ledger, BCON_NEW("key", "{", "changes.account", BCON_INT32(1),
+                                            "changes.seqId", BCON_INT32(1), "}")),
+        error);
 
     if (!status)
-        status =
-            ledger_make_index(ledger,
-                              with_unique(ledger, BCON_NEW("key", "{", "resolves", BCON_INT32(1),
-                                                           "}", "sparse", BCON_BOOL(true))),
-                              error);
+        status = ledger_make_index(
+            ledger,
+            ledger_with_unique(ledger, BCON_NEW("key", "{", "resolves", BCON_INT32(1), "}",
+                                                "sparse", BCON_BOOL(true))),
+            error);
     if (!status)
         status = ledger_make_index(
             ledger, BCON_NEW("key", "{", "opens", BCON_INT32(1), "}", "sparse", BCON_BOOL(true)),
@@ -267,7 +275,7 @@ static truce_status ledger_make_indexes(truce_ledger *ledger, bson_error_t *erro
                   : ledger_make_index(ledger, uncommitted, error);
 }
 
-/* What the definition says holds; the option must not say another thing. */
+/* Takes the layout of the stored definition; the option must not contradict it. */
 static truce_status ledger_take_layout(truce_ledger *ledger, const bson_t *definition,
                                        bson_error_t *error)
 {
@@ -277,7 +285,7 @@ static truce_status ledger_take_layout(truce_ledger *ledger, const bson_t *defin
     pthread_mutex_lock(&ledger->mutex);
     if (ledger->slots && strcmp(ledger->slots, slots) != 0)
         status = truce__fail(TRUCE_INVALID, error,
-                             "ledger %s was made with its numbers in %s, and not in \"%.100s\"",
+                             "ledger %s was made with its numbers in %s, not in \"%.100s\"",
                              ledger->collection, *slots ? slots : "an index", ledger->slots);
     else if (*slots && !ledger->slots)
         ledger->slots = bson_strdup(slots);
@@ -316,7 +324,7 @@ static truce_status ledger_define_once(truce_ledger *ledger, bson_error_t *error
     return status == TRUCE_DUPLICATE ? truce__ledger_layout(ledger, error) : status;
 }
 
-/* {_id: collection} in LEDGERS, there from now on */
+/* Ensures that LEDGERS has {_id: collection}. */
 static truce_status ledger_define(truce_ledger *ledger, bson_error_t *error)
 {
     struct worker worker;
@@ -347,9 +355,10 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
         status = ledger_define(ledger, error);
     if (!status)
         status = ledger_make_indexes(ledger, error);
-    if (!status)
-        status = truce__ledger_sums_clean(ledger, error);
     if (!status) {
+        bson_error_t ignored; /* the sweep repeats it; old runs do no harm */
+
+        (void)!truce__ledger_sums_clean(ledger, &ignored);
         pthread_mutex_lock(&ledger->mutex);
         ledger->ready = ledger->structure == structure;
         pthread_mutex_unlock(&ledger->mutex);
@@ -357,7 +366,7 @@ truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error)
     return status;
 }
 
-/* ---- currencies ------------------------------------------------------------------------------- */
+/* ---- currencies ------------------------------------------------------------------------------ */
 
 static truce_status ledger_check_code(const char *code, bson_error_t *error)
 {
@@ -366,12 +375,13 @@ static truce_status ledger_check_code(const char *code, bson_error_t *error)
     if (length >= 1 && length <= 24 &&
         strspn(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == length)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error,
-                       "\"%.60s\" is no currency: 1 to 24 letters, digits, \"-\" and \"_\"",
-                       code ? code : "");
+    return truce__fail(
+        TRUCE_INVALID, error,
+        "\"%.60s\" is not a valid currency: expected 1 to 24 letters, digits, \"-\", and \"_\"",
+        code ? code : "");
 }
 
-static bool digits_in(const bson_t *currencies, const char *code, int *digits)
+static bool ledger_find_digits(const bson_t *currencies, const char *code, int *digits)
 {
     bson_iter_t iter;
 
@@ -381,7 +391,7 @@ static bool digits_in(const bson_t *currencies, const char *code, int *digits)
     return true;
 }
 
-static truce_status load_currencies(truce_ledger *ledger, bson_error_t *error)
+static truce_status ledger_load_currencies(truce_ledger *ledger, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, found, currencies;
     truce_status status;
@@ -412,17 +422,17 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
         status = ledger_check_code(code, error);
     for (int look = 0; !status && !found && look < 2; look++) {
         if (look)
-            status = load_currencies(ledger, error);
+            status = ledger_load_currencies(ledger, error);
         pthread_mutex_lock(&ledger->mutex);
         ledger_follow(ledger);
-        found = digits_in(&ledger->currencies, code, digits);
+        found = ledger_find_digits(&ledger->currencies, code, digits);
         pthread_mutex_unlock(&ledger->mutex);
     }
     return status || found ? status
                            : truce__fail(TRUCE_NOT_FOUND, error, "unknown currency \"%s\"", code);
 }
 
-/* {_id, currencies.CODE: absent} -> set: sent as often as need be */
+/* Sets the digits if {_id, currencies.CODE: absent}. It can be sent any number of times. */
 static truce_status ledger_add_currency(truce_ledger *ledger, const char *code, int digits,
                                         bson_error_t *error)
 {
@@ -457,7 +467,8 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status)
         status = ledger_check_code(code, error);
     if (!status && (digits < 0 || digits > 18))
-        status = truce__fail(TRUCE_INVALID, error, "a currency has 0 to 18 digits, not %d", digits);
+        status = truce__fail(TRUCE_INVALID, error,
+                             "invalid number of digits %d: a currency has 0 to 18", digits);
     if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)
@@ -465,7 +476,7 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (status == TRUCE_NOT_FOUND) {
         status = ledger_add_currency(ledger, code, digits, error);
         if (!status)
-            status = load_currencies(ledger, error);
+            status = ledger_load_currencies(ledger, error);
         if (!status)
             status = truce_ledger_digits(ledger, code, &there, error);
     }

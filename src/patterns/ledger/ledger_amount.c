@@ -1,4 +1,5 @@
-/* Amounts as texts: whole numbers of the smallest unit, with the point where the currency has it. */
+/* Amounts as strings: whole numbers of the smallest unit, with the decimal point of the
+ * currency. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -34,7 +35,7 @@ const char *truce_ledger_show(int64_t value, int digits, char text[TRUCE_LEDGER_
 
 static truce_status ledger_amount_refuse(const char *text, const char *why, bson_error_t *error)
 {
-    return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is no amount: %s", text, why);
+    return truce__fail(TRUCE_INVALID, error, "\"%.60s\" is not a valid amount: %s", text, why);
 }
 
 truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bson_error_t *error)
@@ -58,14 +59,13 @@ truce_status truce_ledger_read(const char *text, int digits, int64_t *value, bso
             return ledger_amount_refuse(
                 text, "digits, a point if the currency has one, a sign in front", error);
         if (point && ++behind > digits)
-            return truce__fail(
-                TRUCE_INVALID, error,
-                "\"%.60s\" has too many digits: the currency has %d behind the point", text,
-                digits);
+            return truce__fail(TRUCE_INVALID, error,
+                               "\"%.60s\" has too many digits: the currency has %d after the point",
+                               text, digits);
         any = true;
-        fits = fits && !__builtin_mul_overflow(number, 10, &number) &&
-               !__builtin_sub_overflow(number, *at - '0',
-                                       &number); /* below zero: it reaches further */
+        fits =
+            fits && !__builtin_mul_overflow(number, 10, &number) &&
+            !__builtin_sub_overflow(number, *at - '0', &number); /* the negative range is larger */
     }
     for (; behind < digits; behind++)
         fits = fits && !__builtin_mul_overflow(number, 10, &number);

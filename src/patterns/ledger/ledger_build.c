@@ -1,10 +1,11 @@
-/* The document of a transaction, with the chain over its changes; and whether one that is there is the same. */
+/* Builds the document of a transaction, with the chain over its changes, and compares it with a
+ * stored one. */
 #include <string.h>
 
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger_draft.h"
 
-/* ---- the document --------------------------------------------------------------------------- */
+/* ---- the document ---------------------------------------------------------------------------- */
 
 void truce__ledger_append_state(const struct ledger_state *state, bool hash, bson_t *document)
 {
@@ -139,7 +140,7 @@ truce_status truce__ledger_build(struct draft *draft, bson_t *document, bson_err
     return truce__document_check_size(document, "transaction", error);
 }
 
-/* ---- posted before -------------------------------------------------------------------------- */
+/* ---- comparison with a stored document ------------------------------------------------------- */
 
 static bool same_entries(const truce_ledger_transaction *given, const bson_t *document)
 {

@@ -1,7 +1,8 @@
 /*
- * Posts as a part of a commit: the id is read (that it is missing is guarded), the accounts are read afresh, what the
- * commit itself has inserted is added; the insert is the commit's. A number that somebody else takes is a CONFLICT, the
- * function runs again.
+ * Posts in a commit. The commit reads the id, which guards its absence. The accounts are read
+ * again, and the transactions that the commit itself has inserted are added. The insert belongs to
+ * the commit. If another process takes a number, the commit is a CONFLICT, and the function runs
+ * again.
  */
 #include <string.h>
 
@@ -9,9 +10,9 @@
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* NOT_FOUND: the commit itself does not settle it either. */
-static truce_status settled_in_commit(struct ledger_plan *plan, const bson_value_t *of,
-                                      bson_error_t *error)
+/* NOT_FOUND: neither the store nor the commit settles it. */
+static truce_status commit_find_settled(struct ledger_plan *plan, const bson_value_t *of,
+                                        bson_error_t *error)
 {
     bson_t document, one = BSON_INITIALIZER;
     truce_status status = TRUCE_NOT_FOUND;
@@ -40,7 +41,8 @@ static truce_status settled_in_commit(struct ledger_plan *plan, const bson_value
     return status;
 }
 
-/* Whatever takes one of its numbers, or settles what it settles, makes the commit a CONFLICT. */
+/* Appends the guard: a document that takes one of the numbers, or settles the same transaction,
+ * makes the commit a CONFLICT. */
 static void commit_guard_of(const bson_t *document, bson_t *guard)
 {
     bson_value_t of = truce__ledger_value(document, "resolves");
@@ -75,8 +77,8 @@ static void commit_guard_of(const bson_t *document, bson_t *guard)
 }
 
 /* NOT_FOUND: it was not posted before. */
-static truce_status posted_in_commit(struct ledger_plan *plan, struct ledger_request *request,
-                                     bson_error_t *error)
+static truce_status commit_find_posted(struct ledger_plan *plan, struct ledger_request *request,
+                                       bson_error_t *error)
 {
     bson_t holder = BSON_INITIALIZER, document;
     bson_iter_t iter;
@@ -93,15 +95,15 @@ static truce_status posted_in_commit(struct ledger_plan *plan, struct ledger_req
         if (!status)
             truce__ledger_settle_posted(request, &document, !request->sent);
     } else if (!status) {
-        status = TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
+        status = TRUCE_NOT_FOUND; /* the plan shows whether the rules are the same */
     }
     bson_destroy(&document);
     bson_destroy(&holder);
     return status;
 }
 
-static truce_status close_in_commit(struct ledger_plan *plan, const bson_value_t *id,
-                                    bson_error_t *error)
+static truce_status commit_close_pending(struct ledger_plan *plan, const bson_value_t *id,
+                                         bson_error_t *error)
 {
     bson_t *update = BCON_NEW("$unset", "{", "open", BCON_UTF8(""), "}");
     truce_status status =
@@ -111,7 +113,8 @@ static truce_status close_in_commit(struct ledger_plan *plan, const bson_value_t
     return status;
 }
 
-/* With all that makes the commit a CONFLICT if somebody else was faster. */
+/* Inserts the document, with the guard that makes the commit a CONFLICT if another process was
+ * faster. */
 static truce_status commit_insert(struct ledger_plan *plan, const bson_t *document,
                                   bson_error_t *error)
 {
@@ -133,12 +136,12 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
                                         bson_error_t *error)
 {
     bson_t document;
-    truce_status status = posted_in_commit(plan, request, error);
+    truce_status status = commit_find_posted(plan, request, error);
     const bson_value_t *of = truce__ledger_of(request);
     bool stale;
 
     if (status == TRUCE_NOT_FOUND && of)
-        status = settled_in_commit(plan, of, error);
+        status = commit_find_settled(plan, of, error);
     if (status != TRUCE_NOT_FOUND)
         return status;
     status = truce__ledger_plan(plan, request, &document, &stale, error);
@@ -147,7 +150,7 @@ truce_status truce__ledger_post_planned(struct ledger_plan *plan, struct ledger_
     } else if (!status) {
         status = commit_insert(plan, &document, error);
         if (!status && truce__ledger_settles(request))
-            status = close_in_commit(plan, truce__ledger_settles(request), error);
+            status = commit_close_pending(plan, truce__ledger_settles(request), error);
         if (!status)
             truce__ledger_settle_posted(request, &document, false);
     }
@@ -162,7 +165,8 @@ truce_status truce__ledger_post_in(truce_ledger *ledger, truce_commit *commit,
     truce_status status;
 
     if (commit->store != ledger->store)
-        return truce__fail(TRUCE_INVALID, error, "ledger %s and the commit are of different stores",
+        return truce__fail(TRUCE_INVALID, error,
+                           "ledger %s and the commit belong to different stores",
                            ledger->collection);
     truce__ledger_plan_begin(&plan, ledger, commit);
     status = truce__ledger_post_planned(&plan, request, error);

@@ -1,21 +1,24 @@
 /*
  * All accounts in one consistent cut.
  *
- * A snapshot of the store is a cut, and its accounts are read one after the other, so that the memory does not grow with
- * their number: a cursor over the openings in the order of names, and the last entry of each. The opening has the rules,
- * so an account whose rules never changed takes no read for them.
+ * A snapshot of the store is a cut. Its accounts are read one after the other, so the memory does
+ * not grow with their number. A cursor reads the openings in the order of names; the last entry of
+ * each account follows. The opening has the rules, so an account whose rules never changed needs no
+ * read for them.
  *
- * A store without snapshots, and the walk over all transactions, take a cut of documents that are read one at a time,
- * with all accounts in memory:
+ * A store without snapshots, and the walk over all transactions, take a cut of documents that are
+ * read one at a time, with all accounts in memory:
  *
- *     1. the names of the accounts; the last number of each (the floor); the names again: other ones, begin anew
- *     2. of each account everything behind the floor
- *     3. a transaction that is not in the cut with all its changes goes out of it, and with it, on each of its accounts,
- *        what stands behind it; until none is left
+ *     1. Read the names of the accounts, the last number of each (the floor), and the names again.
+ *        If they differ, begin again.
+ *     2. Read everything after the floor of each account.
+ *     3. If the cut has only some changes of a transaction, remove the transaction from the cut,
+ *        with everything after it on each of its accounts. Repeat until none is left.
  *
- * Whatever has a number up to the floor was there when 2 began, so 2 has seen it whole: nothing below the floor goes out.
- * So what was posted before the call is in, and a transaction is in wholly or not at all (L11). An account that was
- * opened after 1 is not in the cut, and what touches it goes out.
+ * All transactions with a number up to the floor were stored when step 2 began, so step 2 has read
+ * all their changes: step 3 removes nothing below the floor. The cut therefore contains everything
+ * that was posted before the call, and each transaction completely or not at all (L11). An account
+ * that was opened after step 1 is not in the cut, and transactions of it are removed.
  */
 #include <stdlib.h>
 
@@ -28,7 +31,8 @@
 
 struct cut {
     struct ledger_look *look;
-    struct ledger_table *table; /* state: at the floor; next.number: the cut */
+    /* state: at the floor; next.number: the cut. */
+    struct ledger_table *table;
     struct ledger_documents behind;
     char **names;
     uint32_t count;
@@ -46,7 +50,7 @@ static int ledger_cut_compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static void add_name(const bson_t *document, char ***names, uint32_t *count, uint32_t *room)
+static void cut_add_name(const bson_t *document, char ***names, uint32_t *count, uint32_t *room)
 {
     if (*count == *room) {
         *room = *room ? 2 * *room : 64;
@@ -55,8 +59,8 @@ static void add_name(const bson_t *document, char ***names, uint32_t *count, uin
     (*names)[(*count)++] = bson_strdup(truce__field_text(document, "opens"));
 }
 
-/* Reads the names alone, so that many accounts take little memory. *whole false: a commit is in flight on one of the
- * documents, or the store did not answer. */
+/* Reads only the names, so that many accounts need little memory. *whole false: a commit is in
+ * flight on one of the documents, or the store did not answer. */
 static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t *filter,
                                           char ***names, uint32_t *count, bool *whole,
                                           bson_error_t *error)
@@ -76,7 +80,7 @@ static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t
             break;
         *whole = truce__intent_absent(found);
         if (*whole)
-            add_name(found, names, count, &room);
+            cut_add_name(found, names, count, &room);
     }
     truce_cursor_close(cursor);
     bson_destroy(fields);
@@ -85,8 +89,8 @@ static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t
     return *whole ? status : TRUCE_OK;
 }
 
-static truce_status list_names(struct ledger_look *look, char ***names, uint32_t *count,
-                               bson_error_t *error)
+static truce_status cut_list_names(struct ledger_look *look, char ***names, uint32_t *count,
+                                   bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, exists;
     struct ledger_documents found = {0};
@@ -106,7 +110,7 @@ static truce_status list_names(struct ledger_look *look, char ***names, uint32_t
         *count = 0;
         status = truce__ledger_fetch_filter(look, &filter, NULL, 0, &found, error);
         for (uint32_t i = 0; !status && i < found.count; i++)
-            add_name(found.items[i], names, count, &room);
+            cut_add_name(found.items[i], names, count, &room);
     }
     if (!status && *count)
         qsort(*names, *count, sizeof **names, ledger_cut_compare_names);
@@ -126,7 +130,7 @@ static bool ledger_cut_same_names(char **a, uint32_t a_count, char **b, uint32_t
     return true;
 }
 
-static truce_status floor_of(struct cut *cut, bson_error_t *error)
+static truce_status cut_find_floor(struct cut *cut, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -142,10 +146,10 @@ static truce_status floor_of(struct cut *cut, bson_error_t *error)
     return status;
 }
 
-/* 1 */
-static truce_status take_floor(struct cut *cut, bson_error_t *error)
+/* Step 1. */
+static truce_status cut_read_floor(struct cut *cut, bson_error_t *error)
 {
-    truce_status status = list_names(cut->look, &cut->names, &cut->count, error);
+    truce_status status = cut_list_names(cut->look, &cut->names, &cut->count, error);
 
     for (int i = 0; !status && i < NAMES_TRIES; i++) {
         char **again;
@@ -153,10 +157,10 @@ static truce_status take_floor(struct cut *cut, bson_error_t *error)
         bool same;
 
         truce__ledger_table_clear(cut->table);
-        status = floor_of(cut, error);
+        status = cut_find_floor(cut, error);
         if (status)
             break;
-        status = list_names(cut->look, &again, &count, error);
+        status = cut_list_names(cut->look, &again, &count, error);
         same = !status && ledger_cut_same_names(cut->names, cut->count, again, count);
         truce__ledger_names_free(cut->names, cut->count);
         cut->names = again;
@@ -165,17 +169,19 @@ static truce_status take_floor(struct cut *cut, bson_error_t *error)
             return status;
     }
     return status ? status
-                  : truce__fail(TRUCE_LOCKED, error, "accounts are opened all the time: try again");
+                  : truce__fail(
+                        TRUCE_LOCKED, error,
+                        "accounts were opened during each attempt to read them all: try again");
 }
 
-static void move_documents(struct ledger_documents *from, struct ledger_documents *to)
+static void cut_move_documents(struct ledger_documents *from, struct ledger_documents *to)
 {
     for (uint32_t i = 0; i < from->count; i++)
         truce__ledger_keep(to, from->items[i]);
     truce__ledger_documents_release(from);
 }
 
-static bool is_committed(struct ledger_documents *found, const char *account, int64_t number)
+static bool cut_is_committed(struct ledger_documents *found, const char *account, int64_t number)
 {
     const bson_t *document = truce__ledger_numbered(found, account, number);
     struct ledger_change change;
@@ -184,8 +190,8 @@ static bool is_committed(struct ledger_documents *found, const char *account, in
            truce__ledger_is_anchor(document, &change);
 }
 
-/* 2 */
-static truce_status take_behind(struct cut *cut, bson_error_t *error)
+/* Step 2. */
+static truce_status cut_read_after(struct cut *cut, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -197,9 +203,9 @@ static truce_status take_behind(struct cut *cut, bson_error_t *error)
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
         status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &found, error);
         known->next = known->state;
-        while (!status && is_committed(&found, known->account, known->next.number + 1))
+        while (!status && cut_is_committed(&found, known->account, known->next.number + 1))
             known->next.number++;
-        move_documents(&found, &cut->behind);
+        cut_move_documents(&found, &cut->behind);
         bson_destroy(&condition);
     }
     return status;
@@ -212,8 +218,8 @@ static bool ledger_cut_is_in(const struct cut *cut, const struct ledger_change *
     return known && change->number <= known->next.number;
 }
 
-/* It goes out of the cut where it is in, unless it is in everywhere. */
-static bool push_out(struct cut *cut, const bson_t *document)
+/* Removes a transaction from the cut, unless all its changes are in it. */
+static bool cut_remove(struct cut *cut, const bson_t *document)
 {
     struct ledger_change change;
     bool in = true, moved = false;
@@ -231,15 +237,15 @@ static bool push_out(struct cut *cut, const bson_t *document)
     return moved;
 }
 
-/* 3 */
-static truce_status close_cut(struct cut *cut, bson_error_t *error)
+/* Step 3. */
+static truce_status cut_close(struct cut *cut, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (bool moved = true; moved;) {
         moved = false;
         for (uint32_t i = 0; i < cut->behind.count; i++)
-            moved = push_out(cut, cut->behind.items[i]) || moved;
+            moved = cut_remove(cut, cut->behind.items[i]) || moved;
     }
     for (uint32_t i = 0; !status && i < cut->count; i++) {
         struct ledger_known *known = truce__ledger_find(cut->table, cut->names[i]);
@@ -259,9 +265,9 @@ static truce_status close_cut(struct cut *cut, bson_error_t *error)
     return status;
 }
 
-/* Documents of other programs count when they are committed. A store that cannot be written to answers
- * without them. */
-static void take_up_all(struct ledger_look *look)
+/* Commits the documents of other programs, because they count only then. On a store that cannot be
+ * written, the answer is without them. */
+static void cut_take_up(struct ledger_look *look)
 {
     struct ledger_takeup takeup = {.account = NULL};
     bson_error_t ignored;
@@ -277,20 +283,20 @@ truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *ta
     truce_status status = truce__ledger_usable(look->ledger, error);
 
     if (!status)
-        take_up_all(look);
+        cut_take_up(look);
     if (!status)
-        status = take_floor(&cut, error);
+        status = cut_read_floor(&cut, error);
     if (!status)
-        status = take_behind(&cut, error);
+        status = cut_read_after(&cut, error);
     if (!status)
-        status = close_cut(&cut, error);
+        status = cut_close(&cut, error);
     truce__ledger_documents_release(&cut.behind);
     *names = cut.names;
     *count = cut.count;
     return status;
 }
 
-/* ---- account by account --------------------------------------------------------------------- */
+/* ---- each account ---------------------------------------------------------------------------- */
 
 typedef bool account_function(const char *account, const struct ledger_state *state, void *arg);
 
@@ -298,7 +304,8 @@ struct accounts {
     const char *prefix;
     account_function *function;
     void *arg;
-    struct ledger_table overdue; /* state.out and state.in: what has expired, below zero */
+    /* state.out and state.in: the expired amounts, below zero. */
+    struct ledger_table overdue;
     bool ended;
 };
 
@@ -310,7 +317,7 @@ static bool ledger_cut_is_below(const char *account, const char *prefix)
            (!strncmp(account, prefix, length) && (!account[length] || account[length] == ':'));
 }
 
-/* `state` is freed of what has expired. */
+/* Reports an account without its expired amounts. */
 static void report_account(struct accounts *accounts, const char *account,
                            struct ledger_state *state)
 {
@@ -323,18 +330,19 @@ static void report_account(struct accounts *accounts, const char *account,
     accounts->ended = !accounts->function(account, state, accounts->arg);
 }
 
-static struct ledger_state *overdue_in_view(void *arg, const char *account)
+static struct ledger_state *cut_view_overdue(void *arg, const char *account)
 {
     struct ledger_known *known = truce__ledger_at(arg, account);
 
-    known->state.number = INT64_MAX; /* all of a view is before it */
+    known->state.number = INT64_MAX; /* the whole view is before it */
     return &known->state;
 }
 
-/* The opening has the rules, and mostly they are still those of the last entry. */
-static truce_status last_in_view(struct ledger_look *look, const bson_t *opening,
-                                 const char *account, struct ledger_state *state,
-                                 bson_error_t *error)
+/* Finds the last state of an account in a view. The opening has the rules, and usually they still
+ * apply. */
+static truce_status cut_view_last(struct ledger_look *look, const bson_t *opening,
+                                  const char *account, struct ledger_state *state,
+                                  bson_error_t *error)
 {
     struct ledger_change change;
 
@@ -346,8 +354,9 @@ static truce_status last_in_view(struct ledger_look *look, const bson_t *opening
     return truce__ledger_head(look, account, state, error);
 }
 
-/* The openings of the accounts whose name is the prefix or begins with it and ":", and of some others. */
-static void filter_openings(const char *prefix, bson_t *filter)
+/* Appends the filter of the openings of accounts whose name is the prefix, or begins with it and
+ * ":"; also of some others. */
+static void cut_filter_openings(const char *prefix, bson_t *filter)
 {
     bson_t range;
 
@@ -362,17 +371,17 @@ static void filter_openings(const char *prefix, bson_t *filter)
     bson_append_document_end(filter, &range);
 }
 
-static truce_status each_in_view(struct ledger_look *look, struct accounts *accounts,
-                                 bson_error_t *error)
+static truce_status cut_each_in_view(struct ledger_look *look, struct accounts *accounts,
+                                     bson_error_t *error)
 {
     bson_t *sort = BCON_NEW("opens", BCON_INT32(1)), filter = BSON_INITIALIZER;
     truce_find_options options = {.sort = sort, .allow_disk_use = true};
     truce_cursor *cursor = NULL;
     const bson_t *found;
     truce_status status =
-        truce__ledger_release_overdue(look, NULL, overdue_in_view, &accounts->overdue, error);
+        truce__ledger_release_overdue(look, NULL, cut_view_overdue, &accounts->overdue, error);
 
-    filter_openings(accounts->prefix, &filter);
+    cut_filter_openings(accounts->prefix, &filter);
     if (!status)
         status = truce_find(look->ledger->store, look->ledger->collection, &filter, &options,
                             &cursor, error);
@@ -386,7 +395,7 @@ static truce_status each_in_view(struct ledger_look *look, struct accounts *acco
         account = truce__field_text(found, "opens");
         if (!ledger_cut_is_below(account, accounts->prefix))
             continue;
-        status = last_in_view(look, found, account, &state, error);
+        status = cut_view_last(look, found, account, &state, error);
         if (!status)
             report_account(accounts, account, &state);
     }
@@ -396,8 +405,8 @@ static truce_status each_in_view(struct ledger_look *look, struct accounts *acco
     return status;
 }
 
-static truce_status each_of_view(truce_store *view, const truce_ledger *ledger,
-                                 struct accounts *accounts, bson_error_t *error)
+static truce_status cut_each_of_view(truce_store *view, const truce_ledger *ledger,
+                                     struct accounts *accounts, bson_error_t *error)
 {
     truce_ledger *own =
         truce_ledger_new(view, &(truce_ledger_options){.collection = ledger->collection,
@@ -406,20 +415,20 @@ static truce_status each_of_view(truce_store *view, const truce_ledger *ledger,
     truce_status status;
 
     truce__ledger_look(&look, own);
-    status = each_in_view(&look, accounts, error);
+    status = cut_each_in_view(&look, accounts, error);
     truce_ledger_free(own);
     return status;
 }
 
-static struct ledger_state *overdue_in_cut(void *arg, const char *account)
+static struct ledger_state *cut_overdue(void *arg, const char *account)
 {
     struct ledger_known *known = truce__ledger_find(arg, account);
 
     return known ? &known->next : NULL;
 }
 
-static truce_status each_of_cut(struct ledger_look *look, struct accounts *accounts,
-                                bson_error_t *error)
+static truce_status cut_each(struct ledger_look *look, struct accounts *accounts,
+                             bson_error_t *error)
 {
     struct ledger_table table = {0};
     char **names = NULL;
@@ -427,7 +436,7 @@ static truce_status each_of_cut(struct ledger_look *look, struct accounts *accou
     truce_status status = truce__ledger_cut(look, &table, &names, &count, error);
 
     if (!status)
-        status = truce__ledger_release_overdue(look, NULL, overdue_in_cut, &table, error);
+        status = truce__ledger_release_overdue(look, NULL, cut_overdue, &table, error);
     for (uint32_t i = 0; !status && !accounts->ended && i < count; i++) {
         if (ledger_cut_is_below(names[i], accounts->prefix))
             report_account(accounts, names[i], &truce__ledger_find(&table, names[i])->next);
@@ -437,9 +446,10 @@ static truce_status each_of_cut(struct ledger_look *look, struct accounts *accou
     return status;
 }
 
-/* Calls with every account that is open and below the prefix, in the order of names, as it stood in one cut. */
-static truce_status each_account(truce_ledger *ledger, const char *prefix,
-                                 account_function *function, void *arg, bson_error_t *error)
+/* Calls the function for each open account below the prefix, in the order of names, with its state
+ * in one cut. */
+static truce_status cut_each_account(truce_ledger *ledger, const char *prefix,
+                                     account_function *function, void *arg, bson_error_t *error)
 {
     struct accounts accounts = {.prefix = prefix, .function = function, .arg = arg};
     truce_store *view = NULL;
@@ -450,21 +460,21 @@ static truce_status each_account(truce_ledger *ledger, const char *prefix,
         return status;
     truce__ledger_look(&look, ledger);
     if (truce__is_view(ledger->store)) {
-        status = each_in_view(&look, &accounts, error);
+        status = cut_each_in_view(&look, &accounts, error);
     } else {
-        take_up_all(&look);
+        cut_take_up(&look);
         status = truce_snapshot(ledger->store, NULL, &view, error);
         if (!status)
-            status = each_of_view(view, ledger, &accounts, error);
+            status = cut_each_of_view(view, ledger, &accounts, error);
         else if (status == TRUCE_INVALID) /* the store has no snapshots */
-            status = each_of_cut(&look, &accounts, error);
+            status = cut_each(&look, &accounts, error);
         truce_store_close(view);
     }
     truce__ledger_table_clear(&accounts.overdue);
     return status;
 }
 
-/* ---- balances ------------------------------------------------------------------------------- */
+/* ---- balances -------------------------------------------------------------------------------- */
 
 struct balances {
     truce_ledger_balance_function *function;
@@ -498,25 +508,28 @@ truce_status truce_ledger_balances(truce_ledger *ledger, const char *prefix,
 
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
-    return each_account(ledger, prefix, report_balance, &balances, error);
+    return cut_each_account(ledger, prefix, report_balance, &balances, error);
 }
 
-/* ---- seals ---------------------------------------------------------------------------------- */
+/* ---- seals ----------------------------------------------------------------------------------- */
 
 /*
- * A seal is a row of parts, each with so many accounts that it stays a small document, however many accounts there
- * are. Each has a hash over its bytes, in which the hash of the part before is: the last hash is that of the whole
- * seal. The last part says that it is the last, so a seal of which parts are missing is not taken for a whole one.
+ * A seal is a sequence of parts. Each part has a limited number of accounts, so it stays a small
+ * document. Each part has a hash over its bytes, which include the hash of the part before. The
+ * last hash is therefore that of the whole seal. The last part is marked as such, so a seal with
+ * missing parts is not accepted as complete.
  */
 struct sealing {
     const truce_ledger *ledger;
     truce_ledger_seal_function *function;
     void *arg;
     int64_t time_ms;
-    bson_t part, accounts;      /* the part that is being filled, and its list */
-    int32_t number;             /* of the part */
-    uint32_t count;             /* accounts in it */
-    uint8_t hash[SHA256_BYTES]; /* of the part before */
+    /* The part that is being filled, its list, its number, and the accounts in it. */
+    bson_t part, accounts;
+    int32_t number;
+    uint32_t count;
+    /* The hash of the part before. */
+    uint8_t hash[SHA256_BYTES];
     bool ended;
 };
 
@@ -587,7 +600,7 @@ truce_status truce_ledger_seal(truce_ledger *ledger, truce_ledger_seal_function 
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     seal_begin(&sealing);
-    status = each_account(ledger, NULL, seal_account, &sealing, error);
+    status = cut_each_account(ledger, NULL, seal_account, &sealing, error);
     sealing.ended = sealing.ended || status;
     seal_end(&sealing, true);
     return status;

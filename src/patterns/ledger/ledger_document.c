@@ -1,4 +1,4 @@
-/* What stands in a transaction's document: its changes, and the chain of hashes over them. */
+/* The document of a transaction: its fields, its changes, and the chain of hashes over them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "bson/number.h"
 #include "patterns/ledger/ledger.h"
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 struct fields truce__ledger_changes(const bson_t *document)
 {
@@ -20,7 +20,7 @@ struct fields truce__ledger_changes(const bson_t *document)
     return truce__fields(changes);
 }
 
-/* A whole number of any numeric type: a shell writes doubles. */
+/* Reads a whole number of any numeric type: a shell writes doubles. */
 static bool whole(struct value value, int64_t *number)
 {
     return truce__value_is_number(value) && truce__number_to_int64(value, number);
@@ -39,7 +39,7 @@ static const char *document_text_of(struct value value)
 
 static void take_hash(struct value value, struct ledger_change *change)
 {
-    /* a binary's payload: length, subtype, bytes */
+    /* The payload of a binary: length, subtype, bytes. */
     if (value.type != BSON_TYPE_BINARY || value.size != 5 + SHA256_BYTES)
         return;
     change->hashed = true;
@@ -136,7 +136,7 @@ bson_value_t truce__ledger_value(const bson_t *document, const char *field)
     return bson_iter_init_find(&iter, document, field) ? *bson_iter_value(&iter) : none;
 }
 
-/* ---- documents of several accounts ------------------------------------------------------------ */
+/* ---- documents of several accounts ----------------------------------------------------------- */
 
 void truce__ledger_keep(struct ledger_documents *documents, const bson_t *document)
 {
@@ -148,8 +148,8 @@ void truce__ledger_keep(struct ledger_documents *documents, const bson_t *docume
     documents->items[documents->count++] = bson_copy(document);
 }
 
-/* Documents by account and number: an index over the changes of the documents. It is sorted when it is
- * first used, and again after documents were added. */
+/* Documents by account and number: an index over the changes of the documents. It is sorted when it
+ * is first used, and again after documents were added. */
 struct ledger_place {
     const char *account;
     int64_t number;
@@ -233,7 +233,7 @@ void truce__ledger_documents_release(struct ledger_documents *documents)
     *documents = (struct ledger_documents){0};
 }
 
-/* ---- rules ---------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 void truce__ledger_rules_of(const bson_t *set, struct ledger_rules *rules)
 {
@@ -265,9 +265,10 @@ void truce__ledger_rules_append(const struct ledger_rules *rules, bson_t *set)
         BSON_APPEND_BOOL(set, "closed", true);
 }
 
-/* ---- the chain ------------------------------------------------------------------------------ */
+/* ---- the chain ------------------------------------------------------------------------------- */
 
-/* Fields that truce or a commit writes later, and those of the chain itself. */
+/* Returns true for fields that truce or a commit writes later, and for those of the chain
+ * itself. */
 static bool is_mutable(const char *key, bool change)
 {
     static const char *const fields[] = {"proc", "open", "_rev", "_intent", "_keys", NULL};
@@ -298,7 +299,7 @@ static int compare_fields(const void *a, const void *b)
     return strcmp(((const struct fields *)a)->key, ((const struct fields *)b)->key);
 }
 
-/* Few, as they mostly are, in place. */
+/* Sorts the fields; few fields, the usual case, are sorted in place. */
 static void sort_fields(struct fields *fields, uint32_t count)
 {
     if (count > 32) {
@@ -315,7 +316,8 @@ static void sort_fields(struct fields *fields, uint32_t count)
     }
 }
 
-/* In the order of names: an update of a server may leave them in another one than they came in. */
+/* Adds a document in the order of its names: an update by a server may leave them in another
+ * order. */
 static void document_add_document(struct sha256 *sha, struct value document, bool change)
 {
     struct fields here[32], *sorted = here;
@@ -385,14 +387,14 @@ void truce__ledger_chain(const uint8_t digest[SHA256_BYTES], const char *account
     truce__sha256_end(&sha, state->hash);
 }
 
-/* ---- sums ----------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static bool document_add(int64_t *sum, int64_t value)
 {
     return !__builtin_add_overflow(*sum, value, sum);
 }
 
-/* L8 */
+/* Adds a change to the sums of a state (L8). */
 truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_change *change,
                                bool counts, bool pending, bson_error_t *error)
 {

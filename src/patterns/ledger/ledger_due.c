@@ -1,15 +1,15 @@
 /*
- * Pending transactions whose time is over. From that time on their amounts are free in every answer and for every
- * limit, whether or not a sweep has booked the release:
+ * Pending transactions that have expired. From their expiry on, their amounts are free in every
+ * answer and for every limit, whether or not a sweep has booked the release:
  *
- *     posts       a post that meets a limit books the release of the account first, and tries again
- *     commits     the plan subtracts what is overdue (it cannot book in another transaction)
- *     balances    subtract what is overdue
- *     statements  book the release, so that it is a line of its own; a page that was read never changes
+ *     posts       a post that reaches a limit books the release of the account, and tries again
+ *     commits     the plan subtracts expired amounts (it cannot book in another transaction)
+ *     balances    subtract expired amounts
+ *     statements  book the release as an entry of its own; a page that was read never changes
  *     sweep       books the release of all accounts
  *
- * `open` is the time at which a pending transaction expires. It is a hint: it is removed when the transaction is
- * settled, and may remain after a crash. `resolves` decides (L6).
+ * `open` is the time at which a pending transaction expires. It is a hint: it is removed when the
+ * transaction is settled, and may remain after a crash. `resolves` decides (L6).
  */
 #include "base/clock.h"
 #include "patterns/ledger/ledger_post.h"
@@ -38,8 +38,8 @@ void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
     bson_destroy(&filter);
 }
 
-static truce_status find_overdue(struct ledger_look *look, const char *account, int64_t limit,
-                                 struct ledger_documents *found, bson_error_t *error)
+static truce_status due_find(struct ledger_look *look, const char *account, int64_t limit,
+                             struct ledger_documents *found, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
     truce_status status;
@@ -56,11 +56,12 @@ static truce_status find_overdue(struct ledger_look *look, const char *account, 
     return status;
 }
 
-/* ---- answers -------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
-/* `after`: the account's state, which has the change; its release has a later number, or there is none yet. */
-static bool is_held(const struct ledger_change *change, const bson_t *release,
-                    const struct ledger_state *after)
+/* Returns true if the change still holds its amount in the account's state `after`: the state
+ * includes the change, but not its release. */
+static bool due_is_held(const struct ledger_change *change, const bson_t *release,
+                        const struct ledger_state *after)
 {
     struct ledger_change there;
 
@@ -69,8 +70,9 @@ static bool is_held(const struct ledger_change *change, const bson_t *release,
              there.number <= after->number);
 }
 
-static truce_status release_from(struct ledger_look *look, const bson_t *document,
-                                 ledger_state_function *state_of, void *arg, bson_error_t *error)
+static truce_status due_release_from(struct ledger_look *look, const bson_t *document,
+                                     ledger_state_function *state_of, void *arg,
+                                     bson_error_t *error)
 {
     bson_value_t id = truce__ledger_value(document, "_id");
     bson_t release;
@@ -87,7 +89,7 @@ static truce_status release_from(struct ledger_look *look, const bson_t *documen
         if (!truce__ledger_change(at.value, &change) || !truce__ledger_is_anchor(document, &change))
             continue;
         state = state_of(arg, change.account);
-        if (!state || !is_held(&change, status ? NULL : &release, state))
+        if (!state || !due_is_held(&change, status ? NULL : &release, state))
             continue;
         if (change.value < 0)
             state->out += change.value;
@@ -103,10 +105,10 @@ truce_status truce__ledger_release_overdue(struct ledger_look *look, const char 
                                            bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    truce_status status = find_overdue(look, account, 0, &found, error);
+    truce_status status = due_find(look, account, 0, &found, error);
 
     for (uint32_t i = 0; !status && i < found.count; i++)
-        status = release_from(look, found.items[i], state_of, arg, error);
+        status = due_release_from(look, found.items[i], state_of, arg, error);
     truce__ledger_documents_release(&found);
     return status;
 }
@@ -116,7 +118,7 @@ struct one_account {
     struct ledger_state *state;
 };
 
-static struct ledger_state *state_of_one(void *arg, const char *account)
+static struct ledger_state *due_state_of_one(void *arg, const char *account)
 {
     const struct one_account *one = arg;
 
@@ -129,13 +131,14 @@ truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *ac
     struct one_account one = {account, state};
 
     return state->out || state->in
-               ? truce__ledger_release_overdue(look, account, state_of_one, &one, error)
+               ? truce__ledger_release_overdue(look, account, due_state_of_one, &one, error)
                : TRUCE_OK;
 }
 
-/* ---- booking -------------------------------------------------------------------------------- */
+/* ---- booking --------------------------------------------------------------------------------- */
 
-/* L6: if another call settles it first, only its hint is removed. */
+/* Books the release of expired transactions. If another call settles one first, only its hint is
+ * removed (L6). */
 truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, int64_t limit,
                                      ledger_run *run, int64_t *expired, bson_error_t *error)
 {
@@ -144,7 +147,7 @@ truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, 
     truce_status status;
 
     truce__ledger_look(&look, ledger);
-    status = find_overdue(&look, account, limit, &found, error);
+    status = due_find(&look, account, limit, &found, error);
     *expired = 0;
     for (uint32_t i = 0; !status && i < found.count; i++) {
         truce_ledger_result result = {0};
@@ -161,8 +164,8 @@ truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, 
     return status;
 }
 
-static truce_status ledger_due_run_alone(truce_ledger *ledger, struct ledger_request **requests,
-                                         uint32_t count, bson_error_t *error)
+static truce_status due_run_alone(truce_ledger *ledger, struct ledger_request **requests,
+                                  uint32_t count, bson_error_t *error)
 {
     return truce__ledger_post_all(ledger, requests[0], count, error);
 }
@@ -170,10 +173,11 @@ static truce_status ledger_due_run_alone(truce_ledger *ledger, struct ledger_req
 truce_status truce__ledger_expire(truce_ledger *ledger, const char *account, int64_t limit,
                                   int64_t *expired, bson_error_t *error)
 {
-    return truce__ledger_expire_by(ledger, account, limit, ledger_due_run_alone, expired, error);
+    return truce__ledger_expire_by(ledger, account, limit, due_run_alone, expired, error);
 }
 
-/* The accounts of a reversal are those of another transaction: then it is done for all. */
+/* The accounts of a reversal are those of another transaction; then the release is booked for all
+ * accounts. */
 bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request *request)
 {
     const truce_ledger_transaction *given = request->transaction;

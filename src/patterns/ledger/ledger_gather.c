@@ -1,4 +1,5 @@
-/* Which changes a transaction has: those of its entries, or of the transaction that it settles, gives up or reverses. */
+/* Gathers the changes of a transaction: from its entries, or from the transaction that it settles,
+ * voids, or reverses. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "patterns/ledger/ledger_draft.h"
 #include "query/incoming.h"
 
-static struct planned *more(struct draft *draft)
+static struct planned *gather_add(struct draft *draft)
 {
     struct planned *planned = &draft->planned[draft->count++];
 
@@ -19,10 +20,10 @@ static truce_status gather_entries(struct draft *draft, bson_error_t *error)
     const truce_ledger_transaction *given = draft->request->transaction;
 
     for (uint32_t i = 0; i < given->count; i++) {
-        struct planned *planned = more(draft);
+        struct planned *planned = gather_add(draft);
 
         if (!given->entries[i].value)
-            return truce__fail(TRUCE_INVALID, error, "an entry's value is not 0 (account %s)",
+            return truce__fail(TRUCE_INVALID, error, "an entry of account %s has the value 0",
                                given->entries[i].account ? given->entries[i].account : "");
         planned->change.account = given->entries[i].account;
         planned->change.value = given->entries[i].value;
@@ -43,14 +44,14 @@ const truce_ledger_entry *truce__ledger_entry(const truce_ledger_transaction *gi
 
 static struct planned *gather_copy_of(struct draft *draft, const struct ledger_change *change)
 {
-    struct planned *planned = more(draft);
+    struct planned *planned = gather_add(draft);
 
     planned->owned = bson_strdup(change->account);
     planned->change.account = planned->owned;
     return planned;
 }
 
-static bool is_part(int64_t value, int64_t whole)
+static bool gather_is_part(int64_t value, int64_t whole)
 {
     return whole < 0 ? value < 0 && value >= whole : value > 0 && value <= whole;
 }
@@ -58,11 +59,12 @@ static bool is_part(int64_t value, int64_t whole)
 static truce_status gather_refuse_part(const truce_ledger_entry *entry, bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
-                       "%" PRId64 " of account %s is no part of what stands there", entry->value,
-                       entry->account ? entry->account : "");
+                       "%" PRId64 " of account %s is not a part of the amount of the transaction",
+                       entry->value, entry->account ? entry->account : "");
 }
 
-/* Every given entry is of an account that is there, each once. */
+/* Checks that each given entry is of an account of the transaction, and each account occurs
+ * once. */
 static truce_status gather_check_parts(const struct draft *draft, bson_error_t *error)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
@@ -75,26 +77,26 @@ static truce_status gather_check_parts(const struct draft *draft, bson_error_t *
             !truce__ledger_change_of(&draft->settled, entry->account, 0, &change))
             return gather_refuse_part(entry, error);
         if (truce__ledger_entry(given, entry->account) != entry)
-            return truce__fail(TRUCE_INVALID, error, "account %s stands there twice",
+            return truce__fail(TRUCE_INVALID, error, "account %s occurs twice in the entries",
                                entry->account);
     }
     return TRUCE_OK;
 }
 
-/* SETTLE, VOID and what expired: a change for each that is pending. */
+/* Makes the changes of SETTLE, VOID, and an expiry: one for each pending change. */
 static truce_status gather_released(struct draft *draft, bool settles, bson_error_t *error)
 {
     const truce_ledger_transaction *given = draft->request->transaction;
     struct ledger_change change;
 
     if (!truce__ledger_is(&draft->settled, "state", "PENDING"))
-        return truce__fail(TRUCE_INVALID, error, "it is no pending transaction");
+        return truce__fail(TRUCE_INVALID, error, "it is not a pending transaction");
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         const truce_ledger_entry *entry = NULL;
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
+            return truce__fail(TRUCE_CORRUPT, error, "one of its changes is invalid");
         planned = gather_copy_of(draft, &change);
         planned->change.release = change.value;
         planned->change.type = settles ? NULL : draft->kind;
@@ -102,7 +104,7 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
             entry = truce__ledger_entry(given, change.account);
         if (settles && !draft->part)
             planned->change.value = change.value;
-        else if (entry && !is_part(entry->value, change.value))
+        else if (entry && !gather_is_part(entry->value, change.value))
             return gather_refuse_part(entry, error);
         else if (entry)
             planned->change.value = entry->value;
@@ -112,8 +114,8 @@ static truce_status gather_released(struct draft *draft, bool settles, bson_erro
     return TRUCE_OK;
 }
 
-static truce_status total_on(const bson_t *document, const char *account, int64_t *total,
-                             bson_error_t *error)
+static truce_status gather_total(const bson_t *document, const char *account, int64_t *total,
+                                 bson_error_t *error)
 {
     struct ledger_change change;
 
@@ -121,7 +123,8 @@ static truce_status total_on(const bson_t *document, const char *account, int64_
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);) {
         if (truce__ledger_change(at.value, &change) && !strcmp(change.account, account) &&
             __builtin_add_overflow(*total, change.value, total))
-            return truce__fail(TRUCE_LIMIT, error, "the sum of account %s leaves 64 bits", account);
+            return truce__fail(TRUCE_LIMIT, error, "the sum of account %s exceeds 64 bits",
+                               account);
     }
     return TRUCE_OK;
 }
@@ -134,15 +137,16 @@ static truce_status gather_part_reversed(struct draft *draft, bson_error_t *erro
     for (uint32_t i = 0; !status && i < given->count; i++) {
         int64_t total;
 
-        status = total_on(&draft->settled, given->entries[i].account, &total, error);
-        if (!status && (total == INT64_MIN || !is_part(given->entries[i].value, -total)))
+        status = gather_total(&draft->settled, given->entries[i].account, &total, error);
+        if (!status && (total == INT64_MIN || !gather_is_part(given->entries[i].value, -total)))
             status = gather_refuse_part(&given->entries[i], error);
     }
     return status;
 }
 
-/* Several changes of one account are undone from the last to the first: each leaves a balance that there was. */
-static void turn_around(struct draft *draft)
+/* Reverses the order of the changes. Several changes of one account are undone from the last to the
+ * first, so each leaves a balance that existed. */
+static void gather_reverse_order(struct draft *draft)
 {
     for (uint32_t i = 0; i + i + 1 < draft->count; i++) {
         struct planned one = draft->planned[i];
@@ -152,7 +156,7 @@ static void turn_around(struct draft *draft)
     }
 }
 
-static bool has_account_twice(const struct draft *draft)
+static bool gather_has_account_twice(const struct draft *draft)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
         for (uint32_t j = 0; j < i; j++) {
@@ -171,26 +175,26 @@ static truce_status gather_reversed(struct draft *draft, bson_error_t *error)
         truce__ledger_is(&draft->settled, "kind", "open") ||
         truce__ledger_is(&draft->settled, "kind", "rules"))
         return truce__fail(TRUCE_INVALID, error,
-                           "it is no posted transaction, which alone can be reversed");
+                           "it is not a posted transaction: only these can be reversed");
     if (draft->part)
         return gather_part_reversed(draft, error);
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);) {
         struct planned *planned;
 
         if (!truce__ledger_change(at.value, &change))
-            return truce__fail(TRUCE_CORRUPT, error, "a change of it is none");
+            return truce__fail(TRUCE_CORRUPT, error, "one of its changes is invalid");
         if (!change.value)
             continue;
         planned = gather_copy_of(draft, &change);
         if (__builtin_sub_overflow((int64_t)0, change.value, &planned->change.value))
-            return truce__fail(TRUCE_LIMIT, error, "its opposite leaves 64 bits");
+            return truce__fail(TRUCE_LIMIT, error, "the reversed amount exceeds 64 bits");
     }
-    if (has_account_twice(draft))
-        turn_around(draft);
+    if (gather_has_account_twice(draft))
+        gather_reverse_order(draft);
     return TRUCE_OK;
 }
 
-static truce_status load_settled(struct draft *draft, bson_error_t *error)
+static truce_status gather_load_settled(struct draft *draft, bson_error_t *error)
 {
     struct ledger_plan *plan = draft->plan;
     truce_status status;
@@ -207,7 +211,7 @@ static truce_status load_settled(struct draft *draft, bson_error_t *error)
 
         BSON_APPEND_VALUE(&shown, "_id", draft->of);
         status = truce__fail(
-            status, error, "there is no transaction %s",
+            status, error, "no transaction has the id %s",
             truce__value_show(truce__value_field(truce__value_document(&shown), "_id", 3), text,
                               sizeof text));
         bson_destroy(&shown);
@@ -215,18 +219,18 @@ static truce_status load_settled(struct draft *draft, bson_error_t *error)
     return status;
 }
 
-static truce_status check_time(const struct draft *draft, bson_error_t *error)
+static truce_status gather_check_time(const struct draft *draft, bson_error_t *error)
 {
     int64_t expires_ms = truce__ledger_date(&draft->settled, "expires");
 
     return expires_ms && expires_ms <= draft->plan->now_ms
-               ? truce__fail(TRUCE_EXPIRED, error, "the pending transaction's time is over")
+               ? truce__fail(TRUCE_EXPIRED, error, "the pending transaction has expired")
                : TRUCE_OK;
 }
 
 static truce_status gather_of(struct draft *draft, bson_error_t *error)
 {
-    truce_status status = load_settled(draft, error);
+    truce_status status = gather_load_settled(draft, error);
     uint32_t count = draft->part ? draft->request->transaction->count : 0;
 
     for (struct fields at = truce__ledger_changes(&draft->settled); truce__fields_next(&at);)
@@ -239,7 +243,7 @@ static truce_status gather_of(struct draft *draft, bson_error_t *error)
     if (!strcmp(draft->kind, "reverse"))
         return gather_reversed(draft, error);
     status = gather_released(draft, !strcmp(draft->kind, "settle"), error);
-    return status || strcmp(draft->kind, "settle") ? status : check_time(draft, error);
+    return status || strcmp(draft->kind, "settle") ? status : gather_check_time(draft, error);
 }
 
 static truce_status gather_rules(struct draft *draft, bson_error_t *error)
@@ -248,7 +252,7 @@ static truce_status gather_rules(struct draft *draft, bson_error_t *error)
 
     draft->planned = bson_malloc0(sizeof *draft->planned);
     draft->inner = true;
-    planned = more(draft);
+    planned = gather_add(draft);
     planned->change.account = draft->request->account;
     planned->change.type = draft->kind;
     planned->change.sets = true;
@@ -263,33 +267,36 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
     truce_status status;
 
     if ((unsigned)given->kind > TRUCE_LEDGER_REVERSE)
-        return truce__fail(TRUCE_INVALID, error, "there is no such kind of transaction");
+        return truce__fail(TRUCE_INVALID, error, "unknown kind of transaction");
     if (given->count && !given->entries)
         return truce__fail(TRUCE_INVALID, error, "the entries are missing");
     if (!given->id || given->id->value_type == BSON_TYPE_EOD ||
         given->id->value_type == BSON_TYPE_ARRAY || given->id->value_type == BSON_TYPE_REGEX ||
         given->id->value_type == BSON_TYPE_UNDEFINED)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a transaction has an id of the caller's, of any type but array, regex "
-                           "and undefined");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the transaction needs an id of any type except array, regular expression, "
+            "and undefined");
     status = truce__check_value(given->id, "id", error);
     if (!status && given->of)
         status = truce__check_value(given->of, "of", error);
     if (status)
         return status;
     if (entries && !given->count)
-        return truce__fail(TRUCE_INVALID, error, "a transaction has entries");
+        return truce__fail(TRUCE_INVALID, error, "the transaction has no entries");
     if (given->count > LEDGER_ENTRIES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "a transaction has at most %d entries",
+        return truce__fail(TRUCE_LIMIT, error, "a transaction may have at most %d entries",
                            LEDGER_ENTRIES_MAX);
     if (entries == (given->of != NULL))
         return truce__fail(TRUCE_INVALID, error, "%s",
-                           entries ? "a transaction with `of` settles, gives up or reverses it"
-                                   : "`of` is missing: what is settled, given up or reversed");
+                           entries
+                               ? "`of` is only for settling, voiding, and reversing"
+                               : "`of` is missing: the transaction to settle, void, or reverse");
     if (given->kind == TRUCE_LEDGER_VOID && given->count)
-        return truce__fail(TRUCE_INVALID, error, "a pending transaction is given up as a whole");
+        return truce__fail(TRUCE_INVALID, error,
+                           "a pending transaction can only be voided as a whole");
     if (given->expires_ms && given->kind != TRUCE_LEDGER_PENDING)
-        return truce__fail(TRUCE_INVALID, error, "only a pending transaction expires");
+        return truce__fail(TRUCE_INVALID, error, "only a pending transaction can expire");
     return given->meta ? truce__document_check(given->meta, "meta", error) : TRUCE_OK;
 }
 

@@ -1,20 +1,22 @@
 /*
- * Reading accounts: transactions by an account's numbers, and its last committed one.
+ * Reading accounts: transactions by an account's numbers, and its last committed number.
  *
- * A sort by "changes.seqId" would be by the greatest number of any account of the document (the
- * description's own query, which docs/ledger.md explains). The committed numbers of an account have no gaps,
- * so the last one is searched for: read the numbers 1, 2, 4, 16, 64 ... behind the known one, then the
- * numbers between the last committed one and the first that is not.
+ * A sort by "changes.seqId" would use the greatest number of any account of the document;
+ * docs/ledger.md explains this query of the pattern's description. The committed numbers of an
+ * account have no gaps, so the last one can be searched for. The search reads the numbers 1, 2, 4,
+ * 16, 64 ... after the known one, then numbers between the last committed one and the first one
+ * that is not.
  *
- *     known 801, nothing behind it              one query, which returns nothing
- *     nothing known, a million entries          5 queries of 16 numbers; a store that can read an index
- *                                               from its end returns the last one to the first query
+ *     known 801, nothing after it               one query, which returns nothing
+ *     nothing known, a million entries          5 queries of 16 numbers; a store that can read an
+ *                                               index from its end returns the last number at once
  *
- * An anchor is a COMMITTED change with its balance and its hash. Only anchors count: other documents
- * (inserted by other programs, and not taken up yet) may skip numbers or hold anything, and are not part of
- * the account. The head reports that there are such documents (`behind`); ledger_takeup.c handles them.
+ * An anchor is a COMMITTED change with its balance and its hash. Only anchors count. Documents that
+ * other programs inserted, and that are not taken up yet, may skip numbers or have any content;
+ * they are not part of the account. The head reports that there are such documents (`behind`);
+ * ledger_takeup.c handles them.
  *
- * A stub of a commit in flight is resolved first (help or wait), so that a found document is final.
+ * A stub of a commit in flight is resolved first, so a document that was found is final.
  */
 #include "base/assert.h"
 #include "base/field.h"
@@ -27,9 +29,9 @@ void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger)
     truce__worker_init(&look->worker, ledger->store, ledger->deadline_ms);
 }
 
-/* ---- many ----------------------------------------------------------------------------------- */
+/* ---- several transactions -------------------------------------------------------------------- */
 
-/* An intent that is not a stub is on a document whose content stands. */
+/* An intent that is not a stub is on a stored document, whose content is valid. */
 bool truce__ledger_is_stub(const bson_t *document)
 {
     bson_iter_t iter, inner;
@@ -39,7 +41,7 @@ bool truce__ledger_is_stub(const bson_t *document)
             bson_iter_find(&inner, "new"));
 }
 
-/* *again: a stub was met, and has been dealt with. */
+/* Keeps a document that was found. *again: it was a stub, which is resolved now. */
 static truce_status head_take(struct ledger_look *look, const char *collection, const bson_t *found,
                               struct ledger_documents *documents, bool *again, bson_error_t *error)
 {
@@ -63,9 +65,10 @@ static truce_status head_take(struct ledger_look *look, const char *collection, 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status find_once(struct ledger_look *look, const char *collection,
-                              const bson_t *filter, const truce_find_options *options,
-                              struct ledger_documents *documents, bool *again, bson_error_t *error)
+static truce_status head_find_once(struct ledger_look *look, const char *collection,
+                                   const bson_t *filter, const truce_find_options *options,
+                                   struct ledger_documents *documents, bool *again,
+                                   bson_error_t *error)
 {
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
@@ -82,15 +85,16 @@ static truce_status find_once(struct ledger_look *look, const char *collection,
     return status;
 }
 
-static truce_status fetch(struct ledger_look *look, const char *collection, const bson_t *filter,
-                          const truce_find_options *options, struct ledger_documents *documents,
-                          bson_error_t *error)
+static truce_status head_fetch(struct ledger_look *look, const char *collection,
+                               const bson_t *filter, const truce_find_options *options,
+                               struct ledger_documents *documents, bson_error_t *error)
 {
     look->worker.waits = 0;
     for (;;) {
         struct ledger_documents found = {0};
         bool again = false;
-        truce_status status = find_once(look, collection, filter, options, &found, &again, error);
+        truce_status status =
+            head_find_once(look, collection, filter, options, &found, &again, error);
 
         if (status == TRUCE_UNKNOWN) {
             status = truce__worker_wait(&look->worker, "the store", error);
@@ -112,7 +116,7 @@ truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *
 {
     truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
 
-    return fetch(look, look->ledger->collection, filter, &options, documents, error);
+    return head_fetch(look, look->ledger->collection, filter, &options, documents, error);
 }
 
 truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collection,
@@ -121,10 +125,10 @@ truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collec
 {
     truce_find_options options = {.early = look->early};
 
-    return fetch(look, collection, filter, &options, documents, error);
+    return head_fetch(look, collection, filter, &options, documents, error);
 }
 
-static void filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
+static void head_filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
 {
     bson_t changes, element;
 
@@ -143,7 +147,7 @@ truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
 
-    filter_numbers(account, condition, &filter);
+    head_filter_numbers(account, condition, &filter);
     status = truce__ledger_fetch_filter(look, &filter, NULL, limit, documents, error);
     bson_destroy(&filter);
     return status;
@@ -204,16 +208,16 @@ bool truce__ledger_is_anchor(const bson_t *document, const struct ledger_change 
     return change->cached && change->hashed && truce__ledger_is(document, "proc", "COMMITTED");
 }
 
-/* ---- the last number ------------------------------------------------------------------------ */
+/* ---- the last number ------------------------------------------------------------------------- */
 
-/* `low` is committed (0: no number is known), `high` is not (0: not known). `document`: of low, if it
- * was read. */
+/* The search for the last number. `low` is committed (0: no number is known), `high` is not (0:
+ * unknown). `document` is that of low, if it was read. */
 struct search {
     int64_t low, high;
     bson_t *document;
 };
 
-static void keep_document(struct search *search, const bson_t *document)
+static void head_keep(struct search *search, const bson_t *document)
 {
     bson_destroy(search->document);
     search->document = bson_copy(document);
@@ -241,7 +245,7 @@ static uint32_t head_spread(const struct search *search, int64_t numbers[16])
     return count;
 }
 
-static bool is_anchor_of(const bson_t *document, const char *account, int64_t number)
+static bool head_is_anchor(const bson_t *document, const char *account, int64_t number)
 {
     struct ledger_change change;
 
@@ -249,7 +253,8 @@ static bool is_anchor_of(const bson_t *document, const char *account, int64_t nu
            truce__ledger_is_anchor(document, &change);
 }
 
-/* Of the numbers that were read: the last committed one, and the first behind it that is not. */
+/* Narrows the search by the numbers that were read: the last committed one, and the first one after
+ * it that is not. */
 static void head_narrow(struct search *search, const char *account, const int64_t *numbers,
                         uint32_t count, struct ledger_documents *found)
 {
@@ -258,9 +263,9 @@ static void head_narrow(struct search *search, const char *account, const int64_
     for (uint32_t i = count; i-- > 0;) {
         const bson_t *document = truce__ledger_numbered(found, account, numbers[i]);
 
-        if (is_anchor_of(document, account, numbers[i])) {
+        if (head_is_anchor(document, account, numbers[i])) {
             search->low = numbers[i];
-            keep_document(search, document);
+            head_keep(search, document);
             break;
         }
         last = i;
@@ -269,7 +274,7 @@ static void head_narrow(struct search *search, const char *account, const int64_
         search->high = numbers[last];
 }
 
-static truce_status search_last(struct ledger_look *look, const char *account,
+static truce_status head_search(struct ledger_look *look, const char *account,
                                 struct search *search, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -287,9 +292,10 @@ static truce_status search_last(struct ledger_look *look, const char *account,
     return status;
 }
 
-/* The last anchor among the account's changes of these documents. */
-static bool last_anchor(const struct ledger_documents *found, const char *account,
-                        struct search *search)
+/* Finds the last anchor among the account's changes of these documents. Returns false if it is not
+ * after `low`. */
+static bool head_last_anchor(const struct ledger_documents *found, const char *account,
+                             struct search *search)
 {
     bool moved = false;
 
@@ -301,14 +307,14 @@ static bool last_anchor(const struct ledger_documents *found, const char *accoun
                 change.number <= search->low || !truce__ledger_is_anchor(found->items[i], &change))
                 continue;
             search->low = change.number;
-            keep_document(search, found->items[i]);
+            head_keep(search, found->items[i]);
             moved = true;
         }
     }
     return moved;
 }
 
-static bool has_anchor(const bson_t *document, const char *account)
+static bool head_has_anchor(const bson_t *document, const char *account)
 {
     struct ledger_change change;
 
@@ -320,11 +326,11 @@ static bool has_anchor(const bson_t *document, const char *account)
     return false;
 }
 
-/* Reads up to `limit` documents behind `low`, and moves it to the last anchor among them. *more: there may be
- * others. *behind: one of them is not committed. */
-static truce_status head_look_behind(struct ledger_look *look, const char *account,
-                                     struct search *search, uint32_t limit, bool *more,
-                                     bool *behind, bson_error_t *error)
+/* Reads up to `limit` documents after `low`, and moves `low` to the last anchor among them. *more:
+ * there may be others. *behind: one of them is not committed. */
+static truce_status head_read_after(struct ledger_look *look, const char *account,
+                                    struct search *search, uint32_t limit, bool *more, bool *behind,
+                                    bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
@@ -333,20 +339,20 @@ static truce_status head_look_behind(struct ledger_look *look, const char *accou
 
     BSON_APPEND_INT64(&condition, "$gt", search->low);
     status = truce__ledger_fetch(look, account, &condition, limit, &found, error);
-    moved = !status && last_anchor(&found, account, search);
+    moved = !status && head_last_anchor(&found, account, search);
     *more = found.count == limit && moved;
     *behind = false;
     for (uint32_t i = 0; i < found.count && !*behind; i++)
-        *behind = !has_anchor(found.items[i], account);
+        *behind = !head_has_anchor(found.items[i], account);
     truce__ledger_documents_release(&found);
     bson_destroy(&condition);
     return status;
 }
 
-/* ---- states --------------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
-static truce_status load_rules(struct ledger_look *look, const char *account, int64_t number,
-                               struct ledger_state *state, bson_error_t *error)
+static truce_status head_load_rules(struct ledger_look *look, const char *account, int64_t number,
+                                    struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_documents found = {0};
     struct ledger_change change;
@@ -362,7 +368,7 @@ static truce_status load_rules(struct ledger_look *look, const char *account, in
         (!found.count || !truce__ledger_change_of(found.items[0], account, number, &change) ||
          !change.sets))
         status = truce__fail(TRUCE_CORRUPT, error,
-                             "number %lld of account %s does not set the rules that it should",
+                             "number %lld of account %s should set the rules, but does not",
                              (long long)number, account);
     if (!status) {
         truce__ledger_rules_of(&change.set, &state->rules);
@@ -372,9 +378,9 @@ static truce_status load_rules(struct ledger_look *look, const char *account, in
     return status;
 }
 
-static truce_status state_of_cached(struct ledger_look *look, const bson_t *document,
-                                    const char *account, const struct ledger_change *change,
-                                    struct ledger_state *state, bson_error_t *error)
+static truce_status head_state(struct ledger_look *look, const bson_t *document,
+                               const char *account, const struct ledger_change *change,
+                               struct ledger_state *state, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -382,7 +388,7 @@ static truce_status state_of_cached(struct ledger_look *look, const bson_t *docu
         truce__ledger_rules_of(&change->set, &state->rules);
         state->rules_at = change->number;
     } else if (change->rules_at != state->rules_at) {
-        status = load_rules(look, account, change->rules_at, state, error);
+        status = head_load_rules(look, account, change->rules_at, state, error);
     }
     state->number = change->number;
     state->balance = change->balance;
@@ -393,7 +399,7 @@ static truce_status state_of_cached(struct ledger_look *look, const bson_t *docu
     return status;
 }
 
-static truce_status missing(const char *account, int64_t number, bson_error_t *error)
+static truce_status head_missing(const char *account, int64_t number, bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error,
                        "number %lld of account %s is missing, or has no balance or hash",
@@ -408,14 +414,14 @@ truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *docu
 
     if (!truce__ledger_change_of(document, account, number, &change) ||
         !truce__ledger_is_anchor(document, &change))
-        return missing(account, number, error);
-    return state_of_cached(look, document, account, &change, state, error);
+        return head_missing(account, number, error);
+    return head_state(look, document, account, &change, state, error);
 }
 
-/* Any number, and the last one if the store reads an index from its end: a guess. It is used if it is an
- * anchor. */
-static truce_status guess_last(struct ledger_look *look, const char *account, struct search *search,
-                               bson_error_t *error)
+/* Reads one number; the last one if the store reads an index from its end. This is a guess, which
+ * counts only if it is an anchor. */
+static truce_status head_guess_last(struct ledger_look *look, const char *account,
+                                    struct search *search, bson_error_t *error)
 {
     truce_find_options options = {.limit = 1, .early = look->early, .backward = true};
     bson_t filter = BSON_INITIALIZER, condition = BSON_INITIALIZER;
@@ -423,20 +429,20 @@ static truce_status guess_last(struct ledger_look *look, const char *account, st
     truce_status status;
 
     BSON_APPEND_INT64(&condition, "$gt", 0);
-    filter_numbers(account, &condition, &filter);
-    status = fetch(look, look->ledger->collection, &filter, &options, &found, error);
+    head_filter_numbers(account, &condition, &filter);
+    status = head_fetch(look, look->ledger->collection, &filter, &options, &found, error);
     if (!status)
-        (void)last_anchor(&found, account, search);
+        (void)head_last_anchor(&found, account, search);
     truce__ledger_documents_release(&found);
     bson_destroy(&condition);
     bson_destroy(&filter);
     return status;
 }
 
-#define BEHIND_MAX 100 /* documents that are read behind the last number at a time */
+#define HEAD_AFTER_MAX 100 /* Documents after the last number that one message reads. */
 
-/* Behind a known number there is mostly nothing, or one transaction. A damaged account may have anchors
- * behind a gap: those count, and the proof reports the gap. */
+/* Usually nothing follows a known number, or one transaction. A damaged account may have anchors
+ * after a gap: these count, and the verification reports the gap. */
 truce_status truce__ledger_head(struct ledger_look *look, const char *account,
                                 struct ledger_state *state, bson_error_t *error)
 {
@@ -445,14 +451,14 @@ truce_status truce__ledger_head(struct ledger_look *look, const char *account,
     truce_status status = TRUCE_OK;
 
     if (!search.low && (look->ledger->store->capabilities & TRUCE_CAN_REWRITE))
-        status = guess_last(look, account, &search, error);
+        status = head_guess_last(look, account, &search, error);
     if (!status && search.low)
-        status = head_look_behind(look, account, &search, 2, &more, &behind, error);
+        status = head_read_after(look, account, &search, 2, &more, &behind, error);
     if (!status && (more || behind))
-        status = search_last(look, account, &search, error);
+        status = head_search(look, account, &search, error);
     more = more || behind;
     while (!status && more)
-        status = head_look_behind(look, account, &search, BEHIND_MAX, &more, &behind, error);
+        status = head_read_after(look, account, &search, HEAD_AFTER_MAX, &more, &behind, error);
     if (!status && search.document)
         status = truce__ledger_state_of(look, search.document, account, search.low, state, error);
     state->behind = behind;
@@ -476,7 +482,7 @@ truce_status truce__ledger_state_at(struct ledger_look *look, const char *accoun
     return status;
 }
 
-/* ---- one ------------------------------------------------------------------------------------ */
+/* ---- one transaction ------------------------------------------------------------------------- */
 
 truce_status truce__ledger_transaction(struct ledger_look *look, const bson_value_t *id,
                                        bson_t *document, bson_error_t *error)
@@ -498,7 +504,7 @@ truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t 
         bson_copy_to(found.items[0], document);
     } else {
         bson_init(document);
-        status = status ? status : truce__fail(TRUCE_NOT_FOUND, error, "nothing settles it");
+        status = status ? status : truce__fail(TRUCE_NOT_FOUND, error, "no transaction settles it");
     }
     truce__ledger_documents_release(&found);
     bson_destroy(&filter);

@@ -6,29 +6,30 @@
 #include "patterns/ledger/ledger.h"
 #include "store/reserved.h"
 
-/* ---- the sweep ------------------------------------------------------------------------------ */
+/* ---- the sweep ------------------------------------------------------------------------------- */
 
 struct sweeping {
     struct sweep *sweep;
     const char *collection;
 };
 
-static void report_refused(const bson_value_t *id, const bson_error_t *why, void *arg)
+static void ledger_report_refused(const bson_value_t *id, const bson_error_t *why, void *arg)
 {
     const struct sweeping *sweeping = arg;
 
     truce__sweep_failed(sweeping->sweep, sweeping->collection, id, TRUCE_INVALID, why);
 }
 
-/* Amounts that have expired are free before the documents of other programs are judged. */
-static truce_status sweep_ledger(struct sweep *sweep, const char *collection,
-                                 const bson_t *document, void *arg, bson_error_t *error)
+/* Sweeps one ledger. Expired amounts are released before the documents of other programs are
+ * checked. */
+static truce_status ledger_sweep_one(struct sweep *sweep, const char *collection,
+                                     const bson_t *document, void *arg, bson_error_t *error)
 {
     truce_ledger *ledger = truce_ledger_new(
         sweep->store, &(truce_ledger_options){.collection = truce__field_text(document, "_id")});
     struct sweeping sweeping = {sweep, truce__field_text(document, "_id")};
     struct ledger_takeup takeup = {
-        .limit = sweep->batch, .refused = report_refused, .arg = &sweeping};
+        .limit = sweep->batch, .refused = ledger_report_refused, .arg = &sweeping};
     struct ledger_look look;
     int64_t expired = 0;
     truce_status status;
@@ -51,17 +52,17 @@ static truce_status sweep_ledger(struct sweep *sweep, const char *collection,
 
 truce_status truce__ledger_sweep(struct sweep *sweep, bson_error_t *error)
 {
-    return truce__sweep_each(sweep, LEDGERS, NULL, sweep_ledger, NULL, error);
+    return truce__sweep_each(sweep, LEDGERS, NULL, ledger_sweep_one, NULL, error);
 }
 
-/* ---- the check ------------------------------------------------------------------------------ */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 struct proving {
     struct check *check;
     const char *collection;
 };
 
-static void care_tell(const bson_t *found, void *arg)
+static void ledger_report_finding(const bson_t *found, void *arg)
 {
     const struct proving *proving = arg;
     bson_value_t id = truce__ledger_value(found, "id");
@@ -86,8 +87,8 @@ static void care_tell(const bson_t *found, void *arg)
     bson_free(text);
 }
 
-static truce_status check_ledger(struct check *check, const char *collection,
-                                 const bson_t *document, void *arg, bson_error_t *error)
+static truce_status ledger_check_one(struct check *check, const char *collection,
+                                     const bson_t *document, void *arg, bson_error_t *error)
 {
     truce_ledger *ledger = truce_ledger_new(
         check->store, &(truce_ledger_options){.collection = truce__field_text(document, "_id")});
@@ -96,13 +97,13 @@ static truce_status check_ledger(struct check *check, const char *collection,
 
     (void)collection;
     (void)arg;
-    status = truce_ledger_verify(ledger, NULL, NULL, care_tell, &proving, NULL, error);
+    status = truce_ledger_verify(ledger, NULL, NULL, ledger_report_finding, &proving, NULL, error);
     truce_ledger_free(ledger);
     return status;
 }
 
-/* A collection with the index and the hashes of a ledger, and without a line in LEDGERS. */
-static truce_status check_unlisted(void *arg, const char *collection, bson_error_t *error)
+/* Checks a collection that has the index and the hashes of a ledger, but no line in LEDGERS. */
+static truce_status ledger_check_unlisted(void *arg, const char *collection, bson_error_t *error)
 {
     struct check *check = arg;
     bson_t filter = BSON_INITIALIZER, found;
@@ -114,14 +115,15 @@ static truce_status check_unlisted(void *arg, const char *collection, bson_error
     status = truce_find_one(check->store, LEDGERS, &filter, NULL, &found, error);
     bson_destroy(&found);
     if (status == TRUCE_NOT_FOUND && truce__ledger_has_indexes(check->store, collection))
-        status = check_ledger(check, LEDGERS, &filter, NULL, error);
+        status = ledger_check_one(check, LEDGERS, &filter, NULL, error);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
 truce_status truce__ledger_check(struct check *check, bson_error_t *error)
 {
-    truce_status status = truce__check_each(check, LEDGERS, NULL, check_ledger, NULL, error);
+    truce_status status = truce__check_each(check, LEDGERS, NULL, ledger_check_one, NULL, error);
 
-    return status ? status : truce__each_collection(check->store, check_unlisted, check, error);
+    return status ? status
+                  : truce__each_collection(check->store, ledger_check_unlisted, check, error);
 }

@@ -1,14 +1,15 @@
 /*
- * From a request to a document: which changes it has, whether the accounts allow them, and the numbers, balances and
- * hashes that they get behind what stands there now.
+ * The plan: from a request to a document. It determines the changes, checks that the accounts allow
+ * them, and gives them the numbers, balances, and hashes that follow the current state.
  *
- *     entries, or those of `of`   the changes                          ledger_gather.c
- *     the book                    each account after its last number    known_of
- *     rules, sums                 refused, or states after it           judge
+ *     entries, or those of `of`   the changes                           ledger_gather.c
+ *     the book                    each account after its last number    plan_find_account
+ *     rules, sums                 refused, or states after it           truce__ledger_judge
  *     the document                with the chain over it                ledger_build.c
  *
- * The book is of one call: what is planned goes into it, so that the next one is judged behind it. It is true as long
- * as what was planned took effect; the caller begins a new one if not.
+ * The book belongs to one call. A planned transaction enters it, so that the next one is checked
+ * against the states after it. The book is right as long as the planned transactions take effect;
+ * if not, the caller begins a new one.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -34,11 +35,11 @@ void truce__ledger_plan_release(struct ledger_plan *plan)
     truce__ledger_table_clear(&plan->book);
 }
 
-/* ---- what accounts are ---------------------------------------------------------------------- */
+/* ---- states of accounts ---------------------------------------------------------------------- */
 
-/* What the commit itself has inserted comes behind what stands in the store. */
-static truce_status add_own(struct ledger_plan *plan, const char *account,
-                            struct ledger_state *state, bson_error_t *error)
+/* Adds the transactions that the commit itself has inserted; they follow the stored ones. */
+static truce_status plan_add_own(struct ledger_plan *plan, const char *account,
+                                 struct ledger_state *state, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -61,8 +62,8 @@ static truce_status add_own(struct ledger_plan *plan, const char *account,
     return status;
 }
 
-/* Takes up what other programs inserted in front of the account's next number. What is still there then is
- * damage, which only the proof describes. */
+/* Takes up documents of other programs before the account's next number. Documents that remain are
+ * damaged, and only the verification describes them. */
 static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
                                  struct ledger_state *state, bson_error_t *error)
 {
@@ -79,7 +80,7 @@ static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
     }
     if (!status && state->behind)
         status = truce__fail(TRUCE_CORRUPT, error,
-                             "a damaged document stands behind number %" PRId64
+                             "a damaged document follows number %" PRId64
                              " of account %s: truce ledger verify names it",
                              state->number, account);
     return status;
@@ -99,12 +100,13 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     if (!status && known->fresh)
         truce__ledger_remember(&plan->look, known->account, &known->state);
     if (!status && plan->commit)
-        status = add_own(plan, known->account, &known->state, error);
+        status = plan_add_own(plan, known->account, &known->state, error);
     known->loaded = !status;
     return status;
 }
 
-static truce_status known_of(struct draft *draft, struct planned *planned, bson_error_t *error)
+static truce_status plan_find_account(struct draft *draft, struct planned *planned,
+                                      bson_error_t *error)
 {
     truce_status status = truce__ledger_account_name(planned->change.account, error);
 
@@ -151,10 +153,10 @@ bool truce__ledger_plan_pending(const struct ledger_plan *plan,
     return false;
 }
 
-/* ---- whether the accounts allow it ---------------------------------------------------------- */
+/* ---- rules of the accounts ------------------------------------------------------------------- */
 
-static truce_status judge_direction(const struct draft *draft, const struct planned *planned,
-                                    bson_error_t *error)
+static truce_status plan_check_direction(const struct draft *draft, const struct planned *planned,
+                                         bson_error_t *error)
 {
     const struct ledger_rules *rules = &planned->known->next.rules;
     const char *account = planned->change.account;
@@ -189,10 +191,10 @@ static truce_status plan_refuse_amount(const struct draft *draft, const struct l
                        truce_ledger_show(bound, digits, limit));
 }
 
-/* What a transaction that cannot book the release of expired amounts first may use: those of the account after its
- * last entry without them. */
-static truce_status free_overdue(const struct draft *draft, struct ledger_known *known,
-                                 bson_error_t *error)
+/* Finds the expired amounts of the account after its last entry. A transaction that cannot book
+ * their release first may use them. */
+static truce_status plan_find_overdue(const struct draft *draft, struct ledger_known *known,
+                                      bson_error_t *error)
 {
     struct ledger_state free = known->state;
     truce_status status = TRUCE_OK;
@@ -207,10 +209,11 @@ static truce_status free_overdue(const struct draft *draft, struct ledger_known 
     return status;
 }
 
-/* L5. A change that improves on what stood before the transaction is allowed, even beyond a limit. Each of several
- * changes of one account is judged, because each leaves a balance. */
-static truce_status judge_limits(const struct draft *draft, const struct planned *planned,
-                                 bson_error_t *error)
+/* Checks the limits of an account (L5). A change that improves the state before the transaction is
+ * allowed, even beyond a limit. Each of several changes of one account is checked, because each
+ * leaves a balance. */
+static truce_status plan_check_limits(const struct draft *draft, const struct planned *planned,
+                                      bson_error_t *error)
 {
     const struct ledger_known *known = planned->known;
     const struct ledger_state *before = &known->state, *after = &planned->after;
@@ -230,25 +233,25 @@ static truce_status judge_limits(const struct draft *draft, const struct planned
     return TRUCE_OK;
 }
 
-static truce_status judge_all_limits(const struct draft *draft, bson_error_t *error)
+static truce_status plan_check_all_limits(const struct draft *draft, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; !status && i < draft->count; i++) {
         struct planned *planned = &draft->planned[i];
 
-        status = judge_limits(draft, planned, error);
+        status = plan_check_limits(draft, planned, error);
         if (status != TRUCE_LIMIT || !draft->plan->discounts || planned->known->overdue_known)
             continue;
-        status = free_overdue(draft, planned->known, error);
+        status = plan_find_overdue(draft, planned->known, error);
         if (!status)
-            status = judge_limits(draft, planned, error);
+            status = plan_check_limits(draft, planned, error);
     }
     return status;
 }
 
-static truce_status refuse_sum(const struct draft *draft, const char *currency, __int128 sum,
-                               bson_error_t *error)
+static truce_status plan_refuse_sum(const struct draft *draft, const char *currency, __int128 sum,
+                                    bson_error_t *error)
 {
     char text[TRUCE_LEDGER_AMOUNT] = "more than 64 bits hold";
     int digits = 0;
@@ -258,12 +261,12 @@ static truce_status refuse_sum(const struct draft *draft, const char *currency, 
     if (sum >= INT64_MIN && sum <= INT64_MAX)
         truce_ledger_show((int64_t)sum, digits, text);
     return truce__fail(TRUCE_INVALID, error,
-                       "the transaction does not balance: its amounts in %s sum to %s, and not to "
+                       "the transaction does not balance: its amounts in %s sum to %s instead of "
                        "zero",
                        currency, text);
 }
 
-static truce_status judge_balance(const struct draft *draft, bson_error_t *error)
+static truce_status plan_check_balance(const struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; i < draft->count; i++) {
         const char *currency = draft->planned[i].known->next.rules.currency;
@@ -271,7 +274,7 @@ static truce_status judge_balance(const struct draft *draft, bson_error_t *error
 
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(draft->planned[j].known->next.rules.currency, currency)) {
-                currency = NULL; /* it was summed */
+                currency = NULL; /* the currency was summed before */
                 break;
             }
         }
@@ -280,12 +283,12 @@ static truce_status judge_balance(const struct draft *draft, bson_error_t *error
                 sum += draft->planned[j].change.value;
         }
         if (sum)
-            return refuse_sum(draft, currency, sum, error);
+            return plan_refuse_sum(draft, currency, sum, error);
     }
     return TRUCE_OK;
 }
 
-static bool same_rules(const struct ledger_rules *a, const struct ledger_rules *b)
+static bool plan_same_rules(const struct ledger_rules *a, const struct ledger_rules *b)
 {
     return !strcmp(a->currency, b->currency) && a->has_min == b->has_min &&
            a->has_max == b->has_max && (!a->has_min || a->min == b->min) &&
@@ -293,8 +296,8 @@ static bool same_rules(const struct ledger_rules *a, const struct ledger_rules *
            a->credit_only == b->credit_only && a->closed == b->closed;
 }
 
-/* *nothing: it is so already. */
-static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t *error)
+/* *nothing: the rules are the same already. */
+static truce_status plan_check_rules(struct draft *draft, bool *nothing, bson_error_t *error)
 {
     struct planned *planned = &draft->planned[0];
     const struct ledger_state *state = &planned->known->state;
@@ -306,16 +309,18 @@ static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t
         return truce__fail(TRUCE_NOT_FOUND, error, "account %s is not open", account);
     if (!rules.currency[0])
         memcpy(rules.currency, state->rules.currency, sizeof rules.currency);
-    *nothing = open && same_rules(&rules, &state->rules);
+    *nothing = open && plan_same_rules(&rules, &state->rules);
     if (*nothing)
         return TRUCE_OK;
     if (open && draft->request->verb == LEDGER_OPEN)
-        return truce__fail(TRUCE_DUPLICATE, error, "account %s is open, with other rules", account);
+        return truce__fail(TRUCE_DUPLICATE, error, "account %s is already open with other rules",
+                           account);
     if (open && strcmp(rules.currency, state->rules.currency) != 0)
-        return truce__fail(TRUCE_INVALID, error, "account %s is in %s, and stays so", account,
+        return truce__fail(TRUCE_INVALID, error,
+                           "the currency of account %s is %s and cannot change", account,
                            state->rules.currency);
     if (rules.closed && (state->out || state->in)) {
-        truce_status status = free_overdue(draft, planned->known, error);
+        truce_status status = plan_find_overdue(draft, planned->known, error);
 
         if (status)
             return status;
@@ -323,7 +328,7 @@ static truce_status judge_rules(struct draft *draft, bool *nothing, bson_error_t
     if (rules.closed &&
         (state->out != planned->known->overdue_out || state->in != planned->known->overdue_in))
         return truce__fail(TRUCE_INVALID, error,
-                           "account %s has pending transactions: settle them or give them up first",
+                           "account %s has pending transactions: settle or void them first",
                            account);
     truce__ledger_rules_append(&rules, &planned->change.set);
     return TRUCE_OK;
@@ -336,7 +341,7 @@ static truce_status plan_add_up(struct draft *draft, bson_error_t *error)
         truce_status status;
 
         if (!draft->inner && !draft->idle) {
-            status = judge_direction(draft, planned, error);
+            status = plan_check_direction(draft, planned, error);
             if (status)
                 return status;
         }
@@ -350,14 +355,14 @@ static truce_status plan_add_up(struct draft *draft, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* What is reserved in one account is released there as a whole. */
-static truce_status check_once(const struct draft *draft, bson_error_t *error)
+/* Refuses an account that occurs twice: its reserved amount is released as a whole. */
+static truce_status plan_check_once(const struct draft *draft, bson_error_t *error)
 {
     for (uint32_t i = 0; draft->pending && i < draft->count; i++) {
         for (uint32_t j = 0; j < i; j++) {
             if (!strcmp(draft->planned[i].change.account, draft->planned[j].change.account))
                 return truce__fail(TRUCE_INVALID, error,
-                                   "account %s stands twice in a pending transaction",
+                                   "account %s occurs twice in a pending transaction",
                                    draft->planned[i].change.account);
         }
     }
@@ -366,27 +371,27 @@ static truce_status check_once(const struct draft *draft, bson_error_t *error)
 
 truce_status truce__ledger_judge(struct draft *draft, bool *nothing, bson_error_t *error)
 {
-    truce_status status = check_once(draft, error);
+    truce_status status = plan_check_once(draft, error);
 
     for (uint32_t i = 0; !status && i < draft->count; i++)
-        status = known_of(draft, &draft->planned[i], error);
+        status = plan_find_account(draft, &draft->planned[i], error);
     if (!status && draft->inner)
-        status = judge_rules(draft, nothing, error);
+        status = plan_check_rules(draft, nothing, error);
     if (status || *nothing)
         return status;
     status = plan_add_up(draft, error);
     if (draft->inner || draft->idle)
         return status;
     if (!status)
-        status = judge_balance(draft, error);
+        status = plan_check_balance(draft, error);
     if (!status)
-        status = judge_all_limits(draft, error);
+        status = plan_check_all_limits(draft, error);
     return status;
 }
 
-/* ---- the plan ------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
-/* The book goes on to what was planned, or stays. */
+/* Moves the book on to the planned states, or leaves it unchanged. */
 void truce__ledger_draft_close(struct draft *draft, bool planned)
 {
     for (uint32_t i = 0; i < draft->count; i++) {

@@ -1,18 +1,21 @@
 /*
- * Posting: alone, many, in commits.
+ * Posting: one transaction, many, and posts in commits.
  *
- * Together. Posts of several threads wait until those before have travelled, then one of them, the leader, takes all of
- * them along, bulks too (ledger_round.c). So a hot account costs one write for all who wait, not a retry for each.
+ * Posts of several threads are combined. They wait until the batch in flight has arrived. Then one
+ * of them, the leader, takes all of them along, bulks included (ledger_round.c). A hot account
+ * therefore costs one write for all waiting posts, not a retry for each.
  *
- *     waiting   a b c d e f        a leader takes, in their order, who has no account in common with those who travel,
- *     travel    [a c] [f]          nor with one before it that was left
+ *     waiting     a b c d e f      a leader takes, in their order, the posts that have no account
+ *     in flight   [a c] [f]        in common with a batch in flight or an earlier waiting post
  *
- * Who has arrived mostly posts again at once. The first of them would travel alone, and the others behind him together; so
- * whoever is to lead waits until half of those have come who came last time, and a tenth of a millisecond at the most.
+ * Threads whose batch has arrived mostly post again at once. Without a pause, the first of them
+ * would lead a batch of its own, and the others would follow together. A leader therefore waits
+ * until half of the expected posts have come, for a tenth of a millisecond at most.
  *
- * Groups that have no account in common travel at once: one is planned while another waits for the disk. Accounts are
- * told apart by a hash of their names; two of the same hash wait for each other for nothing. It is for speed alone: posts
- * that take the same numbers meet at the index.
+ * Batches that have no account in common are in flight at the same time: one is planned while
+ * another waits for the disk. Accounts are compared by a hash of their names (lanes); two accounts
+ * with the same hash wait for each other needlessly. All of this serves speed only: posts that take
+ * the same numbers conflict at the index.
  */
 #include <string.h>
 
@@ -22,26 +25,28 @@
 #include "base/reserved_fields.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* ---- together ------------------------------------------------------------------------------- */
+/* ---- combined posts -------------------------------------------------------------------------- */
 
-#define NAP_NS    INT64_C(1000000000) /* of who waits, between two looks */
+#define NAP_NS    INT64_C(1000000000) /* Between two looks of a waiting thread. */
 #define GATHER_NS INT64_C(100000)
 
-/* LEADS: it is to look who can travel. */
+/* LEADS: this thread should look which posts can start. */
 enum waiting_state { WAITING, LEADS, TRAVELS, DONE };
 
 struct ledger_waiting {
     struct ledger_request *requests;
     size_t count;
     struct ledger_waiting *next;
-    atomic_uint state;   /* an enum waiting_state: under the mutex, but for DONE */
-    truce_status status; /* of those that are not settled */
+    /* An enum waiting_state. The mutex protects it, except for DONE. */
+    atomic_uint state;
+    /* The status of the requests that are not settled. */
+    truce_status status;
     bson_error_t error;
 };
 
-/* ---- lanes ---------------------------------------------------------------------------------- */
+/* ---- lanes ----------------------------------------------------------------------------------- */
 
-/* The n-th account of a request; NULL: there are no more. */
+/* Returns the n-th account of a request; NULL: there are no more. */
 static const char *post_account_of(const struct ledger_request *request, uint32_t n)
 {
     if (request->verb == LEDGER_POST)
@@ -49,8 +54,8 @@ static const char *post_account_of(const struct ledger_request *request, uint32_
     return n ? NULL : request->account;
 }
 
-/* Whose accounts are not known. */
-static bool is_blind(const struct ledger_waiting *one)
+/* Returns true if the accounts of a request are not known. */
+static bool post_is_blind(const struct ledger_waiting *one)
 {
     for (size_t i = 0; i < one->count; i++) {
         if (truce__ledger_of(&one->requests[i]))
@@ -59,18 +64,18 @@ static bool is_blind(const struct ledger_waiting *one)
     return false;
 }
 
-static uint32_t lane_of(const char *account)
+static uint32_t post_lane(const char *account)
 {
     return (uint32_t)truce__ledger_hash(account) % LEDGER_LANES;
 }
 
-static bool meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_LANES])
+static bool post_meets(const struct ledger_waiting *one, const uint32_t lanes[LEDGER_LANES])
 {
     const char *account;
 
     for (size_t i = 0; i < one->count; i++) {
         for (uint32_t n = 0; (account = post_account_of(&one->requests[i], n)); n++) {
-            if (lanes[lane_of(account)])
+            if (lanes[post_lane(account)])
                 return true;
         }
     }
@@ -83,13 +88,13 @@ static void post_enter(const struct ledger_waiting *one, uint32_t by, uint32_t l
 
     for (size_t i = 0; i < one->count; i++) {
         for (uint32_t n = 0; (account = post_account_of(&one->requests[i], n)); n++)
-            lanes[lane_of(account)] += by;
+            lanes[post_lane(account)] += by;
     }
 }
 
-/* ---- together ------------------------------------------------------------------------------- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
-/* Those who can travel now: `left` are the lanes of those before them who cannot. */
+/* Takes the posts that can start now. `left` has the lanes of earlier posts that cannot. */
 static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *count)
 {
     struct ledger_waiting *group = NULL, **end = &group, **at = &ledger->first, *last = NULL;
@@ -97,12 +102,12 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
     *count = 0;
     while (*at) {
         struct ledger_waiting *one = *at;
-        bool blind = is_blind(one);
+        bool blind = post_is_blind(one);
 
         if (*count && *count + one->count > LEDGER_TRAVEL)
             break;
         if (blind ? ledger->leaders || last
-                  : meets(one, ledger->lanes) || meets(one, ledger->left)) {
+                  : post_meets(one, ledger->lanes) || post_meets(one, ledger->left)) {
             if (blind)
                 break;
             post_enter(one, 1, ledger->left);
@@ -127,15 +132,17 @@ static struct ledger_waiting *post_take_group(truce_ledger *ledger, size_t *coun
     return group;
 }
 
-/* Who is DONE may be gone at once. */
+/* Wakes a waiting thread. If it is DONE, its struct may be gone at once. */
 static void post_wake(struct ledger_waiting *one, enum waiting_state state)
 {
     atomic_store(&one->state, state);
     truce__word_wake(&one->state, 1);
 }
 
-/* Nobody who is woken finds the mutex taken. */
-static void wake_group(struct ledger_waiting *group, truce_status status, const bson_error_t *error)
+/* Wakes the threads of a batch. The caller does not hold the mutex, so no woken thread waits for
+ * it. */
+static void post_wake_group(struct ledger_waiting *group, truce_status status,
+                            const bson_error_t *error)
 {
     struct ledger_waiting *next;
 
@@ -147,8 +154,8 @@ static void wake_group(struct ledger_waiting *group, truce_status status, const 
     }
 }
 
-static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting *group,
-                              size_t count, bson_error_t *error)
+static truce_status post_run_group(truce_ledger *ledger, const struct ledger_waiting *group,
+                                   size_t count, bson_error_t *error)
 {
     struct ledger_request **requests = bson_malloc(count * sizeof *requests);
     truce_status status;
@@ -163,7 +170,8 @@ static truce_status run_group(truce_ledger *ledger, const struct ledger_waiting 
     return status;
 }
 
-/* Under the mutex, which is given up meanwhile. Nobody else leads then: whoever comes, comes along. */
+/* Waits for the expected posts. The caller holds the mutex; it is released during the wait. No
+ * other thread leads in the meantime, and later posts join. */
 static void post_gather(truce_ledger *ledger)
 {
     int64_t until = truce__clock_monotonic_ns() + GATHER_NS;
@@ -174,7 +182,7 @@ static void post_gather(truce_ledger *ledger)
         int64_t left = until - truce__clock_monotonic_ns();
 
         if (left <= 0) {
-            ledger->expected = 0; /* they do other things */
+            ledger->expected = 0; /* they do not post again */
             break;
         }
         pthread_mutex_unlock(&ledger->mutex);
@@ -184,7 +192,8 @@ static void post_gather(truce_ledger *ledger)
     ledger->gathering = false;
 }
 
-/* Of a group that has arrived, and those who wait by then. Bulks are groups by themselves. */
+/* Sets how many posts are expected, from a batch that has arrived and the waiting posts. Bulks are
+ * batches of their own. */
 static void post_expect(truce_ledger *ledger, const struct ledger_waiting *group, size_t count)
 {
     uint32_t arrived = 0;
@@ -194,7 +203,8 @@ static void post_expect(truce_ledger *ledger, const struct ledger_waiting *group
     ledger->expected = count == arrived ? (arrived + ledger->waiting) / 2 : 0;
 }
 
-/* Under the mutex, which is given up meanwhile. Whoever cannot travel now is woken when a group has arrived. */
+/* Leads a batch. The caller holds the mutex; it is released in the meantime. A post that cannot
+ * start now is woken when a batch has arrived. */
 static void post_lead(truce_ledger *ledger)
 {
     struct ledger_waiting *group = NULL;
@@ -211,7 +221,7 @@ static void post_lead(truce_ledger *ledger)
         return;
     ledger->leaders++;
     pthread_mutex_unlock(&ledger->mutex);
-    status = run_group(ledger, group, count, &error);
+    status = post_run_group(ledger, group, count, &error);
     pthread_mutex_lock(&ledger->mutex);
     ledger->leaders--;
     for (const struct ledger_waiting *one = group; one; one = one->next)
@@ -220,11 +230,11 @@ static void post_lead(truce_ledger *ledger)
     if (ledger->first)
         post_wake(ledger->first, LEADS);
     pthread_mutex_unlock(&ledger->mutex);
-    wake_group(group, status, &error);
+    post_wake_group(group, status, &error);
     pthread_mutex_lock(&ledger->mutex);
 }
 
-static void lead_if_told(truce_ledger *ledger, struct ledger_waiting *waiting)
+static void post_lead_if_woken(truce_ledger *ledger, struct ledger_waiting *waiting)
 {
     pthread_mutex_lock(&ledger->mutex);
     if (atomic_load(&waiting->state) == LEADS) {
@@ -234,7 +244,7 @@ static void lead_if_told(truce_ledger *ledger, struct ledger_waiting *waiting)
     pthread_mutex_unlock(&ledger->mutex);
 }
 
-/* OK: all are settled. */
+/* Posts with other threads. OK: all requests are settled. */
 static truce_status post_together(truce_ledger *ledger, struct ledger_request *requests,
                                   size_t count, bson_error_t *error)
 {
@@ -255,7 +265,7 @@ static truce_status post_together(truce_ledger *ledger, struct ledger_request *r
     pthread_mutex_unlock(&ledger->mutex);
     while ((state = atomic_load(&waiting.state)) != DONE) {
         if (state == LEADS)
-            lead_if_told(ledger, &waiting);
+            post_lead_if_woken(ledger, &waiting);
         else
             truce__word_sleep(&waiting.state, state, NAP_NS);
     }
@@ -272,7 +282,7 @@ truce_status truce__ledger_post_all(truce_ledger *ledger, struct ledger_request 
     return status || !count ? status : post_together(ledger, requests, count, error);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
                                     struct ledger_request *request, bson_error_t *error)
@@ -290,7 +300,7 @@ truce_status truce__ledger_post_one(truce_ledger *ledger, truce_commit *commit,
     if (!status && commit) {
         status = truce__ledger_post_in(ledger, commit, request, error);
     } else if (!status) {
-        (void)!post_together(ledger, request, 1, NULL); /* its result has it */
+        (void)!post_together(ledger, request, 1, NULL); /* the result has the status */
         status = request->result->status;
         if (status && error)
             *error = request->result->error;
@@ -326,7 +336,8 @@ truce_status truce_ledger_post_many(truce_ledger *ledger,
 
     memset(results, 0, count * sizeof *results);
     if (count > LEDGER_BATCH_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "at most %d transactions at a time",
+        return truce__fail(TRUCE_LIMIT, error,
+                           "too many transactions: the maximum of one call is %d",
                            LEDGER_BATCH_MAX);
     for (size_t i = 0; i < count; i++) {
         status = ROOM_CHECK(&transactions[i], "truce_ledger_transaction", error);
@@ -388,10 +399,10 @@ truce_status truce_ledger_post_linked(truce_ledger *ledger,
     return status;
 }
 
-/* ---- accounts ------------------------------------------------------------------------------- */
+/* ---- accounts -------------------------------------------------------------------------------- */
 
-static truce_status take_rules(truce_ledger *ledger, const truce_ledger_account *account,
-                               bool opens, struct ledger_rules *rules, bson_error_t *error)
+static truce_status post_read_rules(truce_ledger *ledger, const truce_ledger_account *account,
+                                    bool opens, struct ledger_rules *rules, bson_error_t *error)
 {
     truce_status status = truce__ledger_account_name(account->account, error);
     int digits;
@@ -404,7 +415,8 @@ static truce_status take_rules(truce_ledger *ledger, const truce_ledger_account 
                                    .min = account->min,
                                    .max = account->max};
     if (!status && opens && !account->currency)
-        return truce__fail(TRUCE_INVALID, error, "account %s has no currency", account->account);
+        return truce__fail(TRUCE_INVALID, error, "the currency of account %s is missing",
+                           account->account);
     if (!status && account->currency) {
         status = truce_ledger_digits(ledger, account->currency, &digits, error);
         status = status == TRUCE_NOT_FOUND ? TRUCE_INVALID : status;
@@ -412,10 +424,12 @@ static truce_status take_rules(truce_ledger *ledger, const truce_ledger_account 
             memcpy(rules->currency, account->currency, strlen(account->currency) + 1);
     }
     if (!status && rules->has_min && rules->has_max && rules->min > rules->max)
-        return truce__fail(TRUCE_INVALID, error, "the least balance of %s is above the greatest",
+        return truce__fail(TRUCE_INVALID, error,
+                           "the minimum of account %s is greater than its maximum",
                            account->account);
     if (!status && rules->debit_only && rules->credit_only)
-        return truce__fail(TRUCE_INVALID, error, "%s cannot be for debits only and credits only",
+        return truce__fail(TRUCE_INVALID, error,
+                           "account %s cannot be for debits only and for credits only",
                            account->account);
     return status;
 }
@@ -430,7 +444,7 @@ static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
     if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)
-        status = take_rules(ledger, account, verb == LEDGER_OPEN, &request.rules, error);
+        status = post_read_rules(ledger, account, verb == LEDGER_OPEN, &request.rules, error);
     return status ? status : truce__ledger_post_one(ledger, commit, &request, error);
 }
 

@@ -1,10 +1,13 @@
 /*
- * Balances and statements. Every answer says up to which number it goes, and is right for that number for ever.
+ * Balances and statements. Every answer names the number up to which it goes, and stays right for
+ * this number.
  *
- *     now                 the last number
- *     of a number         what is cached there
- *     booked until        the last number not booked later: times never fall (L10), so it is searched for
- *     effective until     the sum of the entries whose value date is not later, up to the last number (ledger_sums.c)
+ *     now                  the last number
+ *     number               that number
+ *     booked until         the last number with an earlier or the same booking time: booking times
+ *                          never decrease (L10), so a search finds it
+ *     effective until      the sum of the entries whose value date is not later, up to the last
+ *                          number (ledger_sums.c)
  */
 #include <inttypes.h>
 
@@ -17,7 +20,7 @@
 #include "query/incoming.h"
 #include "store/view.h"
 
-/* ---- a number by a time --------------------------------------------------------------------- */
+/* ---- a number by a time ---------------------------------------------------------------------- */
 
 static truce_status booked_at(struct ledger_look *look, const char *account, int64_t number,
                               int64_t *booked_ms, bson_error_t *error)
@@ -34,7 +37,7 @@ static truce_status booked_at(struct ledger_look *look, const char *account, int
     return status;
 }
 
-/* 0: nothing was booked until then. */
+/* Finds the last number that was booked until then; 0: none. */
 static truce_status number_until(struct ledger_look *look, const char *account, int64_t last,
                                  int64_t until_ms, int64_t *number, bson_error_t *error)
 {
@@ -54,7 +57,7 @@ static truce_status number_until(struct ledger_look *look, const char *account, 
     return status;
 }
 
-/* ---- balances ------------------------------------------------------------------------------- */
+/* ---- balances -------------------------------------------------------------------------------- */
 
 void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_balance *balance)
 {
@@ -83,7 +86,8 @@ static truce_status state_until(struct ledger_look *look, const char *account, i
     return TRUCE_OK;
 }
 
-/* The entries up to the last number, late bookings included: the sum does not depend on when they were booked. */
+/* Sums the entries up to the last number, including late bookings: the sum does not depend on the
+ * booking times. */
 static truce_status effective_until(struct ledger_look *look, const char *account, int64_t until_ms,
                                     struct ledger_state *state, bson_error_t *error)
 {
@@ -91,8 +95,8 @@ static truce_status effective_until(struct ledger_look *look, const char *accoun
     return truce__ledger_sum_until(look, account, state->number, until_ms, &state->balance, error);
 }
 
-/* Documents of other programs count when they are committed. A store that cannot be written to answers
- * without them. */
+/* Commits the documents of other programs, because they count only then. On a store that cannot be
+ * written, the answer is without them. */
 static truce_status ledger_read_take_up(struct ledger_look *look, const char *account,
                                         struct ledger_state *state, bson_error_t *error)
 {
@@ -121,7 +125,7 @@ static truce_status last_of(struct ledger_look *look, const char *account,
     if (!status && state->behind)
         status = ledger_read_take_up(look, account, state, error);
     if (!status && !state->number)
-        status = truce__fail(TRUCE_NOT_FOUND, error, "there is no account %s", account);
+        status = truce__fail(TRUCE_NOT_FOUND, error, "no account has the name %s", account);
     if (!status)
         truce__ledger_remember(look, account, state);
     return status;
@@ -146,8 +150,8 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
         return status;
     if ((moment->number != 0) + (moment->booked_ms != 0) + (moment->effective_ms != 0) > 1)
         return truce__fail(TRUCE_INVALID, error,
-                           "a balance is that of a number, of a time of booking or of a value "
-                           "date, and not of two of them");
+                           "a balance is at a number, at a booking time, or at a value date: "
+                           "give only one of them");
     truce__ledger_look(&look, ledger);
     status = last_of(&look, account, &state, error);
     if (!status && moment->number)
@@ -163,14 +167,15 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
     return status;
 }
 
-/* ---- statements ----------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 struct statement {
     struct ledger_look *look;
     const char *account;
     truce_ledger_line_function *function;
     void *arg;
-    struct ledger_state state; /* after the line before */
+    /* The state after the previous line. */
+    struct ledger_state state;
     bool ended;
 };
 
@@ -223,8 +228,8 @@ static truce_status tell_window(struct statement *statement, int64_t from, int64
     return status;
 }
 
-/* What has expired is released by a line of its own. A store that cannot be written to shows the lines that there
- * are. */
+/* Books the release of expired amounts as a line of its own. On a store that cannot be written, the
+ * statement has only the stored lines. */
 static truce_status book_overdue(struct ledger_look *look, const char *account,
                                  struct ledger_state *last, bson_error_t *error)
 {
@@ -263,7 +268,7 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     if (!status)
         status = book_overdue(&look, account, &last, error);
     if (!status && (page->after < 0 || page->limit < 0 || page->last < 0))
-        status = truce__fail(TRUCE_INVALID, error, "a page's numbers are not below 0");
+        status = truce__fail(TRUCE_INVALID, error, "the numbers of a page must not be negative");
     if (status)
         return status;
     end = page->last && page->last < last.number ? page->last : last.number;
@@ -278,9 +283,9 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     return status;
 }
 
-/* ---- pending -------------------------------------------------------------------------------- */
+/* ---- pending --------------------------------------------------------------------------------- */
 
-/* With the names of its metadata as they were given. */
+/* Copies a document, with the original names of its metadata. */
 static bool ledger_read_hand_out(const bson_t *stored, truce_ledger_document_function *function,
                                  void *arg)
 {
@@ -330,7 +335,7 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
     return status;
 }
 
-/* ---- search --------------------------------------------------------------------------------- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
 static truce_status filter_meta(const bson_t *meta, bson_t *filter, bson_error_t *error)
 {
@@ -345,8 +350,10 @@ static truce_status filter_meta(const bson_t *meta, bson_t *filter, bson_error_t
         char *path;
 
         if (!*field || *field == '$')
-            return truce__fail(TRUCE_INVALID, error,
-                               "metadata is searched by its fields, and \"%.60s\" is none", field);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "metadata can only be searched by its fields: \"%.60s\" is not a valid field",
+                field);
         path = bson_strdup_printf("meta.%s", field);
         bson_append_iter(filter, path, -1, &iter);
         bson_free(path);
@@ -375,7 +382,7 @@ static truce_status filter_search(const truce_ledger_search *search, bson_t *fil
     truce_status status = TRUCE_OK;
 
     if (search->limit < 0)
-        status = truce__fail(TRUCE_INVALID, error, "a limit is not below 0");
+        status = truce__fail(TRUCE_INVALID, error, "the limit must not be negative");
     if (!status && search->account)
         status = truce__ledger_account_name(search->account, error);
     if (!status && search->account)

@@ -1,20 +1,25 @@
 /*
- * Posts alone, or many together: planned one behind the other in memory, sent as one ordered bulk.
+ * Posts without a commit: they are planned one after the other in memory, and sent as one ordered
+ * bulk.
  *
- * What a handle remembers of an account is true of the number that it tells, so a post begins with the insert itself: one
- * round trip. A number that is taken sends it back to look.
+ * The remembered state of an account is right after its number. A post therefore begins with the
+ * insert itself: one round trip. If a number is taken, the post reads the account.
  *
- *     plan --(refused by what was remembered)--> look, plan again
- *       |  --(refused by what was looked at)---> when those before it are posted: it exists? else it is refused
+ *     plan --(refused by a remembered state)--> read, plan again
+ *       |  --(refused by a state that was read)--> when the earlier ones are posted: does it exist?
+ *       |                                          if not, it is refused
  *       v
- *     send --(taken at n)--> those before n are posted; n: it exists, `of` is settled, or a number is taken: look again;
- *       |                    those behind n were not reached: plan again
- *       v  --(no answer)---> all may be there: plan again under the same ids, which find themselves (L7)
+ *     send --(taken at n)--> those before n are posted. n: it exists, `of` is settled, or a number
+ *       |                    is taken: read again. Those after n were not reached: plan again
+ *       v  --(no answer)---> all may be stored: plan again under the same ids, which find
+ *       |                    themselves (L7)
  *     posted
  *
- * Who is refused behind others that are planned is refused if all of these take effect: then what was judged is what stood
- * there. If one does not come to be, it is planned again, with all behind it. Who settles, reverses, or may find money in
- * what is overdue waits until they have taken effect; nothing is planned behind it meanwhile.
+ * A request that is refused after planned ones is refused if all of these take effect: then it was
+ * checked against the stored state. If one of them does not take effect, the request is planned
+ * again, with all following ones. A request waits until the planned ones have taken effect if it
+ * settles or reverses a transaction, or if expired amounts may help it. In the meantime, nothing is
+ * planned after it.
  */
 #include <string.h>
 
@@ -22,9 +27,10 @@
 #include "base/clock.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* ---- results -------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
-/* Of one that was found among what was posted, and then refused after all, nothing is left of what was found. */
+/* Sets the result of a request. A request that was found among the posted ones and then refused
+ * keeps nothing of what was found. */
 static void round_settle(struct ledger_request *request, truce_status status,
                          const bson_error_t *error)
 {
@@ -42,9 +48,9 @@ void truce__ledger_settle_posted(struct ledger_request *request, const bson_t *d
     request->result->booked_ms = truce__ledger_date(document, "ts");
 }
 
-/* ---- a round -------------------------------------------------------------------------------- */
+/* ---- a round --------------------------------------------------------------------------------- */
 
-/* It stands if the first `place` documents of the round are posted. */
+/* A refusal; it is final if the first `place` documents of the round are posted. */
 struct refusal {
     uint32_t at, place;
     truce_status status;
@@ -56,16 +62,21 @@ struct round {
     struct ledger_request **requests;
     uint32_t count;
     struct ledger_plan plan;
-    bool fresh;    /* the next plan looks at every account */
-    int taken;     /* how often in a row a number was taken */
-    bool sought;   /* all ids were looked for */
-    bool *expired; /* what is overdue was looked for, for that request */
+    /* The next plan reads every account. */
+    bool fresh;
+    /* How often in a row a number was taken. */
+    int taken;
+    /* All ids were looked up. */
+    bool sought;
+    /* For each request: expired amounts were released for it. */
+    bool *expired;
     struct refusal *refusals;
     uint32_t refusals_count, refusals_room;
     bson_t **documents;
     uint32_t *owners;
     uint32_t planned;
-    size_t bytes; /* of the documents */
+    /* The size of the documents. */
+    size_t bytes;
 };
 
 #define ROUND_BYTES (16 * 1024 * 1024)
@@ -84,9 +95,9 @@ static truce_status round_look_up(struct round *round, const struct ledger_reque
     return status;
 }
 
-/* It was posted before, by this content or another. */
-static void settle_found(struct ledger_request *request, const bson_t *document,
-                         bson_error_t *error)
+/* Settles a request that was posted before, with the same content or another. */
+static void round_settle_found(struct ledger_request *request, const bson_t *document,
+                               bson_error_t *error)
 {
     truce_status same = truce__ledger_same(request, document, error);
 
@@ -96,18 +107,19 @@ static void settle_found(struct ledger_request *request, const bson_t *document,
         truce__ledger_settle_posted(request, document, !request->sent);
 }
 
-/* NOT_FOUND: it was not posted before. OK: it is settled. */
-static truce_status find_posted(struct round *round, struct ledger_request *request,
-                                bson_error_t *error)
+/* Looks for the request's document. NOT_FOUND: it was not posted before. OK: the request is
+ * settled. */
+static truce_status round_find_posted(struct round *round, struct ledger_request *request,
+                                      bson_error_t *error)
 {
     bson_t document;
     truce_status status;
 
     if (request->verb == LEDGER_OPEN || request->verb == LEDGER_RULES)
-        return TRUCE_NOT_FOUND; /* the plan tells whether the rules are the same */
+        return TRUCE_NOT_FOUND; /* the plan shows whether the rules are the same */
     status = round_look_up(round, request, &document, error);
     if (!status)
-        settle_found(request, &document, error);
+        round_settle_found(request, &document, error);
     bson_destroy(&document);
     return status;
 }
@@ -126,16 +138,17 @@ truce_status truce__ledger_tell_settled(const bson_t *document, bson_error_t *er
     bson_value_t by = truce__ledger_value(document, "_id");
 
     BSON_APPEND_VALUE(&id, "_id", &by);
-    (void)truce__fail(TRUCE_DUPLICATE, error, "it was settled, given up or reversed before, by %s",
+    (void)truce__fail(TRUCE_DUPLICATE, error, "it was already settled, voided, or reversed by %s",
                       truce__value_show(truce__value_field(truce__value_document(&id), "_id", 3),
                                         text, sizeof text));
     bson_destroy(&id);
     return TRUCE_DUPLICATE;
 }
 
-/* L6. NOT_FOUND: nothing has settled what it would settle. OK: it is settled as a DUPLICATE. */
-static truce_status find_settled(struct round *round, struct ledger_request *request,
-                                 bson_error_t *error)
+/* Looks for the transaction that settled `of` (L6). NOT_FOUND: none did. OK: the request is settled
+ * as a DUPLICATE. */
+static truce_status round_find_settled(struct round *round, struct ledger_request *request,
+                                       bson_error_t *error)
 {
     const bson_value_t *of = truce__ledger_of(request);
     bson_t document;
@@ -150,7 +163,7 @@ static truce_status find_settled(struct round *round, struct ledger_request *req
     return status;
 }
 
-/* ---- planning a round ----------------------------------------------------------------------- */
+/* ---- planning a round ------------------------------------------------------------------------ */
 
 static void round_keep(struct round *round, uint32_t owner, const bson_t *document)
 {
@@ -159,8 +172,9 @@ static void round_keep(struct round *round, uint32_t owner, const bson_t *docume
     round->bytes += document->len;
 }
 
-/* Too little is available: perhaps only because of amounts that have expired. */
-static bool expire_for(struct round *round, uint32_t at)
+/* Releases expired amounts for a request that found too little available. Returns true if something
+ * was released. */
+static bool round_expire_for(struct round *round, uint32_t at)
 {
     const struct ledger_request *request = round->requests[at];
 
@@ -170,15 +184,15 @@ static bool expire_for(struct round *round, uint32_t at)
     return truce__ledger_expire_for(round->ledger, request);
 }
 
-/* It was refused, unless it was posted, or settled, before. */
-static truce_status settle_refused(struct round *round, uint32_t at, truce_status status,
-                                   const bson_error_t *why, bson_error_t *error)
+/* Settles a refused request, unless it was posted, or its `of` settled, before. */
+static truce_status round_settle_refused(struct round *round, uint32_t at, truce_status status,
+                                         const bson_error_t *why, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[at];
-    truce_status found = find_posted(round, request, error);
+    truce_status found = round_find_posted(round, request, error);
 
     if (found == TRUCE_NOT_FOUND)
-        found = find_settled(round, request, error);
+        found = round_find_settled(round, request, error);
     if (found != TRUCE_NOT_FOUND)
         return found;
     round_settle(request, status, why);
@@ -209,9 +223,10 @@ static bool round_is_of(const bson_t *document, const struct ledger_request *req
     return same;
 }
 
-/* What was posted behind it under its id was not there when it was refused. */
-static truce_status settle_refusal(struct round *round, const struct refusal *refusal,
-                                   uint32_t posted, bson_error_t *error)
+/* Settles a refusal. A document that was posted later in the round under the same id does not
+ * count. */
+static truce_status round_settle_refusal(struct round *round, const struct refusal *refusal,
+                                         uint32_t posted, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[refusal->at];
     bson_t document;
@@ -224,30 +239,30 @@ static truce_status settle_refusal(struct round *round, const struct refusal *re
         round_settle(request, refusal->status, &refusal->why);
         status = TRUCE_OK;
     } else if (!status) {
-        settle_found(request, &document, error);
+        round_settle_found(request, &document, error);
     }
     bson_destroy(&document);
     return status;
 }
 
-static truce_status settle_refusals(struct round *round, uint32_t posted, bson_error_t *error)
+static truce_status round_settle_refusals(struct round *round, uint32_t posted, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (uint32_t i = 0; !status && i < round->refusals_count; i++) {
         if (round->refusals[i].place <= posted)
-            status = settle_refusal(round, &round->refusals[i], posted, error);
+            status = round_settle_refusal(round, &round->refusals[i], posted, error);
     }
     return status;
 }
 
-/* Its entries are all that it depends on. */
+/* Returns true if the request depends on nothing but its entries. */
 static bool round_is_plain(const struct ledger_request *request)
 {
     return request->verb == LEDGER_POST && !request->transaction->of;
 }
 
-/* *stop: no more is planned in this round. */
+/* *stop: the round plans no more requests. */
 static truce_status round_refused(struct round *round, uint32_t at, truce_status status, bool stale,
                                   bool *stop, bson_error_t *error)
 {
@@ -265,24 +280,24 @@ static truce_status round_refused(struct round *round, uint32_t at, truce_status
     overdue = status == TRUCE_LIMIT && round_is_plain(request) &&
               truce__ledger_plan_pending(&round->plan, request);
     if (round->planned && (overdue || !round_is_plain(request))) {
-        *stop = true; /* those before it first */
+        *stop = true; /* the earlier ones first */
         return TRUCE_OK;
     }
     if (round->planned) {
         round_keep_refusal(round, at, status, &why);
         return TRUCE_OK;
     }
-    if (status == TRUCE_LIMIT && expire_for(round, at)) {
+    if (status == TRUCE_LIMIT && round_expire_for(round, at)) {
         round->fresh = true;
         *stop = true;
         return TRUCE_OK;
     }
-    return settle_refused(round, at, status, &why, error);
+    return round_settle_refused(round, at, status, &why, error);
 }
 
-/* What was remembered refuses nothing. */
-static truce_status plan_one(struct round *round, const struct ledger_request *request,
-                             bson_t *document, bool *stale, bson_error_t *error)
+/* Plans a request. A remembered state alone refuses nothing. */
+static truce_status round_plan_one(struct round *round, const struct ledger_request *request,
+                                   bson_t *document, bool *stale, bson_error_t *error)
 {
     truce_status status = truce__ledger_plan(&round->plan, request, document, stale, error);
 
@@ -296,7 +311,7 @@ static truce_status plan_one(struct round *round, const struct ledger_request *r
     return truce__ledger_plan(&round->plan, request, document, stale, error);
 }
 
-static truce_status plan_round(struct round *round, bson_error_t *error)
+static truce_status round_plan(struct round *round, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool stop = false;
@@ -313,7 +328,7 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
 
         if (round->requests[i]->settled)
             continue;
-        status = plan_one(round, round->requests[i], &document, &stale, &why);
+        status = round_plan_one(round, round->requests[i], &document, &stale, &why);
         if (status)
             status = round_refused(round, i, status, stale, &stop, &why);
         else if (!bson_empty(&document))
@@ -329,9 +344,9 @@ static truce_status plan_round(struct round *round, bson_error_t *error)
     return status;
 }
 
-/* ---- sending a round ------------------------------------------------------------------------ */
+/* ---- sending a round ------------------------------------------------------------------------- */
 
-static void posted(struct round *round, uint32_t place)
+static void round_settle_posted(struct round *round, uint32_t place)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
 
@@ -340,7 +355,7 @@ static void posted(struct round *round, uint32_t place)
         truce__ledger_close_pending(round->ledger, truce__ledger_settles(request));
 }
 
-static void remember_book(struct round *round)
+static void round_remember(struct round *round)
 {
     for (uint32_t i = 0; i < round->plan.book.room; i++) {
         const struct ledger_known *known = round->plan.book.slots[i];
@@ -350,9 +365,9 @@ static void remember_book(struct round *round)
     }
 }
 
-/* Of one that was posted before the others are, too, as a rule: an import that is run again need not find out one by
- * one. */
-static truce_status find_all_posted(struct round *round, bson_error_t *error)
+/* Looks up all ids. If one transaction was posted before, usually the others were, too: a repeated
+ * import need not find them one by one. */
+static truce_status round_find_all_posted(struct round *round, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -362,7 +377,7 @@ static truce_status find_all_posted(struct round *round, bson_error_t *error)
     for (uint32_t i = 0; !status && i < round->count; i++) {
         if (round->requests[i]->settled)
             continue;
-        status = find_posted(round, round->requests[i], error);
+        status = round_find_posted(round, round->requests[i], error);
         status = status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
     }
     return status;
@@ -370,9 +385,10 @@ static truce_status find_all_posted(struct round *round, bson_error_t *error)
 
 #define TAKEN_OFTEN 5
 
-/* A number that is taken again and again may be held by a document that no look at the account shows. */
-static truce_status take_up_thoroughly(struct round *round, const struct ledger_request *request,
-                                       bson_error_t *error)
+/* Takes up documents of other programs thoroughly: a document that a read of the account does not
+ * show may hold a number that is taken again and again. */
+static truce_status round_take_up(struct round *round, const struct ledger_request *request,
+                                  bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -388,17 +404,17 @@ static truce_status take_up_thoroughly(struct round *round, const struct ledger_
 static truce_status round_taken(struct round *round, uint32_t place, bson_error_t *error)
 {
     struct ledger_request *request = round->requests[round->owners[place]];
-    truce_status status = find_posted(round, request, error);
+    truce_status status = round_find_posted(round, request, error);
 
     if (!status)
-        return find_all_posted(round, error);
+        return round_find_all_posted(round, error);
     if (status == TRUCE_NOT_FOUND)
-        status = find_settled(round, request, error);
+        status = round_find_settled(round, request, error);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    round->fresh = true; /* a number of it is taken */
+    round->fresh = true; /* one of its numbers is taken */
     if (++round->taken % TAKEN_OFTEN == 0 && round_is_plain(request)) {
-        status = take_up_thoroughly(round, request, error);
+        status = round_take_up(round, request, error);
         if (status)
             return status;
     }
@@ -430,7 +446,7 @@ static truce_status round_failed(struct round *round, uint32_t place, truce_stat
     }
 }
 
-static truce_status send_round(struct round *round, bson_error_t *error)
+static truce_status round_send(struct round *round, bson_error_t *error)
 {
     truce_write *writes = bson_malloc0(round->planned * sizeof *writes);
     truce_write_outcome *outcomes = bson_malloc0(round->planned * sizeof *outcomes);
@@ -445,15 +461,15 @@ static truce_status send_round(struct round *round, bson_error_t *error)
     status = truce_bulk(round->ledger->store, writes, round->planned, &options, outcomes, error);
     while (place < round->planned && !outcomes[place].status &&
            (!status || outcomes[place].result.inserted))
-        posted(round, place++);
+        round_settle_posted(round, place++);
     if (place)
         round->taken = 0;
     if (!status)
-        remember_book(round);
+        round_remember(round);
     else if (place < round->planned)
         status = round_failed(round, place, status, error);
     if (!status)
-        status = settle_refusals(round, place, error);
+        status = round_settle_refusals(round, place, error);
     for (uint32_t i = 0; i < round->planned; i++)
         truce_write_result_release(&outcomes[i].result);
     bson_free(outcomes);
@@ -461,9 +477,9 @@ static truce_status send_round(struct round *round, bson_error_t *error)
     return status;
 }
 
-/* ---- rounds --------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
-static bool all_settled(const struct round *round)
+static bool round_all_settled(const struct round *round)
 {
     for (uint32_t i = 0; i < round->count; i++) {
         if (!round->requests[i]->settled)
@@ -472,12 +488,12 @@ static bool all_settled(const struct round *round)
     return true;
 }
 
-static truce_status one_round(struct round *round, bson_error_t *error)
+static truce_status round_run(struct round *round, bson_error_t *error)
 {
-    truce_status status = plan_round(round, error);
+    truce_status status = round_plan(round, error);
 
     if (!status && round->planned)
-        status = send_round(round, error);
+        status = round_send(round, error);
     for (uint32_t i = 0; i < round->planned; i++)
         bson_destroy(round->documents[i]);
     round->planned = 0;
@@ -498,8 +514,8 @@ truce_status truce__ledger_run(truce_ledger *ledger, struct ledger_request **req
     round.documents = bson_malloc0(count * sizeof *round.documents);
     round.owners = bson_malloc0(count * sizeof *round.owners);
     truce__ledger_plan_begin(&round.plan, ledger, NULL);
-    while (!status && !all_settled(&round))
-        status = one_round(&round, &why);
+    while (!status && !round_all_settled(&round))
+        status = round_run(&round, &why);
     for (uint32_t i = 0; status && i < count; i++) {
         if (!requests[i]->settled)
             round_settle(requests[i], status, &why);

@@ -1,19 +1,21 @@
 /*
- * Numbers as documents, for ledgers that are sharded: no index but that of _id is unique there. A transaction is a commit of
- * its document and of
+ * Numbers as documents, for sharded ledgers: only the index of _id is unique there. A transaction
+ * is a commit of its document and of
  *
  *     {_id: {account, seqId}, tx}     for each number that it takes
- *     {_id: {resolves}, tx}           for what it settles, gives up or reverses
+ *     {_id: {resolves}, tx}           for the transaction that it settles, voids, or reverses
  *
- * in the collection `slots`: whoever takes a number, or settles it, is the one whose document is there (L1, L6). All else is
- * as with the index: accounts are read by their transactions, so the stub of a transaction shows the changes, and who looks at
- * the account ends its commit first. A number whose transaction is not there yet makes the commit a CONFLICT, and the next look
- * finds the transaction.
+ * in the collection `slots`. The transaction whose document is stored there has the number, or
+ * settles the other transaction (L1, L6). Everything else works as with the index. Accounts are
+ * read by their transactions, so the stub of a transaction shows its changes, and a reader of the
+ * account resolves its commit first. A number whose transaction is not stored yet makes the commit
+ * a CONFLICT, and the next read finds the transaction.
  *
- *     posts of one process   one commit for many, planned one behind the other; refused ones are left out
- *     a commit that fails    its posts again, one by one, so that each hears its own reason
+ *     posts of one process   one commit for many, planned one after the other, without refused ones
+ *     a commit that fails    its posts again, one by one, so that each gets its own reason
  *
- * Its model is models/ledger_slots.cpp. Only truce may write to such a ledger: what others insert takes no number.
+ * The model is models/ledger_slots.cpp. Only truce may write to such a ledger: documents that other
+ * programs insert take no number.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +24,9 @@
 #include "commit/commit.h"
 #include "patterns/ledger/ledger_post.h"
 
-/* ---- documents of numbers ------------------------------------------------------------------- */
+/* ---- documents of numbers -------------------------------------------------------------------- */
 
-static void slot_id(const char *account, int64_t number, bson_t *id)
+static void slots_append_id(const char *account, int64_t number, bson_t *id)
 {
     bson_t inner;
 
@@ -34,8 +36,8 @@ static void slot_id(const char *account, int64_t number, bson_t *id)
     bson_append_document_end(id, &inner);
 }
 
-static truce_status insert_slot(truce_commit *commit, const truce_ledger *ledger, const bson_t *key,
-                                const bson_value_t *tx, bson_error_t *error)
+static truce_status slots_insert_one(truce_commit *commit, const truce_ledger *ledger,
+                                     const bson_t *key, const bson_value_t *tx, bson_error_t *error)
 {
     bson_t *slot = bson_copy(key);
     truce_status status;
@@ -46,9 +48,9 @@ static truce_status insert_slot(truce_commit *commit, const truce_ledger *ledger
     return status;
 }
 
-static truce_status insert_numbers(truce_commit *commit, const truce_ledger *ledger,
-                                   const bson_t *document, const bson_value_t *tx,
-                                   bson_error_t *error)
+static truce_status slots_insert_numbers(truce_commit *commit, const truce_ledger *ledger,
+                                         const bson_t *document, const bson_value_t *tx,
+                                         bson_error_t *error)
 {
     struct ledger_change change;
     truce_status status = TRUCE_OK;
@@ -58,16 +60,16 @@ static truce_status insert_numbers(truce_commit *commit, const truce_ledger *led
 
         if (!truce__ledger_change(at.value, &change))
             continue;
-        slot_id(change.account, change.number, &key);
-        status = insert_slot(commit, ledger, &key, tx, error);
+        slots_append_id(change.account, change.number, &key);
+        status = slots_insert_one(commit, ledger, &key, tx, error);
         bson_destroy(&key);
     }
     return status;
 }
 
-static truce_status insert_resolved(truce_commit *commit, const truce_ledger *ledger,
-                                    const bson_t *document, const bson_value_t *tx,
-                                    bson_error_t *error)
+static truce_status slots_insert_resolved(truce_commit *commit, const truce_ledger *ledger,
+                                          const bson_t *document, const bson_value_t *tx,
+                                          bson_error_t *error)
 {
     bson_value_t of = truce__ledger_value(document, "resolves");
     bson_t key = BSON_INITIALIZER, inner;
@@ -77,26 +79,28 @@ static truce_status insert_resolved(truce_commit *commit, const truce_ledger *le
         bson_append_document_begin(&key, "_id", 3, &inner);
         BSON_APPEND_VALUE(&inner, "resolves", &of);
         bson_append_document_end(&key, &inner);
-        status = insert_slot(commit, ledger, &key, tx, error);
+        status = slots_insert_one(commit, ledger, &key, tx, error);
     }
     bson_destroy(&key);
     return status;
 }
 
-/* It fits as a whole or is refused before any of it is there. */
+/* Refuses a transaction that does not fit into the commit as a whole, before any part of it is
+ * written. */
 static truce_status slots_check_room(const truce_commit *commit, const bson_t *document,
                                      bson_error_t *error)
 {
-    uint32_t needed = commit->count + 2; /* with the transaction, and what it settles */
+    uint32_t needed = commit->count + 2; /* the transaction, and the one that it settles */
 
     for (struct fields at = truce__ledger_changes(document); truce__fields_next(&at);)
         needed++;
     return needed <= TRUCE_COMMIT_DOCUMENTS_MAX
                ? TRUCE_OK
-               : truce__fail(TRUCE_LIMIT, error,
-                             "the numbers of this ledger are documents, and a commit has at most "
-                             "%d: %d entries, and nothing else",
-                             TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
+               : truce__fail(
+                     TRUCE_LIMIT, error,
+                     "the numbers of this ledger are documents, and a commit may have at most "
+                     "%d documents: %d entries, and nothing else",
+                     TRUCE_COMMIT_DOCUMENTS_MAX, LEDGER_SLOTS_ENTRIES_MAX);
 }
 
 static truce_status slots_insert_all(truce_commit *commit, const truce_ledger *ledger,
@@ -111,9 +115,9 @@ static truce_status slots_insert_all(truce_commit *commit, const truce_ledger *l
     BSON_APPEND_VALUE(&key, "_id", &tx);
     status = truce__commit_insert_shown(commit, ledger->collection, &key, shows, document, error);
     if (!status)
-        status = insert_numbers(commit, ledger, document, &tx, error);
+        status = slots_insert_numbers(commit, ledger, document, &tx, error);
     if (!status)
-        status = insert_resolved(commit, ledger, document, &tx, error);
+        status = slots_insert_resolved(commit, ledger, document, &tx, error);
     bson_destroy(shows);
     bson_destroy(&key);
     return status;
@@ -130,7 +134,8 @@ truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger
     status = slots_insert_all(commit, ledger, document, &why);
     if (status && error)
         *error = why;
-    if (status && !commit->failed) { /* whoever goes on with the commit cannot book it by half */
+    if (status &&
+        !commit->failed) { /* a caller that continues with the commit cannot book a part of it */
         commit->failed = status;
         commit->why = why;
     }
@@ -207,7 +212,7 @@ const bson_t *truce__ledger_slot(const struct ledger_documents *documents, const
                : NULL;
 }
 
-/* ---- posts without a commit of the caller's ------------------------------------------------- */
+/* ---- posts without a commit of the caller ---------------------------------------------------- */
 
 #define BATCH_DOCUMENTS (TRUCE_COMMIT_DOCUMENTS_MAX / 2)
 #define BATCH_BYTES     (4 * 1024 * 1024)
@@ -216,11 +221,13 @@ struct batch {
     truce_ledger *ledger;
     struct ledger_request **requests;
     uint32_t count;
-    const bool *expired; /* what is overdue was looked for, for that one */
-    uint32_t done;       /* so many are judged, in the last run of the function */
+    /* For each request: expired amounts were released for it. */
+    const bool *expired;
+    /* The number of requests that were handled in the last run of the function. */
+    uint32_t done;
 };
 
-/* What belongs to the request, and not to the store or the commit. */
+/* Returns true for a status that belongs to the request, not to the store or the commit. */
 static bool slots_is_refusal(truce_status status)
 {
     return status == TRUCE_LIMIT || status == TRUCE_INVALID || status == TRUCE_NOT_FOUND ||
@@ -236,15 +243,15 @@ static void slots_settle(struct ledger_request *request, truce_status status,
         request->result->error = *why;
 }
 
-/* The function of the commit: it may run again, and begins anew then. */
-static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *error)
+/* The function of the commit. It may run again, and then begins from the start. */
+static truce_status slots_post_batch(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct batch *batch = arg;
     struct ledger_plan plan;
     truce_status status = TRUCE_OK;
 
     truce__ledger_plan_begin(&plan, batch->ledger, commit);
-    plan.discounts = false; /* the release is booked before (expire_for) */
+    plan.discounts = false; /* the release is booked before */
     for (batch->done = 0; batch->done < batch->count; batch->done++) {
         struct ledger_request *request = batch->requests[batch->done];
         bson_error_t why = {0};
@@ -254,7 +261,7 @@ static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *er
         status = truce__ledger_post_planned(&plan, request, &why);
         if (status == TRUCE_LIMIT && request->verb == LEDGER_POST && !batch->expired[batch->done] &&
             !commit->failed) {
-            status = TRUCE_OK; /* those before it first: perhaps something is overdue */
+            status = TRUCE_OK; /* the earlier ones first: expired amounts may help */
             break;
         }
         if (slots_is_refusal(status) && !commit->failed) {
@@ -270,8 +277,8 @@ static truce_status post_batch(truce_commit *commit, void *arg, bson_error_t *er
     return status;
 }
 
-/* How many documents its commit has, at most; 0: nobody knows before it is read. */
-static uint32_t documents_of(const struct ledger_request *request)
+/* Returns the most documents that the commit of a request has; 0: unknown before it is read. */
+static uint32_t slots_documents(const struct ledger_request *request)
 {
     if (truce__ledger_of(request))
         return 0;
@@ -285,14 +292,14 @@ static uint32_t slots_size_of(const struct ledger_request *request)
                : 0;
 }
 
-/* How many of the first of them travel together. */
-static uint32_t batch_of(struct ledger_request **requests, uint32_t count)
+/* Returns how many of the first requests form a batch. */
+static uint32_t slots_batch(struct ledger_request **requests, uint32_t count)
 {
     uint32_t taken = 0;
     uint64_t documents = 0, bytes = 0;
 
     while (taken < count) {
-        uint32_t more = documents_of(requests[taken]);
+        uint32_t more = slots_documents(requests[taken]);
 
         documents += more;
         bytes += (uint64_t)more * 400 + slots_size_of(requests[taken]);
@@ -305,8 +312,9 @@ static uint32_t batch_of(struct ledger_request **requests, uint32_t count)
     return taken;
 }
 
-/* OK: batch->done of them are settled; the next one, if there is one, met a LIMIT. */
-static truce_status commit_batch(struct batch *batch, bson_error_t *error)
+/* Commits a batch. OK: batch->done requests are settled; the next one, if there is one, reached a
+ * LIMIT. */
+static truce_status slots_commit_batch(struct batch *batch, bson_error_t *error)
 {
     struct worker worker;
     truce_commit_options options = {.deadline_ms = batch->ledger->deadline_ms};
@@ -314,7 +322,7 @@ static truce_status commit_batch(struct batch *batch, bson_error_t *error)
 
     truce__worker_init(&worker, batch->ledger->store, batch->ledger->deadline_ms);
     for (;;) {
-        status = truce_transact(batch->ledger->store, post_batch, batch, &options, error);
+        status = truce_transact(batch->ledger->store, slots_post_batch, batch, &options, error);
         if (truce__unanswered(status)) {
             for (uint32_t i = 0; i < batch->count; i++)
                 batch->requests[i]->sent = true;
@@ -332,16 +340,16 @@ truce_status truce__ledger_run_slots(truce_ledger *ledger, struct ledger_request
 {
     bool *expired = bson_malloc0(count * sizeof *expired);
     truce_status status = TRUCE_OK;
-    uint32_t at = 0, alone = 0; /* alone: so many first ones each by itself */
+    uint32_t at = 0, alone = 0; /* alone: this many first requests are posted one by one */
     bson_error_t why = {0};
 
     while (!status && at < count) {
         struct batch batch = {.ledger = ledger,
                               .requests = requests + at,
-                              .count = at < alone ? 1 : batch_of(requests + at, count - at),
+                              .count = at < alone ? 1 : slots_batch(requests + at, count - at),
                               .expired = expired + at};
 
-        status = commit_batch(&batch, &why);
+        status = slots_commit_batch(&batch, &why);
         if (slots_is_refusal(status) && batch.count > 1) {
             alone = at + batch.count;
             status = TRUCE_OK;

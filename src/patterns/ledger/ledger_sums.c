@@ -1,42 +1,46 @@
 /*
- * Sums by value date. The balance of an account at a value date is the sum of all entries whose value date is not
- * later, and entries are booked in any order of their value dates. Runs make this sum without reading the entries.
+ * Sums by value date. The balance of an account at a value date is the sum of all entries whose
+ * value date is not later. Entries are booked in any order of their value dates. Runs give this sum
+ * without reading the entries.
  *
- * A run is the sorted copy of a fixed range of an account's numbers: a record for each value date in the range, with
- * the sum of all values of the range up to that date. Level 0 covers 128 numbers, each further level 16 times as many:
+ * A run is the sorted copy of a fixed range of an account's numbers. It has a record for each value
+ * date in the range, with the sum of all values of the range up to that date. Level 0 covers 128
+ * numbers, each further level 16 times as many:
  *
  *     level 1   [1 .................. 2048] [2049 ...
  *     level 0   [1 .. 128] ... [1921..2048] [2049..2176] [2177 ...
  *
  *     balance at number 2,200:  run 1 to 2,048, run 2,049 to 2,176, entries 2,177 to 2,200
  *
- * A balance reads at most 15 runs of a level (of the last level all that there are) and 127 entries. Of a run it
- * reads one page for each height of a tree whose pages have 128 records:
+ * A balance reads at most 15 runs of each level (of the last level all runs) and 127 entries. Each
+ * run is a tree whose pages have 128 records, and a balance reads one page of each height:
  *
- *     {_id: {hash, level, height: -1, page: 0}, ledger, account, number, records, height: 1, pages: 16}   the root
- *     {_id: {hash, level, height: 0, page: 5}, ledger, account, number, records}                          a leaf
+ *     {_id: {hash, level, height: -1, page: 0}, ledger, account, number, records, height: 1,
+ *      pages: 16}                                                                         the root
+ *     {_id: {hash, level, height: 0, page: 5}, ledger, account, number, records}          a leaf
  *
- * `hash` is that of the last entry of the run, and `number` its number. `records` is binary, 24 bytes for each: the date
- * (64 bits) and the sum (128 bits, because partial sums may leave 64 bits), little-endian. A record of an inner page is
- * the first record of the page below.
+ * `hash` is the hash of the last entry of the run, and `number` its number. `records` is binary, 24
+ * bytes for each record: the date (64 bits) and the sum (128 bits, because partial sums may exceed
+ * 64 bits), little-endian. A record of an inner page is the first record of the page below.
  *
  * Invariants:
  *
- *   S1  A run is a function of committed entries, which never change (L2), and its name is the hash of the last one,
- *       which covers all entries of the account up to it. So two writers of a run write the same pages, and a
- *       book that was dropped or written again has runs of other names. Runs need no commit and no lock.
- *   S2  The root is inserted last, when all other pages are stored: a run with a root is whole.
- *   S3  A run of level n + 1 is merged from its 16 runs of level n, which stay. So the proof can compare each run with
- *       what it was made of.
- *   S4  If the book is empty, the sweep and the first post remove its runs. A post that builds a run at the same time
- *       may lose pages of it; a reader builds them again.
+ *   S1  A run is a function of committed entries, which never change (L2). Its name is the hash of
+ *   the last entry, which covers all entries of the account up to it. Two writers of a run
+ *   therefore write the same pages, and a book that was dropped or rewritten has runs with other
+ *   names. Runs need no commit and no lock. S2  The root is inserted last, when all other pages are
+ *   stored: a run with a root is complete. S3  A run of level n + 1 is merged from its 16 runs of
+ *   level n, which stay. The verification can therefore compare each run with its sources. S4  If
+ *   the book is empty, the sweep and the first post remove its runs. A post that builds a run at
+ *   the same time may lose pages of it; a reader builds them again.
  *
- * A post that takes the last number of a run builds the run. Runs that are missing (a crash, posts in commits of
- * short processes) are built by the next balance at a value date; a view cannot write, and adds up the smaller runs or
- * the entries. A crash leaves pages without a root; the next writer skips the pages that are there.
+ * A post that takes the last number of a run builds the run. If runs are missing (after a crash, or
+ * after posts in commits of short processes), the next balance at a value date builds them. A view
+ * cannot write, so it adds up the smaller runs or the entries. A crash leaves pages without a root;
+ * the next writer skips the stored pages.
  *
- * Deliberately not done: runs beyond the last level. A merge of half a million numbers takes some tenths of a second, and
- * each further level would take 16 times as long in one post.
+ * Deliberately not done: runs beyond the last level. A merge of half a million numbers takes some
+ * tenths of a second, and each further level would take 16 times as long in one post.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -49,13 +53,13 @@
 #include "store/store.h"
 #include "store/view.h"
 
-#define SUMS_FAN          16 /* runs of a level in a run of the next level */
+#define SUMS_FAN          16 /* Runs of a level in a run of the next level. */
 #define SUMS_LEVELS       4
-#define SUMS_PAGE         128 /* records of a page */
-#define SUMS_HEIGHTS      4 /* of the pages of the largest run: 128^4 records are more than it has */
+#define SUMS_PAGE         128 /* Records of a page. */
+#define SUMS_HEIGHTS      4   /* Heights of the largest run: it has fewer than 128^4 records. */
 #define SUMS_RECORD_BYTES 24
-#define SUMS_ROOT         (-1) /* height in the _id of a root */
-#define SUMS_BULK         64   /* pages that are inserted at a time */
+#define SUMS_ROOT         (-1) /* The height in the _id of a root. */
+#define SUMS_BULK         64   /* Pages that are inserted together. */
 
 struct sums_record {
     int64_t date;
@@ -91,7 +95,7 @@ int64_t truce__ledger_value_date(const bson_t *document)
     return date ? date : truce__ledger_date(document, "ts");
 }
 
-/* ---- pages as documents --------------------------------------------------------------------- */
+/* ---- pages as documents ---------------------------------------------------------------------- */
 
 static void sums_append_id(const struct sums_run *run, int height, int64_t page, const char *key,
                            bson_t *holder)
@@ -119,7 +123,7 @@ static void sums_encode(const struct sums_page *page, uint8_t *bytes)
     }
 }
 
-/* False: the document is not a page. */
+/* Returns false if the document is not a page. */
 static bool sums_decode(const bson_t *document, struct sums_page *page)
 {
     const uint8_t *bytes = NULL;
@@ -145,7 +149,7 @@ static bool sums_decode(const bson_t *document, struct sums_page *page)
     return true;
 }
 
-/* NOT_FOUND: the page is not stored, or is not a page. */
+/* Reads a page. NOT_FOUND: it is not stored, or the document is not a page. */
 static truce_status sums_load(struct ledger_look *look, const struct sums_run *run, int height,
                               int64_t number, struct sums_page *page, bson_t *document,
                               bson_error_t *error)
@@ -161,10 +165,10 @@ static truce_status sums_load(struct ledger_look *look, const struct sums_run *r
     return status;
 }
 
-/* ---- writing a run -------------------------------------------------------------------------- */
+/* ---- writing a run --------------------------------------------------------------------------- */
 
 struct sums_writer;
-/* Takes a page of the run; the root is the last one. */
+/* Receives a page of the run; the root is the last one. */
 typedef truce_status sums_sink(struct sums_writer *writer, const bson_t *document, bool root,
                                bson_error_t *error);
 
@@ -173,13 +177,17 @@ struct sums_writer {
     const struct sums_run *run;
     sums_sink *sink;
     struct {
-        struct sums_page page; /* that is being filled */
-        int64_t number;        /* of that page */
+        /* The page that is being filled, and its number. */
+        struct sums_page page;
+        int64_t number;
     } heights[SUMS_HEIGHTS];
-    bson_t *waiting[SUMS_BULK]; /* to be inserted together */
+    /* Pages to be inserted together. */
+    bson_t *waiting[SUMS_BULK];
     uint32_t waiting_count;
-    bool absent;  /* the root is not stored */
-    bool differs; /* a stored page has other content, or is missing */
+    /* The root is not stored. */
+    bool absent;
+    /* A stored page has other content, or is missing. */
+    bool differs;
 };
 
 static truce_status sums_flush(struct sums_writer *writer, int height, bool root,
@@ -207,7 +215,8 @@ static truce_status sums_flush(struct sums_writer *writer, int height, bool root
     return status;
 }
 
-/* Each page but the root has its first record in the page above. The height above a single page is not used. */
+/* Adds a record. The first record of each page except the root is also in the page above. The
+ * height above a single page is not used. */
 static truce_status sums_add(struct sums_writer *writer, int height, struct sums_record record,
                              bson_error_t *error)
 {
@@ -225,7 +234,7 @@ static truce_status sums_add(struct sums_writer *writer, int height, struct sums
     return status;
 }
 
-/* Keeps S2. */
+/* Writes the last pages, and the root at the end (S2). */
 static truce_status sums_finish(struct sums_writer *writer, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -253,7 +262,7 @@ static truce_status sums_ready(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* Keeps S4. */
+/* Removes the runs of an empty book (S4). */
 truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *error)
 {
     const truce_write_options all = {.multi = true};
@@ -275,7 +284,7 @@ truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Keeps S1: a page that is stored already is the same. */
+/* Inserts the waiting pages. A page that is stored already is the same (S1). */
 static truce_status sums_insert_waiting(struct sums_writer *writer, bson_error_t *error)
 {
     truce_write writes[SUMS_BULK] = {0};
@@ -344,7 +353,7 @@ static truce_status sums_compare(struct sums_writer *writer, const bson_t *docum
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- level 0: of entries -------------------------------------------------------------------- */
+/* ---- level 0: entries ------------------------------------------------------------------------ */
 
 static int sums_compare_dates(const void *a, const void *b)
 {
@@ -370,7 +379,7 @@ static truce_status sums_write_dated(struct sums_writer *writer, struct ledger_d
     return status ? status : sums_finish(writer, error);
 }
 
-/* The account's entry of that number, among these documents. */
+/* Finds the account's entry of that number among these documents. */
 static truce_status sums_entry(struct ledger_documents *found, const char *account, int64_t number,
                                const bson_t **document, struct ledger_change *change,
                                bson_error_t *error)
@@ -383,7 +392,7 @@ static truce_status sums_entry(struct ledger_documents *found, const char *accou
                        account);
 }
 
-/* `dated` has room for all numbers of the range. */
+/* Gathers the dated values of a range; `dated` has room for all its numbers. */
 static truce_status sums_gather(struct ledger_documents *found, const char *account, int64_t from,
                                 int64_t to, struct ledger_dated *dated, uint32_t *count,
                                 bson_error_t *error)
@@ -418,9 +427,9 @@ static truce_status sums_gather_run(struct ledger_look *look, const struct sums_
     return status;
 }
 
-/* ---- further levels: of runs ---------------------------------------------------------------- */
+/* ---- further levels: runs -------------------------------------------------------------------- */
 
-/* The hash of the last entry of each run. */
+/* Fills in the hash of the last entry of each run. */
 static truce_status sums_name(struct ledger_documents *found, struct sums_run *runs, uint32_t count,
                               bson_error_t *error)
 {
@@ -437,7 +446,7 @@ static truce_status sums_name(struct ledger_documents *found, struct sums_run *r
     return status;
 }
 
-/* The runs that a run of a level above 0 is merged from. */
+/* Names the runs from which a run of a level above 0 is merged. */
 static truce_status sums_parts(struct ledger_look *look, const struct sums_run *run,
                                struct sums_run parts[SUMS_FAN], bson_error_t *error)
 {
@@ -457,13 +466,16 @@ static truce_status sums_parts(struct ledger_look *look, const struct sums_run *
     return status;
 }
 
-/* The records of a stored run, leaf after leaf. */
+/* A cursor over the records of a stored run, leaf after leaf. */
 struct sums_stream {
     struct sums_run run;
     struct sums_page page;
-    uint32_t at;         /* in the page */
-    int64_t next, pages; /* leaves; next == pages: the page is the last one */
-    __int128 before;     /* the sum of the record before */
+    /* The place in the page. */
+    uint32_t at;
+    /* Leaves; if next == pages, the page is the last one. */
+    int64_t next, pages;
+    /* The sum of the record before. */
+    __int128 before;
 };
 
 static truce_status sums_stream_open(struct ledger_look *look, struct sums_stream *stream,
@@ -483,7 +495,7 @@ static truce_status sums_stream_open(struct ledger_look *look, struct sums_strea
     return status;
 }
 
-/* After the last record of the page: reads the next one that has records, if there is one. */
+/* If the page has no more records, reads the next page that has some. */
 static truce_status sums_stream_fill(struct ledger_look *look, struct sums_stream *stream,
                                      bson_error_t *error)
 {
@@ -514,7 +526,7 @@ static struct sums_stream *sums_first(struct sums_stream *streams)
     return first;
 }
 
-/* NOT_FOUND: a part, or a page of one, is missing. */
+/* Merges the runs. NOT_FOUND: a run, or a page of one, is missing. */
 static truce_status sums_merge(struct sums_writer *writer, struct sums_stream *streams,
                                bson_error_t *error)
 {
@@ -545,9 +557,10 @@ static truce_status sums_merge(struct sums_writer *writer, struct sums_stream *s
     return status ? status : sums_finish(writer, error);
 }
 
-/* ---- a run ---------------------------------------------------------------------------------- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
-/* Keeps S3. NOT_FOUND: a part of the run is not stored. */
+/* Writes a run from its entries or its smaller runs (S3). NOT_FOUND: a part of the run is not
+ * stored. */
 static truce_status sums_write_run(struct sums_writer *writer, bson_error_t *error)
 {
     const struct sums_run *run = writer->run;
@@ -592,8 +605,8 @@ static struct sums_writer *sums_writer_new(struct ledger_look *look, const struc
     return writer;
 }
 
-/* Builds the run and every run that it is made of and that is missing. `repairs`: a page of it was missing, so
- * that its root does not prove anything. */
+/* Builds the run and all its missing parts. `repairs`: a page of the run was missing, so its root
+ * proves nothing. */
 static truce_status sums_build(struct ledger_look *look, const struct sums_run *run, bool repairs,
                                bson_error_t *error)
 {
@@ -618,7 +631,7 @@ static truce_status sums_build(struct ledger_look *look, const struct sums_run *
     return status;
 }
 
-/* The largest run that ends with that number. */
+/* Builds the largest run that ends with that number. */
 static truce_status sums_build_at(struct ledger_look *look, const char *account, int64_t to,
                                   bson_error_t *error)
 {
@@ -638,7 +651,7 @@ void truce__ledger_sums_complete(struct ledger_look *look, const char *account, 
                                  int64_t number)
 {
     truce_status status = TRUCE_OK;
-    bson_error_t ignored; /* a balance builds what is missing */
+    bson_error_t ignored; /* a balance builds missing runs */
 
     if (truce__is_only_read(look->ledger->store))
         return;
@@ -649,11 +662,11 @@ void truce__ledger_sums_complete(struct ledger_look *look, const char *account, 
         status = sums_build_at(look, account, to, &ignored);
 }
 
-/* ---- a balance ------------------------------------------------------------------------------ */
+/* ---- a balance ------------------------------------------------------------------------------- */
 
-enum sums_found { SUMS_SEEKS, SUMS_FOUND, SUMS_MISSING };
+enum sums_found { SUMS_SEARCHING, SUMS_FOUND, SUMS_MISSING };
 
-/* The way from the root of a run to the record of a date. */
+/* The path from the root of a run to the record of a date. */
 struct sums_seek {
     struct sums_run run;
     enum sums_found found;
@@ -690,7 +703,7 @@ static void sums_descend(struct sums_seek *seek, const bson_t *document, int64_t
     bson_free(page);
 }
 
-/* Moves each seek that waits for a page one page on. */
+/* Moves each unfinished search one page on. */
 static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks, uint32_t count,
                               int64_t until_ms, bson_error_t *error)
 {
@@ -703,7 +716,7 @@ static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks,
     bson_append_document_begin(&filter, "_id", 3, &condition);
     bson_append_array_begin(&condition, "$in", 3, &list);
     for (uint32_t i = 0; i < count; i++) {
-        if (seeks[i].found == SUMS_SEEKS)
+        if (seeks[i].found == SUMS_SEARCHING)
             sums_append_id(&seeks[i].run, seeks[i].height, seeks[i].page, "0", &list);
     }
     bson_append_array_end(&condition, &list);
@@ -713,7 +726,7 @@ static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks,
         for (uint32_t i = 0; i < count; i++) {
             bson_t id = BSON_INITIALIZER;
 
-            if (seeks[i].found == SUMS_SEEKS && !stepped[i]) {
+            if (seeks[i].found == SUMS_SEARCHING && !stepped[i]) {
                 sums_append_id(&seeks[i].run, seeks[i].height, seeks[i].page, "_id", &id);
                 if (sums_same_field(&id, found, "_id")) {
                     sums_descend(&seeks[i], found, until_ms);
@@ -724,7 +737,7 @@ static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks,
         }
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (seeks[i].found == SUMS_SEEKS && !stepped[i])
+        if (seeks[i].found == SUMS_SEARCHING && !stepped[i])
             seeks[i].found = SUMS_MISSING;
     }
     truce_cursor_close(cursor);
@@ -743,7 +756,7 @@ static truce_status sums_seek(struct ledger_look *look, struct sums_seek *seeks,
         status = sums_step(look, seeks, count, until_ms, error);
         more = false;
         for (uint32_t i = 0; i < count; i++)
-            more = more || seeks[i].found == SUMS_SEEKS;
+            more = more || seeks[i].found == SUMS_SEARCHING;
     }
     return status;
 }
@@ -761,7 +774,7 @@ static truce_status sums_total(struct ledger_look *look, const struct sums_run *
                                uint32_t count, int64_t until_ms, __int128 *total,
                                bson_error_t *error);
 
-/* Of a run that is missing and cannot be built. */
+/* Sums a run that is missing and cannot be built. */
 static truce_status sums_without(struct ledger_look *look, const struct sums_run *run,
                                  int64_t until_ms, __int128 *total, bson_error_t *error)
 {
@@ -819,7 +832,8 @@ static truce_status sums_total(struct ledger_look *look, const struct sums_run *
     return status;
 }
 
-/* The fewest runs that cover the numbers up to `to`, which is a multiple of LEDGER_SUMS_RUN; bson_free. */
+/* Returns the fewest runs that cover the numbers up to `to`, a multiple of LEDGER_SUMS_RUN; free it
+ * with bson_free. */
 static struct sums_run *sums_cover(const char *account, int64_t to, uint32_t *count)
 {
     size_t room = (size_t)(to / sums_size(SUMS_LEVELS - 1)) + SUMS_LEVELS * SUMS_FAN;
@@ -835,7 +849,7 @@ static struct sums_run *sums_cover(const char *account, int64_t to, uint32_t *co
     return runs;
 }
 
-/* The last entries of the runs, and all entries after them. */
+/* Reads the last entries of the runs, and all entries after the runs. */
 static truce_status sums_fetch(struct ledger_look *look, const char *account,
                                const struct sums_run *runs, uint32_t count, int64_t last,
                                struct ledger_documents *found, bson_error_t *error)
@@ -874,13 +888,14 @@ truce_status truce__ledger_sum_until(struct ledger_look *look, const char *accou
     total += sums_of(dated, rest, until_ms);
     *sum = (int64_t)total;
     if (!status && *sum != total)
-        status = truce__fail(TRUCE_LIMIT, error, "the balance of %s leaves 64 bits", account);
+        status =
+            truce__fail(TRUCE_LIMIT, error, "the balance of account %s exceeds 64 bits", account);
     truce__ledger_documents_release(&found);
     bson_free(runs);
     return status;
 }
 
-/* ---- the proof ------------------------------------------------------------------------------ */
+/* ---- verification ---------------------------------------------------------------------------- */
 
 static truce_status sums_is_stored(struct ledger_look *look, const struct sums_run *run,
                                    bool *stored, bson_error_t *error)

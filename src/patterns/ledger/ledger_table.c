@@ -1,4 +1,5 @@
-/* Accounts by their names: open addressing over pointers, which stay. */
+/* A hash table of accounts by name, with open addressing over pointers; an account does not
+ * move. */
 #include "patterns/ledger/ledger.h"
 
 uint64_t truce__ledger_hash(const char *account)

@@ -1,34 +1,35 @@
 /*
- * Documents that other programs insert, as the description of the pattern says: UNCOMMITTED, with numbers of
- * their own, and without balances. Each is committed, or it is refused and reported. None stays in front of an
- * account, so none can block one.
+ * Documents that other programs insert, as the description of the pattern says: UNCOMMITTED, with
+ * numbers of their own, and without balances. Each is committed, or it is refused and reported.
+ * None stays before the next number of an account, so none can block one.
  *
  *     UNCOMMITTED --(its shape and the rules of its accounts allow it)--> COMMITTED
- *         |           the change gets the account's next number, its balance and its hash
+ *         |           the change gets the account's next number, its balance, and its hash
  *         |
  *         +--------(otherwise)--> REFUSED
  *                     {proc: "REFUSED", refused: {reason, at, changes, ...},
  *                      changes: [{account: {refused: _id}, seqId: 0}]}
  *
- * A REFUSED document keeps its content in `refused` and gives its numbers free: `changes` holds a key that no other
- * document has, because the index over them is unique. The check names it until it is corrected (proc UNCOMMITTED
- * and `changes` again) or deleted.
+ * A REFUSED document keeps its content in `refused` and releases its numbers. Its `changes` have a
+ * key that no other document has, because the index over them is unique. The check reports the
+ * document until it is corrected (proc UNCOMMITTED and `changes` again) or deleted.
  *
  * Invariants:
  *
- *   T1  A document is taken up only if no other uncommitted document has a smaller number on one of its accounts.
- *   T2  Its changes get the next numbers of their accounts. A skipped number is closed by this: committed numbers
- *       have no gaps (L1). If a post takes that number first, the unique index refuses the write, and the document
- *       is looked at again.
- *   T3  The write compares every field that it was made of, so a concurrent change is never overwritten.
- *   T4  The booking time is the document's own time, moved into the range from the booking time of the entries
- *       before it up to now (L10). A time that was moved is kept as the value date (`effective`).
- *   T5  A document whose changes have a hash was written by truce. It is damaged if it is not COMMITTED, and
- *       is left to the proof.
+ *   T1  A document is taken up only if no other uncommitted document has a smaller number on one of
+ *   its accounts. T2  Its changes get the next numbers of their accounts. This closes skipped
+ *   numbers: committed numbers have no gaps (L1). If a post takes that number first, the unique
+ *   index refuses the write, and the document is examined again. T3  The write compares every field
+ *   from which it was made, so it never overwrites a concurrent change. T4  The booking time is the
+ *   document's own time, moved into the range from the booking time of the entries before it to now
+ *   (L10). The original of a moved time is kept as the value date (`effective`). T5  A document
+ *   whose changes have a hash was written by truce. It is damaged if it is not COMMITTED, and is
+ *   left to the verification.
  *
- * Documents that wait for each other (numbers from counters) form a cycle. The waiting document with the greatest
- * _id then moves behind all others: it gets numbers behind the greatest of each of its accounts. If that is not
- * enough, the one with the next smaller _id follows it; each moves at most once, so this ends.
+ * Documents that wait for each other (numbers from counters) form a cycle. The waiting document
+ * with the greatest _id then moves to the end: it gets numbers after the greatest of each of its
+ * accounts. If this is not enough, the document with the next smaller _id follows. Each moves at
+ * most once, so this ends.
  *
  * A crash between two of these writes leaves each document in one of the states above.
  */
@@ -46,8 +47,10 @@ struct takeup {
     struct ledger_look *look;
     struct ledger_takeup *call;
     struct ledger_plan plan;
-    struct ledger_documents documents; /* not handled yet, or waiting; NULL: done */
-    bson_t *moved; /* the last document that moved behind all others; NULL: none */
+    /* Documents that are not handled yet, or wait; NULL: done. */
+    struct ledger_documents documents;
+    /* The last document that moved to the end; NULL: none. */
+    bson_t *moved;
 };
 
 static struct value takeup_id(const bson_t *document)
@@ -61,9 +64,10 @@ static bool takeup_is_field(const bson_t *document, const char *name)
            VALUE_MISSING;
 }
 
-/* ---- writes --------------------------------------------------------------------------------- */
+/* ---- writes ---------------------------------------------------------------------------------- */
 
-/* T3. A filter cannot name every field: `a.b` is a path, `$a` is an operator, and no value equals undefined. */
+/* Appends a filter of the whole document (T3). A filter cannot name every field: `a.b` is a path,
+ * `$a` is an operator, and no value equals undefined. */
 static void filter_exactly(const bson_t *document, bson_t *filter)
 {
     bson_iter_t iter;
@@ -85,7 +89,7 @@ static void filter_exactly(const bson_t *document, bson_t *filter)
     truce__intent_append_absent(filter);
 }
 
-/* RACED: the document changed, or a number of it was taken. */
+/* RACED: the document changed, or one of its numbers was taken. */
 static truce_status write_exactly(struct takeup *takeup, const bson_t *document,
                                   const bson_t *update, enum outcome *outcome, bson_error_t *error)
 {
@@ -157,7 +161,7 @@ static truce_status takeup_refuse(struct takeup *takeup, const bson_t *document,
     return status;
 }
 
-/* ---- its shape ------------------------------------------------------------------------------ */
+/* ---- the shape of a document ----------------------------------------------------------------- */
 
 static truce_status check_change(struct value value, uint32_t index, bson_error_t *error)
 {
@@ -194,7 +198,7 @@ static truce_status check_change(struct value value, uint32_t index, bson_error_
     return truce__ledger_account_name(change.account, error);
 }
 
-/* Whether it could be a transaction, whatever stands in the book. */
+/* Checks whether the document could be a transaction, whatever the book contains. */
 static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t *document,
                                        bson_error_t *error)
 {
@@ -242,7 +246,7 @@ static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t
     return status;
 }
 
-/* ---- its place ------------------------------------------------------------------------------ */
+/* ---- the place of a document ----------------------------------------------------------------- */
 
 static bool is_damaged(const bson_t *document)
 {
@@ -279,7 +283,7 @@ static truce_status load_account(struct takeup *takeup, const char *account,
     return status;
 }
 
-/* T1: whether another document stands in front of it on that account. */
+/* Finds whether another document precedes it on that account (T1). */
 static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
                                   const struct ledger_change *change, enum outcome *outcome,
                                   bson_error_t *error)
@@ -307,7 +311,7 @@ static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
             *outcome = is_damaged(other) ? TAKEUP_STUCK : TAKEUP_WAITS;
             if (!is_kept(takeup, other)) {
                 truce__ledger_keep(&takeup->documents, other);
-                *outcome = TAKEUP_RACED; /* that one first */
+                *outcome = TAKEUP_RACED; /* the other one first */
             }
         }
         break;
@@ -317,7 +321,7 @@ static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
     return status;
 }
 
-/* ---- the commit ----------------------------------------------------------------------------- */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
 static int takeup_compare_numbers(const void *a, const void *b)
 {
@@ -335,7 +339,7 @@ static int takeup_compare_places(const void *a, const void *b)
     return x->place < y->place ? -1 : x->place > y->place;
 }
 
-/* *outcome stays DONE if nothing stands in front of it. */
+/* Commits the document. *outcome stays DONE if no other document precedes it. */
 static truce_status gather_changes(struct takeup *takeup, const bson_t *document,
                                    struct draft *draft, enum outcome *outcome, bson_error_t *error)
 {
@@ -358,7 +362,8 @@ static truce_status gather_changes(struct takeup *takeup, const bson_t *document
     return status;
 }
 
-/* A description that says another currency than its account does not mean that account's. */
+/* Refuses a document whose currency differs from that of its account: it does not mean this
+ * account. */
 static truce_status check_accounts(struct takeup *takeup, struct draft *draft, bson_error_t *error)
 {
     draft->unopened = true;
@@ -376,7 +381,7 @@ static truce_status check_accounts(struct takeup *takeup, struct draft *draft, b
     return TRUCE_OK;
 }
 
-/* T4. *moved: it is not the document's own time. */
+/* Finds the booking time (T4). *moved: it is not the document's own time. */
 static int64_t booking_time(const struct takeup *takeup, const struct draft *draft,
                             const bson_t *document, bool *moved)
 {
@@ -420,7 +425,7 @@ static void append_taken_changes(const struct draft *draft, bool hashes, bson_t 
     bson_append_array_end(document, &changes);
 }
 
-/* What the document gets, but for the changes. */
+/* Appends the new fields of the document, except the changes. */
 static void append_taken(const struct draft *draft, const bson_t *document, bool moved, bson_t *set)
 {
     int64_t own = truce__ledger_date(document, "ts"),
@@ -434,7 +439,7 @@ static void append_taken(const struct draft *draft, const bson_t *document, bool
         BSON_APPEND_DATE_TIME(set, "open", expires ? expires : LEDGER_NEVER_MS);
 }
 
-/* The document as it will be, without what its hashes do not cover. */
+/* Makes the document as it will be, without the fields that its hashes do not cover. */
 static void link_taken(struct draft *draft, const bson_t *document, const bson_t *set)
 {
     bson_t whole = BSON_INITIALIZER;
@@ -518,9 +523,9 @@ static truce_status takeup_take_one(struct takeup *takeup, const bson_t *documen
     return status;
 }
 
-/* ---- cycles --------------------------------------------------------------------------------- */
+/* ---- cycles ---------------------------------------------------------------------------------- */
 
-/* The greatest number of the account, plus one. */
+/* Finds the greatest number of the account, plus one. */
 static truce_status number_at_end(struct takeup *takeup, const char *account, int64_t *number,
                                   bson_error_t *error)
 {
@@ -571,7 +576,7 @@ static truce_status move_to_end(struct takeup *takeup, const bson_t *document,
     return status;
 }
 
-/* ---- rounds --------------------------------------------------------------------------------- */
+/* ---- rounds ---------------------------------------------------------------------------------- */
 
 static int64_t takeup_first_number(const bson_t *document)
 {
@@ -606,8 +611,9 @@ static void keep_uncommitted(struct takeup *takeup, const struct ledger_document
     }
 }
 
-/* Those in front of the account's next number that are not UNCOMMITTED. A `changes` that is a document and no array
- * takes a number, too, and only a filter that reads the whole account finds it. */
+/* Reads the documents before the account's next number that are not UNCOMMITTED. A `changes` that
+ * is a document and not an array takes a number, too; only a filter that reads the whole account
+ * finds it. */
 static truce_status gather_in_front(struct takeup *takeup, bson_error_t *error)
 {
     const char *account = takeup->call->account;

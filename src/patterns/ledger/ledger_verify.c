@@ -1,18 +1,20 @@
 /*
- * The proof.
+ * The verification of a book.
  *
- *     accounts   every entry of an account again from the first, in windows of numbers. Each entry follows from those
- *                before it, so the first wrong entry is the one that was changed, or the one behind a missing entry.
- *     book       every document of the collection once. It lists the accounts: an account is proved because a document
- *                names it, even if its opening was removed.
- *     settings   the ledger's line in LEDGERS, the currencies of the accounts, the indexes
- *     sums       each stored run of sums by value date (ledger_sums.c) is made again while its entries are read. A run
- *                that is not stored is no finding: a reader builds it.
- *     seal       accounts and seal are in the order of names, so a part of the seal is read when the accounts before
- *                it are proved
+ *     book       Reads every document of the collection once. This lists the accounts: an account
+ *                is verified because a document names it, even if its opening was removed.
+ *     accounts   Reads every entry of an account again from the first. Each entry follows from
+ *                those before it, so the first wrong entry is the changed one, or the one after a
+ *                missing entry. One message reads the entries of many small accounts, or a window
+ *                of the numbers of a large one.
+ *     settings   Checks the ledger's line in LEDGERS, the currencies, the indexes.
+ *     sums       Makes each stored run of sums by value date (ledger_sums.c) again while its
+ *                entries are read. A run that is not stored is no fault: a reader builds it.
+ *     seal       Accounts and seal are in the order of names, so each part of the seal is read
+ *                when the accounts before it are verified.
  *
- * The last transaction of all its accounts can be removed together with every trace of it. Only a seal that was made
- * before shows that.
+ * The last transaction of all its accounts can be removed together with every trace of it. Only an
+ * earlier seal shows this.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -30,13 +32,17 @@
 
 /* The parts of a seal, account after account. */
 struct seal {
-    const truce_ledger_seal_source *source; /* NULL: none */
-    const bson_t *part;                     /* NULL: none is left */
+    /* NULL: no seal. */
+    const truce_ledger_seal_source *source;
+    /* NULL: no part is left. */
+    const bson_t *part;
     int64_t part_number;
     bool last;
-    uint8_t before[SHA256_BYTES]; /* the hash of the part */
+    /* The hash of the part. */
+    uint8_t before[SHA256_BYTES];
     struct fields at;
-    char *account; /* the next account of the seal, its number and hash; NULL: none is left */
+    /* The next account of the seal, its number, and its hash; NULL: none is left. */
+    char *account;
     int64_t number;
     uint8_t hash[SHA256_BYTES];
 };
@@ -47,26 +53,32 @@ struct proof {
     void *arg;
     truce_ledger_report *report;
     const char *account;
-    struct ledger_state state; /* after the entries so far */
+    /* The state after the entries so far. */
+    struct ledger_state state;
     struct seal seal;
-    bson_t settings; /* the ledger's line in LEDGERS; empty: it has none */
-    bool found;      /* something about this account was told */
-    bool sums_only;  /* from here on nothing was committed, so there is no chain */
-    /* the transaction that was looked at last: it may have many numbers of the account; NULL: none of this window */
+    /* The ledger's line in LEDGERS; empty: it has none. */
+    bson_t settings;
+    /* A finding about this account was reported. */
+    bool found;
+    /* No entry is committed from here on, so there is no chain. */
+    bool sums_only;
+    /* The transaction of the last entry: it may have many numbers of the account. NULL: none of
+     * these documents. */
     const bson_t *document;
     bool balances;
     uint8_t digest[SHA256_BYTES];
-    /* The entries and the documents of numbers that were read together, of several small accounts or of a
-     * part of one. */
+    /* The entries and the documents of numbers that were read together, of several small accounts
+     * or of a part of one. */
     struct ledger_documents entries, slots;
     /* Pending transactions that may be settled, as {_id}. */
     struct ledger_documents unsettled;
-    struct ledger_dated dated[LEDGER_SUMS_RUN]; /* of the numbers of the run that is not complete */
+    /* The values of the numbers of the run that is not complete. */
+    struct ledger_dated dated[LEDGER_SUMS_RUN];
     uint32_t dated_count;
 };
 
-static void verify_tell(struct proof *proof, const char *rule, int64_t number,
-                        const bson_t *document, const char *text)
+static void verify_report(struct proof *proof, const char *rule, int64_t number,
+                          const bson_t *document, const char *text)
 {
     bson_t finding = BSON_INITIALIZER;
     bson_value_t id = {.value_type = BSON_TYPE_EOD};
@@ -86,7 +98,7 @@ static void verify_tell(struct proof *proof, const char *rule, int64_t number,
     bson_destroy(&finding);
 }
 
-/* ---- one entry ------------------------------------------------------------------------------ */
+/* ---- one entry ------------------------------------------------------------------------------- */
 
 struct sums {
     struct {
@@ -110,8 +122,8 @@ static __int128 *verify_sum_of(struct sums *sums, const char *currency)
     return &sums->items[i].sum;
 }
 
-/* The values of each currency sum to zero. */
-static bool balances(const bson_t *document)
+/* Returns true if the values of each currency sum to zero. */
+static bool verify_balances(const bson_t *document)
 {
     struct sums sums = {0};
     struct ledger_change change;
@@ -128,71 +140,73 @@ static bool balances(const bson_t *document)
     return zero;
 }
 
-static bool same_sums(const struct ledger_change *change, const struct ledger_state *state)
+static bool verify_same_sums(const struct ledger_change *change, const struct ledger_state *state)
 {
     return change->balance == state->balance && change->out == state->out &&
            change->in == state->in && change->rules_at == state->rules_at;
 }
 
-/* Checks what the change says of the state after it. */
-static void prove_cached(struct proof *proof, const bson_t *document,
-                         const struct ledger_change *change)
+/* Checks the balance and the hash of a change against the state after it. */
+static void verify_cached(struct proof *proof, const bson_t *document,
+                          const struct ledger_change *change)
 {
     uint8_t before[SHA256_BYTES];
 
     if (!change->cached) {
-        verify_tell(proof, "balance", change->number, document,
-                    "it is COMMITTED, and has no balance");
+        verify_report(proof, "balance", change->number, document,
+                      "it is COMMITTED but has no balance");
         return;
     }
-    if (!same_sums(change, &proof->state)) {
-        verify_tell(proof, "balance", change->number, document,
-                    "its balance is not the sum of what stands before it");
+    if (!verify_same_sums(change, &proof->state)) {
+        verify_report(proof, "balance", change->number, document,
+                      "its balance is not the sum of the entries before it");
         return;
     }
     memcpy(before, proof->state.hash, sizeof before);
     truce__ledger_chain(proof->digest, change->account, before, &proof->state);
     if (!change->hashed || memcmp(change->hash, proof->state.hash, SHA256_BYTES) != 0)
-        verify_tell(
+        verify_report(
             proof, "hash", change->number, document,
-            "its hash is not that of what it stands for: it, or an entry of the account before it, "
+            "its hash does not match its content: it, or an earlier entry of the account, "
             "was changed");
 }
 
-/* What is the same for all its numbers. */
-static void verify_look_at(struct proof *proof, const bson_t *document)
+/* Computes what is the same for all numbers of a transaction. */
+static void verify_digest(struct proof *proof, const bson_t *document)
 {
     if (proof->document == document)
         return;
     proof->document = document;
-    proof->balances = balances(document);
+    proof->balances = verify_balances(document);
     truce__ledger_digest(document, proof->digest);
 }
 
-static void prove_entry(struct proof *proof, const bson_t *document, int64_t number)
+static void verify_entry(struct proof *proof, const bson_t *document, int64_t number)
 {
     bool committed = document && truce__ledger_is(document, "proc", "COMMITTED");
     struct ledger_change change;
     int64_t booked_ms;
 
     if (!document || !truce__ledger_change_of(document, proof->account, number, &change)) {
-        verify_tell(proof, "missing", number, NULL, "there is no entry of that number");
+        verify_report(proof, "missing", number, NULL, "there is no entry with that number");
         return;
     }
     proof->report->entries++;
-    verify_look_at(proof, document);
+    verify_digest(proof, document);
     booked_ms = truce__ledger_date(document, "ts");
     if (!proof->balances)
-        verify_tell(proof, "sum", number, document, "its values do not sum to zero");
+        verify_report(proof, "sum", number, document, "its values do not sum to zero");
     else if (booked_ms < proof->state.booked_ms && !proof->sums_only)
-        verify_tell(proof, "time", number, document, "it is booked before the entry before it");
+        verify_report(proof, "time", number, document,
+                      "its booking time is before that of the previous entry");
     else if (truce__ledger_add(&proof->state, &change, truce__ledger_is(document, "state", "VALID"),
                                truce__ledger_is(document, "state", "PENDING"), NULL))
-        verify_tell(proof, "balance", number, document, "the balance leaves 64 bits");
+        verify_report(proof, "balance", number, document, "the balance exceeds 64 bits");
     else if (committed && proof->sums_only)
-        verify_tell(proof, "order", number, document, "it is COMMITTED, and one before it is not");
+        verify_report(proof, "order", number, document,
+                      "it is COMMITTED, but an earlier entry is not");
     else if (committed)
-        prove_cached(proof, document, &change);
+        verify_cached(proof, document, &change);
     proof->sums_only = proof->sums_only || !committed;
     proof->state.booked_ms = booked_ms;
     if (truce__ledger_is(document, "state", "VALID"))
@@ -200,8 +214,8 @@ static void prove_entry(struct proof *proof, const bson_t *document, int64_t num
             (struct ledger_dated){truce__ledger_value_date(document), change.value};
 }
 
-/* The stored sums by value date of the runs that end with that number. */
-static truce_status prove_stored_sums(struct proof *proof, int64_t number, bson_error_t *error)
+/* Checks the stored sums by value date of the runs that end with that number. */
+static truce_status verify_stored_sums(struct proof *proof, int64_t number, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool wrong = false;
@@ -212,18 +226,17 @@ static truce_status prove_stored_sums(struct proof *proof, int64_t number, bson_
         status = truce__ledger_sums_prove(proof->look, proof->account, number, proof->state.hash,
                                           proof->dated, proof->dated_count, &wrong, error);
     if (wrong)
-        verify_tell(
-            proof, "stored-sums", number, NULL,
-            "its sums by value date in " LEDGER_SUMS
-            " are not those of its entries: remove the documents with its hash, or drop the "
-            "collection");
+        verify_report(proof, "stored-sums", number, NULL,
+                      "its sums by value date in " LEDGER_SUMS
+                      " do not match its entries: remove the documents with its hash, or drop the "
+                      "collection");
     proof->dated_count = 0;
     return status;
 }
 
-/* ---- a seal --------------------------------------------------------------------------------- */
+/* ---- a seal ---------------------------------------------------------------------------------- */
 
-static bool take_binary(const bson_t *document, const char *field, uint8_t hash[SHA256_BYTES])
+static bool verify_read_hash(const bson_t *document, const char *field, uint8_t hash[SHA256_BYTES])
 {
     const uint8_t *bytes = NULL;
     bson_subtype_t subtype;
@@ -237,8 +250,8 @@ static bool take_binary(const bson_t *document, const char *field, uint8_t hash[
     return length == SHA256_BYTES;
 }
 
-/* Its hash is at its end, over all before it. */
-static bool part_is_whole(const bson_t *part)
+/* Returns true if the part's hash, its last field, is the hash of all before it. */
+static bool verify_part_is_complete(const bson_t *part)
 {
     uint8_t digest[SHA256_BYTES], hash[SHA256_BYTES];
     bson_t plain = BSON_INITIALIZER;
@@ -246,7 +259,7 @@ static bool part_is_whole(const bson_t *part)
     bson_copy_to_excluding_noinit(part, &plain, "hash", NULL);
     truce__ledger_seal_hash(&plain, digest);
     bson_destroy(&plain);
-    return take_binary(part, "hash", hash) && !memcmp(hash, digest, SHA256_BYTES);
+    return verify_read_hash(part, "hash", hash) && !memcmp(hash, digest, SHA256_BYTES);
 }
 
 static truce_status verify_check_part(const struct proof *proof, bson_error_t *error)
@@ -259,13 +272,15 @@ static truce_status verify_check_part(const struct proof *proof, bson_error_t *e
 
     if (status)
         return status;
-    if (!part_is_whole(seal->part))
-        return truce__fail(TRUCE_INVALID, error, "the seal is damaged: its own hash is another");
+    if (!verify_part_is_complete(seal->part))
+        return truce__fail(TRUCE_INVALID, error,
+                           "the seal is damaged: its hash does not match its content");
     if (!truce__ledger_is(seal->part, "ledger", ledger))
-        return truce__fail(TRUCE_INVALID, error, "the seal is of ledger \"%.100s\", not \"%s\"",
+        return truce__fail(TRUCE_INVALID, error,
+                           "the seal belongs to ledger \"%.100s\", not \"%s\"",
                            truce__field_text(seal->part, "ledger"), ledger);
     if (seal->last || number != seal->part_number + 1 ||
-        (number > 1 && (!take_binary(seal->part, "before", before) ||
+        (number > 1 && (!verify_read_hash(seal->part, "before", before) ||
                         memcmp(before, seal->before, SHA256_BYTES) != 0)))
         return truce__fail(TRUCE_INVALID, error,
                            "part %" PRId64 " of the seal does not follow part %" PRId64
@@ -274,7 +289,7 @@ static truce_status verify_check_part(const struct proof *proof, bson_error_t *e
     return TRUCE_OK;
 }
 
-static truce_status load_part(struct proof *proof, bson_error_t *error)
+static truce_status verify_load_part(struct proof *proof, bson_error_t *error)
 {
     struct seal *seal = &proof->seal;
     struct value list;
@@ -294,7 +309,7 @@ static truce_status load_part(struct proof *proof, bson_error_t *error)
     seal->part_number++;
     seal->last = bson_has_field(seal->part, "last") &&
                  truce__field_number(seal->part, "last"); /* a bool counts as 0 or 1 */
-    (void)!take_binary(seal->part, "hash", seal->before);
+    (void)!verify_read_hash(seal->part, "hash", seal->before);
     list = truce__value_field(truce__value_document(seal->part), "accounts", 8);
     if (list.type != BSON_TYPE_ARRAY)
         return truce__fail(TRUCE_INVALID, error,
@@ -305,7 +320,7 @@ static truce_status load_part(struct proof *proof, bson_error_t *error)
 }
 
 /* Moves on to the next account of the seal. */
-static truce_status next_sealed(struct proof *proof, bson_error_t *error)
+static truce_status verify_next_sealed(struct proof *proof, bson_error_t *error)
 {
     struct seal *seal = &proof->seal;
     truce_status status = TRUCE_OK;
@@ -314,14 +329,14 @@ static truce_status next_sealed(struct proof *proof, bson_error_t *error)
 
     seal->account = NULL;
     while (!status && seal->part && !truce__fields_next(&seal->at))
-        status = load_part(proof, error);
+        status = verify_load_part(proof, error);
     if (!status && seal->part && seal->at.value.type != BSON_TYPE_DOCUMENT)
         status = truce__fail(TRUCE_INVALID, error, "the seal is damaged: an account is missing");
     if (!status && seal->part) {
         truce__value_bson(seal->at.value, &one);
         seal->account = bson_strdup(truce__field_text(&one, "account"));
         seal->number = truce__field_number(&one, "number");
-        if (!take_binary(&one, "hash", seal->hash))
+        if (!verify_read_hash(&one, "hash", seal->hash))
             seal->number = 0;
         if (before && strcmp(before, seal->account) >= 0)
             status = truce__fail(TRUCE_INVALID, error,
@@ -331,28 +346,29 @@ static truce_status next_sealed(struct proof *proof, bson_error_t *error)
     return status;
 }
 
-static truce_status begin_seal(struct proof *proof, bson_error_t *error)
+static truce_status verify_begin_seal(struct proof *proof, bson_error_t *error)
 {
     truce_status status;
 
     if (!proof->seal.source)
         return TRUCE_OK;
-    status = load_part(proof, error);
-    return status ? status : next_sealed(proof, error);
+    status = verify_load_part(proof, error);
+    return status ? status : verify_next_sealed(proof, error);
 }
 
-/* ---- one account ---------------------------------------------------------------------------- */
+/* ---- one account ----------------------------------------------------------------------------- */
 
 /* Appends the _ids of the numbers `from` to `to` of the account, if numbers are documents. */
-static void append_slots(const struct proof *proof, const char *account, int64_t from, int64_t to,
-                         bson_t *ids, uint32_t *count)
+static void verify_append_slots(const struct proof *proof, const char *account, int64_t from,
+                                int64_t to, bson_t *ids, uint32_t *count)
 {
     for (int64_t number = from; proof->look->ledger->slots && number <= to; number++)
         truce__ledger_slot_append(account, number, ids, count);
 }
 
-/* Returns true if a transaction has the number by now: it was posted after the entries were read. */
-static bool was_posted(struct proof *proof, int64_t number)
+/* Returns true if a transaction has the number by now: it was posted after the entries were
+ * read. */
+static bool verify_was_posted(struct proof *proof, int64_t number)
 {
     struct ledger_documents found = {0};
     bool posted =
@@ -363,9 +379,9 @@ static bool was_posted(struct proof *proof, int64_t number)
     return posted;
 }
 
-/* Checks the document of a number: it names the transaction that has the number. The number after the
- * last one (`document` NULL) is free. */
-static void prove_slot(struct proof *proof, const bson_t *document, int64_t number)
+/* Checks the document of a number: it names the transaction that has the number. The number after
+ * the last one (`document` NULL) is free. */
+static void verify_slot(struct proof *proof, const bson_t *document, int64_t number)
 {
     bson_value_t id = {.value_type = BSON_TYPE_EOD};
     const bson_t *slot = truce__ledger_slot(&proof->slots, proof->account, number);
@@ -373,18 +389,19 @@ static void prove_slot(struct proof *proof, const bson_t *document, int64_t numb
     if (document)
         id = truce__ledger_value(document, "_id");
     if (document && !slot)
-        verify_tell(proof, "slot", number, document, "there is no document of its number");
-    else if (!document && slot && !was_posted(proof, number))
-        verify_tell(proof, "slot", number, NULL, "the number is taken, and no transaction has it");
+        verify_report(proof, "slot", number, document, "the document of its number is missing");
+    else if (!document && slot && !verify_was_posted(proof, number))
+        verify_report(proof, "slot", number, NULL,
+                      "the number is taken, but no transaction has it");
     else if (document && !truce__ledger_has(slot, "tx", &id))
-        verify_tell(proof, "slot", number, document,
-                    "the document of its number is another transaction's");
+        verify_report(proof, "slot", number, document,
+                      "the document of its number names another transaction");
 }
 
-/* Proves the numbers `from` to `to`, whose documents were read. */
-static truce_status prove_numbers(struct proof *proof, int64_t from, int64_t to,
-                                  int64_t seal_number, const uint8_t seal_hash[SHA256_BYTES],
-                                  bson_error_t *error)
+/* Verifies the numbers `from` to `to`, whose documents were read. */
+static truce_status verify_numbers(struct proof *proof, int64_t from, int64_t to,
+                                   int64_t seal_number, const uint8_t seal_hash[SHA256_BYTES],
+                                   bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -392,26 +409,25 @@ static truce_status prove_numbers(struct proof *proof, int64_t from, int64_t to,
     for (int64_t at = from; !status && !proof->found && at <= to; at++) {
         const bson_t *document = truce__ledger_numbered(&proof->entries, proof->account, at);
 
-        prove_entry(proof, document, at);
+        verify_entry(proof, document, at);
         if (!proof->found && proof->look->ledger->slots)
-            prove_slot(proof, document, at);
+            verify_slot(proof, document, at);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
-            verify_tell(
-                proof, "seal", at, document,
-                "the account up to here is not what was sealed: it was written again since");
-        status = prove_stored_sums(proof, at, error);
+            verify_report(proof, "seal", at, document,
+                          "the account up to here differs from the seal: it was rewritten since");
+        status = verify_stored_sums(proof, at, error);
     }
     return status;
 }
 
-static void proof_release_documents(struct proof *proof)
+static void verify_release_documents(struct proof *proof)
 {
     truce__ledger_documents_release(&proof->entries);
     truce__ledger_documents_release(&proof->slots);
 }
 
-static truce_status fetch_slots(struct proof *proof, const bson_t *ids, bson_error_t *error)
+static truce_status verify_fetch_slots(struct proof *proof, const bson_t *ids, bson_error_t *error)
 {
     return proof->look->ledger->slots
                ? truce__ledger_fetch_slots(proof->look, ids, &proof->slots, error)
@@ -419,25 +435,26 @@ static truce_status fetch_slots(struct proof *proof, const bson_t *ids, bson_err
 }
 
 /* Reads a window of numbers, and the documents of these numbers and of the next one. */
-static truce_status fetch_window(struct proof *proof, int64_t from, int64_t to, bson_error_t *error)
+static truce_status verify_fetch_window(struct proof *proof, int64_t from, int64_t to,
+                                        bson_error_t *error)
 {
     bson_t *range = BCON_NEW("$gte", BCON_INT64(from), "$lte", BCON_INT64(to)),
            ids = BSON_INITIALIZER;
     uint32_t count = 0;
     truce_status status;
 
-    proof_release_documents(proof);
-    append_slots(proof, proof->account, from, to + 1, &ids, &count);
+    verify_release_documents(proof);
+    verify_append_slots(proof, proof->account, from, to + 1, &ids, &count);
     status = truce__ledger_fetch(proof->look, proof->account, range, 0, &proof->entries, error);
     if (!status)
-        status = fetch_slots(proof, &ids, error);
+        status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
     bson_destroy(range);
     return status;
 }
 
-/* What an account has beyond its entries: an opening, and a currency that the settings know. */
-static void prove_opening(struct proof *proof)
+/* Checks that the account has an opening, and a currency that the settings know. */
+static void verify_opening(struct proof *proof)
 {
     const struct ledger_state *state = &proof->state;
     bson_t currencies;
@@ -445,21 +462,21 @@ static void prove_opening(struct proof *proof)
     char text[120];
 
     if (!state->rules_at)
-        verify_tell(proof, "opening", state->number ? 1 : 0, NULL,
-                    state->number ? "its opening is missing: it has entries, and was never opened"
-                                  : "its opening is missing: it has no entries");
+        verify_report(proof, "opening", state->number ? 1 : 0, NULL,
+                      state->number ? "its opening is missing: it has entries but was never opened"
+                                    : "its opening is missing: it has no entries");
     else if (!truce__value_subdocument(&proof->settings, "currencies", &currencies) ||
              !bson_iter_init_find(&iter, &currencies, state->rules.currency)) {
         snprintf(text, sizeof text, "its currency %s is missing from the settings of the ledger",
                  state->rules.currency);
-        verify_tell(proof, "currency", state->rules_at, NULL, text);
+        verify_report(proof, "currency", state->rules_at, NULL, text);
     }
 }
 
-/* Finds the last number: `least`, or a later one that was read. If the book was not scanned (`least`
- * 0), searches for it from the first number; memory of earlier calls does not count. */
-static truce_status find_last(struct proof *proof, int64_t least, int64_t *last,
-                              bson_error_t *error)
+/* Finds the last number: `least`, or a later one that was read. If the book was not scanned
+ * (`least` 0), searches for it from the first number; memory of earlier calls does not count. */
+static truce_status verify_find_last(struct proof *proof, int64_t least, int64_t *last,
+                                     bson_error_t *error)
 {
     struct ledger_state state = {0};
     truce_status status;
@@ -470,32 +487,32 @@ static truce_status find_last(struct proof *proof, int64_t least, int64_t *last,
     status = truce__ledger_head(proof->look, proof->account, &state, error);
     *last = state.number;
     if (status == TRUCE_CORRUPT) {
-        verify_tell(proof, "missing", state.number, NULL,
-                    error ? error->message : "an entry is missing");
+        verify_report(proof, "missing", state.number, NULL,
+                      error ? error->message : "an entry is missing");
         status = TRUCE_OK;
     }
     return status;
 }
 
-static truce_status prove_windows(struct proof *proof, int64_t last, int64_t seal_number,
-                                  bson_error_t *error)
+static truce_status verify_windows(struct proof *proof, int64_t last, int64_t seal_number,
+                                   bson_error_t *error)
 {
-    truce_status status = last ? TRUCE_OK : fetch_window(proof, 1, 0, error);
+    truce_status status = last ? TRUCE_OK : verify_fetch_window(proof, 1, 0, error);
 
     for (int64_t from = 1; !status && !proof->found && from <= last; from += VERIFY_WINDOW) {
         int64_t to = last - from >= VERIFY_WINDOW ? from + VERIFY_WINDOW - 1 : last;
 
-        status = fetch_window(proof, from, to, error);
+        status = verify_fetch_window(proof, from, to, error);
         if (!status)
-            status = prove_numbers(proof, from, to, seal_number, proof->seal.hash, error);
+            status = verify_numbers(proof, from, to, seal_number, proof->seal.hash, error);
     }
     return status;
 }
 
-/* Proves an account. `least`: a number that the account has, as far as the book says. `read`: all of its
- * entries were read. `sealed`: the next account of the seal is this one. */
-static truce_status prove_account(struct proof *proof, const char *account, int64_t least,
-                                  bool read, bool sealed, bson_error_t *error)
+/* Verifies an account. `least`: a number that the account has, as far as the book says. `read`: all
+ * of its entries were read. `sealed`: the next account of the seal is this one. */
+static truce_status verify_account(struct proof *proof, const char *account, int64_t least,
+                                   bool read, bool sealed, bson_error_t *error)
 {
     int64_t number = sealed ? proof->seal.number : 0, last = 0;
     truce_status status;
@@ -505,29 +522,29 @@ static truce_status prove_account(struct proof *proof, const char *account, int6
     proof->found = proof->sums_only = false;
     proof->report->accounts++;
     proof->dated_count = 0;
-    status = find_last(proof, least, &last, error);
+    status = verify_find_last(proof, least, &last, error);
     if (!status && !proof->found)
-        status = read ? prove_numbers(proof, 1, last, number, proof->seal.hash, error)
-                      : prove_windows(proof, last, number, error);
+        status = read ? verify_numbers(proof, 1, last, number, proof->seal.hash, error)
+                      : verify_windows(proof, last, number, error);
     if (!status && !proof->found && proof->look->ledger->slots)
-        prove_slot(proof, NULL, last + 1);
+        verify_slot(proof, NULL, last + 1);
     if (!status && !proof->found && number > last)
-        verify_tell(proof, "seal", number, NULL, "it was sealed, and is missing");
+        verify_report(proof, "seal", number, NULL, "it was sealed but is missing");
     if (!status && !proof->found)
-        prove_opening(proof);
+        verify_opening(proof);
     return status;
 }
 
-/* ---- the book ------------------------------------------------------------------------------- */
+/* ---- the book -------------------------------------------------------------------------------- */
 
 struct book {
     struct proof *proof;
     struct ledger_table accounts; /* state.number: the greatest one that a document has */
 };
 
-/* Whether all, or some, of the changes have a hash. */
-static void count_hashes(const bson_t *document, uint32_t *count, uint32_t *hashed,
-                         uint32_t *malformed)
+/* Counts the changes of a document, those with a hash, and those that are invalid. */
+static void verify_count_hashes(const bson_t *document, uint32_t *count, uint32_t *hashed,
+                                uint32_t *malformed)
 {
     struct ledger_change change;
 
@@ -539,7 +556,7 @@ static void count_hashes(const bson_t *document, uint32_t *count, uint32_t *hash
     }
 }
 
-static void note_accounts(struct book *book, const bson_t *document)
+static void verify_note_accounts(struct book *book, const bson_t *document)
 {
     struct ledger_change change;
 
@@ -553,9 +570,9 @@ static void note_accounts(struct book *book, const bson_t *document)
     }
 }
 
-/* Looks for the transactions that settle the pending ones without `open`. A pending transaction that is
- * neither settled nor has `open` never expires, and no list has it. */
-static truce_status prove_unsettled(struct proof *proof, bson_error_t *error)
+/* Looks for the transactions that settle the pending ones without `open`. A pending transaction
+ * that is neither settled nor has `open` never expires, and no list has it. */
+static truce_status verify_unsettled(struct proof *proof, bson_error_t *error)
 {
     struct ledger_documents found = {0};
     bson_t ids = BSON_INITIALIZER, *filter;
@@ -580,8 +597,8 @@ static truce_status prove_unsettled(struct proof *proof, bson_error_t *error)
         for (uint32_t k = 0; !settled && k < found.count; k++)
             settled = truce__ledger_has(found.items[k], "resolves", &id);
         if (!settled)
-            verify_tell(proof, "open", 0, proof->unsettled.items[i],
-                        "it is pending, and its field `open` is missing: it would never expire");
+            verify_report(proof, "open", 0, proof->unsettled.items[i],
+                          "it is pending, and its field `open` is missing: it would never expire");
     }
     truce__ledger_documents_release(&proof->unsettled);
     truce__ledger_documents_release(&found);
@@ -590,7 +607,7 @@ static truce_status prove_unsettled(struct proof *proof, bson_error_t *error)
     return status;
 }
 
-static truce_status prove_open(struct proof *proof, const bson_t *document, bson_error_t *error)
+static truce_status verify_open(struct proof *proof, const bson_t *document, bson_error_t *error)
 {
     bson_value_t id = truce__ledger_value(document, "_id");
     bson_t holder = BSON_INITIALIZER;
@@ -600,10 +617,10 @@ static truce_status prove_open(struct proof *proof, const bson_t *document, bson
     BSON_APPEND_VALUE(&holder, "_id", &id);
     truce__ledger_keep(&proof->unsettled, &holder);
     bson_destroy(&holder);
-    return proof->unsettled.count < VERIFY_OPEN ? TRUCE_OK : prove_unsettled(proof, error);
+    return proof->unsettled.count < VERIFY_OPEN ? TRUCE_OK : verify_unsettled(proof, error);
 }
 
-static truce_status prove_document(struct book *book, const bson_t *document, bson_error_t *error)
+static truce_status verify_document(struct book *book, const bson_t *document, bson_error_t *error)
 {
     struct proof *proof = book->proof;
     uint32_t count, hashed, malformed;
@@ -613,36 +630,37 @@ static truce_status prove_document(struct book *book, const bson_t *document, bs
     if (truce__ledger_is(document, "proc", "REFUSED")) {
         bool has = truce__value_subdocument(document, "refused", &refused);
 
-        verify_tell(proof, "refused", 0, document,
-                    has ? truce__field_text(&refused, "reason") : "its field `refused` is missing");
+        verify_report(proof, "refused", 0, document,
+                      has ? truce__field_text(&refused, "reason")
+                          : "its field `refused` is missing");
         return TRUCE_OK;
     }
-    count_hashes(document, &count, &hashed, &malformed);
+    verify_count_hashes(document, &count, &hashed, &malformed);
     if (hashed)
-        note_accounts(book, document);
+        verify_note_accounts(book, document);
     if (truce__ledger_is(document, "proc", "UNCOMMITTED")) {
         if (hashed)
-            verify_tell(proof, "proc", 0, document,
-                        "it was COMMITTED, and its field proc was changed");
+            verify_report(proof, "proc", 0, document,
+                          "it was COMMITTED, but its field proc was changed");
         return TRUCE_OK;
     }
     if (!truce__ledger_is(document, "proc", "COMMITTED"))
-        verify_tell(proof, "proc", 0, document,
-                    "its field proc is missing or is none of UNCOMMITTED, COMMITTED and REFUSED");
+        verify_report(proof, "proc", 0, document,
+                      "its field proc is not UNCOMMITTED, COMMITTED, or REFUSED");
     else if (!count || malformed)
-        verify_tell(proof, "changes", 0, document,
-                    "its changes are missing, or one has no account, value or number");
+        verify_report(proof, "changes", 0, document,
+                      "its changes are missing, or one of them has no account, value, or number");
     else if (!hashed)
-        verify_tell(
+        verify_report(
             proof, "hash", 0, document,
-            "it is COMMITTED, and has no hash: another program committed it, or its hashes were "
+            "it is COMMITTED but has no hash: another program committed it, or its hashes were "
             "removed");
     else
-        return prove_open(proof, document, error);
+        return verify_open(proof, document, error);
     return TRUCE_OK;
 }
 
-static truce_status scan_book(struct book *book, bson_error_t *error)
+static truce_status verify_scan_book(struct book *book, bson_error_t *error)
 {
     const truce_ledger *ledger = book->proof->look->ledger;
     truce_cursor *cursor = NULL;
@@ -654,15 +672,15 @@ static truce_status scan_book(struct book *book, bson_error_t *error)
         if (status || !found)
             break;
         if (!truce__ledger_is_stub(found))
-            status = prove_document(book, found, error);
+            status = verify_document(book, found, error);
     }
     truce_cursor_close(cursor);
-    return status ? status : prove_unsettled(book->proof, error);
+    return status ? status : verify_unsettled(book->proof, error);
 }
 
-/* ---- settings ------------------------------------------------------------------------------- */
+/* ---- settings -------------------------------------------------------------------------------- */
 
-static truce_status has_hashes(const truce_ledger *ledger, bool *has, bson_error_t *error)
+static truce_status verify_has_hashes(const truce_ledger *ledger, bool *has, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("changes.hash", "{", "$exists", BCON_BOOL(true), "}"), found;
     truce_status status =
@@ -674,7 +692,7 @@ static truce_status has_hashes(const truce_ledger *ledger, bool *has, bson_error
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status load_settings(struct proof *proof, bson_error_t *error)
+static truce_status verify_load_settings(struct proof *proof, bson_error_t *error)
 {
     const truce_ledger *ledger = proof->look->ledger;
     bson_t filter = BSON_INITIALIZER;
@@ -687,16 +705,17 @@ static truce_status load_settings(struct proof *proof, bson_error_t *error)
     bson_destroy(&filter);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    status = has_hashes(ledger, &has, error);
+    status = verify_has_hashes(ledger, &has, error);
     if (!status && has)
-        verify_tell(proof, "settings", 0, NULL,
-                    "the settings of the ledger are missing (its line in " LEDGERS
-                    ": currencies, where its numbers are)");
+        verify_report(proof, "settings", 0, NULL,
+                      "the settings of the ledger are missing (its line in " LEDGERS
+                      ": currencies, where its numbers are)");
     return status;
 }
 
-/* The definitions that make_indexes (ledger.c) makes, by their keys. */
-static bool has_index(const bson_t *indexes, const char *first, const char *second, bool unique)
+/* Returns true if there is an index with these keys (ledger.c makes them). */
+static bool verify_has_index(const bson_t *indexes, const char *first, const char *second,
+                             bool unique)
 {
     for (struct fields at = truce__fields(truce__value_array(indexes)); truce__fields_next(&at);) {
         struct value key, one;
@@ -723,13 +742,13 @@ bool truce__ledger_has_indexes(truce_store *store, const char *collection)
     bson_error_t ignored;
     bson_t indexes;
     bool has = !truce_index_list(store, collection, &indexes, &ignored) &&
-               has_index(&indexes, "changes.account", "changes.seqId", false);
+               verify_has_index(&indexes, "changes.account", "changes.seqId", false);
 
     bson_destroy(&indexes);
     return has;
 }
 
-static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
+static truce_status verify_indexes(struct proof *proof, bson_error_t *error)
 {
     static const struct {
         const char *first, *second;
@@ -748,22 +767,23 @@ static truce_status prove_indexes(struct proof *proof, bson_error_t *error)
         bool unique = needed[i].unique && !ledger->slots;
         char text[160];
 
-        if (has_index(&indexes, needed[i].first, needed[i].second, unique))
+        if (verify_has_index(&indexes, needed[i].first, needed[i].second, unique))
             continue;
         snprintf(text, sizeof text, "the %sindex on %s%s%s is missing: the next post makes it",
                  unique ? "unique " : "", needed[i].first, needed[i].second ? ", " : "",
                  needed[i].second ? needed[i].second : "");
-        verify_tell(proof, "index", 0, NULL, text);
+        verify_report(proof, "index", 0, NULL, text);
     }
     bson_destroy(&indexes);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* ---- all ------------------------------------------------------------------------------------ */
+/* ---- the whole book -------------------------------------------------------------------------- */
 
-/* The accounts of the seal whose names are before this one (NULL: all that are left): no document of the book has
- * them. */
-static truce_status prove_sealed_only(struct proof *proof, const char *account, bson_error_t *error)
+/* Verifies the accounts of the seal whose names are before this one (NULL: all that are left). No
+ * document of the book has them. */
+static truce_status verify_sealed_only(struct proof *proof, const char *account,
+                                       bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -772,62 +792,62 @@ static truce_status prove_sealed_only(struct proof *proof, const char *account, 
         struct ledger_documents entries = proof->entries, slots = proof->slots;
 
         proof->entries = proof->slots = (struct ledger_documents){0};
-        status = prove_account(proof, proof->seal.account, 0, false, true, error);
-        proof_release_documents(proof);
+        status = verify_account(proof, proof->seal.account, 0, false, true, error);
+        verify_release_documents(proof);
         proof->entries = entries;
         proof->slots = slots;
         if (!status)
-            status = next_sealed(proof, error);
+            status = verify_next_sealed(proof, error);
     }
     proof->account = "";
     return status;
 }
 
 /* The account, and the seal moves on to the account after it. */
-static truce_status prove_with_seal(struct proof *proof, const char *account, int64_t least,
-                                    bool read, bson_error_t *error)
+static truce_status verify_with_seal(struct proof *proof, const char *account, int64_t least,
+                                     bool read, bson_error_t *error)
 {
     bool sealed;
-    truce_status status = prove_sealed_only(proof, account, error);
+    truce_status status = verify_sealed_only(proof, account, error);
 
     if (status)
         return status;
     sealed = proof->seal.account && !strcmp(proof->seal.account, account);
-    status = prove_account(proof, account, least, read, sealed, error);
+    status = verify_account(proof, account, least, read, sealed, error);
 
-    return status || !sealed ? status : next_sealed(proof, error);
+    return status || !sealed ? status : verify_next_sealed(proof, error);
 }
 
-static truce_status verify_prove_one(struct proof *proof, const char *account, bson_error_t *error)
+static truce_status verify_one(struct proof *proof, const char *account, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     while (!status && proof->seal.account && strcmp(proof->seal.account, account) < 0)
-        status = next_sealed(proof, error);
+        status = verify_next_sealed(proof, error);
     if (!status)
-        status = prove_with_seal(proof, account, 0, false, error);
+        status = verify_with_seal(proof, account, 0, false, error);
     while (!status && proof->seal.account)
-        status = next_sealed(proof, error);
+        status = verify_next_sealed(proof, error);
     return status;
 }
 
-static int compare_known(const void *a, const void *b)
+static int verify_compare_known(const void *a, const void *b)
 {
     return strcmp((*(struct ledger_known *const *)a)->account,
                   (*(struct ledger_known *const *)b)->account);
 }
 
-/* Reads all entries of the next accounts, as long as they are small. *count: the accounts that were read;
- * 0: the next account is large. */
-static truce_status fetch_batch(struct proof *proof, struct ledger_known *const *accounts,
-                                uint32_t left, uint32_t *count, bson_error_t *error)
+/* Reads all entries of the next accounts, as long as they are small. *count: the accounts that were
+ * read; 0: the next account is large. */
+static truce_status verify_fetch_batch(struct proof *proof, struct ledger_known *const *accounts,
+                                       uint32_t left, uint32_t *count, bson_error_t *error)
 {
     bson_t names = BSON_INITIALIZER, ids = BSON_INITIALIZER;
     int64_t numbers = 0;
     uint32_t slots = 0;
     truce_status status = TRUCE_OK;
 
-    proof_release_documents(proof);
+    verify_release_documents(proof);
     *count = 0;
     while (*count < left && *count < VERIFY_ACCOUNTS) {
         const struct ledger_known *known = accounts[*count];
@@ -837,35 +857,35 @@ static truce_status fetch_batch(struct proof *proof, struct ledger_known *const 
         if (numbers + known->state.number > VERIFY_WINDOW)
             break;
         numbers += known->state.number;
-        append_slots(proof, known->account, 1, known->state.number + 1, &ids, &slots);
+        verify_append_slots(proof, known->account, 1, known->state.number + 1, &ids, &slots);
         bson_uint32_to_string((*count)++, &key, text, sizeof text);
         BSON_APPEND_UTF8(&names, key, known->account);
     }
     if (*count)
         status = truce__ledger_fetch_accounts(proof->look, &names, &proof->entries, error);
     if (!status && *count)
-        status = fetch_slots(proof, &ids, error);
+        status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
     bson_destroy(&names);
     return status;
 }
 
-/* Proves some accounts that were read together, or one large account. */
-static truce_status prove_batch(struct proof *proof, struct ledger_known *const *accounts,
-                                uint32_t left, uint32_t *proved, bson_error_t *error)
+/* Verifies some accounts that were read together, or one large account. */
+static truce_status verify_batch(struct proof *proof, struct ledger_known *const *accounts,
+                                 uint32_t left, uint32_t *proved, bson_error_t *error)
 {
     uint32_t read;
-    truce_status status = fetch_batch(proof, accounts, left, &read, error);
+    truce_status status = verify_fetch_batch(proof, accounts, left, &read, error);
 
     *proved = read ? read : 1;
     for (uint32_t i = 0; !status && i < *proved; i++)
-        status = prove_with_seal(proof, accounts[i]->account, accounts[i]->state.number, read > 0,
-                                 error);
+        status = verify_with_seal(proof, accounts[i]->account, accounts[i]->state.number, read > 0,
+                                  error);
     return status;
 }
 
-/* Proves the accounts of the book by name. Accounts that only the seal has come in between. */
-static truce_status prove_accounts(struct book *book, bson_error_t *error)
+/* Verifies the accounts of the book by name. Accounts that only the seal has come in between. */
+static truce_status verify_accounts(struct book *book, bson_error_t *error)
 {
     struct ledger_known **sorted = bson_malloc(((size_t)book->accounts.count + 1) * sizeof *sorted);
     truce_status status = TRUCE_OK;
@@ -876,25 +896,25 @@ static truce_status prove_accounts(struct book *book, bson_error_t *error)
             sorted[count++] = book->accounts.slots[i];
     }
     if (count)
-        qsort(sorted, count, sizeof *sorted, compare_known);
+        qsort(sorted, count, sizeof *sorted, verify_compare_known);
     for (uint32_t i = 0; !status && i < count; i += proved)
-        status = prove_batch(book->proof, sorted + i, count - i, &proved, error);
+        status = verify_batch(book->proof, sorted + i, count - i, &proved, error);
     bson_free(sorted);
     return status;
 }
 
-static truce_status prove_all(struct proof *proof, bson_error_t *error)
+static truce_status verify_all(struct proof *proof, bson_error_t *error)
 {
     struct book book = {.proof = proof};
-    truce_status status = scan_book(&book, error);
+    truce_status status = verify_scan_book(&book, error);
     bool used = book.accounts.count > 0;
 
     if (!status && (used || !bson_empty(&proof->settings)))
-        status = prove_accounts(&book, error);
+        status = verify_accounts(&book, error);
     if (!status && used)
-        status = prove_indexes(proof, error);
+        status = verify_indexes(proof, error);
     if (!status)
-        status = prove_sealed_only(proof, NULL, error);
+        status = verify_sealed_only(proof, NULL, error);
     truce__ledger_table_clear(&book.accounts);
     return status;
 }
@@ -926,14 +946,14 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
     if (!status && seal && !seal->next)
         status = REFUSE_NULL(seal->next, error);
     if (!status)
-        status = begin_seal(&proof, error);
+        status = verify_begin_seal(&proof, error);
     if (!status && account)
         status = truce__ledger_account_name(account, error);
     if (!status)
-        status = load_settings(&proof, error);
+        status = verify_load_settings(&proof, error);
     if (!status)
-        status = account ? verify_prove_one(&proof, account, error) : prove_all(&proof, error);
-    proof_release_documents(&proof);
+        status = account ? verify_one(&proof, account, error) : verify_all(&proof, error);
+    verify_release_documents(&proof);
     truce__ledger_documents_release(&proof.unsettled);
     bson_free(proof.seal.account);
     bson_destroy(&proof.settings);

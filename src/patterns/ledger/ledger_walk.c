@@ -1,21 +1,25 @@
 /*
- * Every transaction once, in an order in which the book could be posted anew: by the time of booking, and each behind
- * what stands before it on all its accounts.
+ * The walk over a book: every transaction once, in an order in which the book could be posted
+ * again. The order is by booking time, and each transaction follows those before it on all its
+ * accounts.
  *
- *     1. a cut (ledger_cut.c) says up to which number of each account
- *     2. all transactions by their time; one that is not in the cut is left out
- *     3. one that stands behind another that was not told yet (of the same millisecond, or of others, whose times may be any)
- *        is held until that was told
+ *     1. A cut (ledger_cut.c) gives the last number of each account.
+ *     2. All transactions are read by their time; a transaction outside of the cut is skipped.
+ *     3. A transaction that follows one that was not reported yet is held until then.
+ *        This happens within a millisecond, or if other programs chose the times.
  *
- * What is in a cut stands there for ever, so 2 meets all of it. If not, something was taken away, which is told.
+ * Transactions in a cut are stored for ever, so step 2 reads all of them. If one is missing, it was
+ * removed, and the walk fails.
  */
 #include <inttypes.h>
 
 #include "patterns/ledger/ledger.h"
 
 struct walk {
-    struct ledger_table cut;      /* next.number: the cut; state.number: what was told */
-    struct ledger_documents held; /* items that were told are NULL */
+    /* next.number: the cut; state.number: the last number that was reported. */
+    struct ledger_table cut;
+    /* Transactions that wait; NULL: reported. */
+    struct ledger_documents held;
     truce_ledger_document_function *function;
     void *arg;
     bool ended;
@@ -23,7 +27,7 @@ struct walk {
 
 enum place { PLACE_OUTSIDE, PLACE_LATER, PLACE_NEXT };
 
-static enum place walk_place_of(const struct walk *walk, const bson_t *document)
+static enum place walk_place(const struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
     enum place place = PLACE_OUTSIDE;
@@ -46,22 +50,22 @@ static enum place walk_place_of(const struct walk *walk, const bson_t *document)
     return place;
 }
 
-static void walk_tell(struct walk *walk, const bson_t *document)
+static void walk_report(struct walk *walk, const bson_t *document)
 {
     struct fields at = truce__ledger_changes(document);
     struct ledger_change change;
 
     while (truce__fields_next(&at)) {
         if (truce__ledger_change(at.value, &change)) {
-            int64_t *told = &truce__ledger_find(&walk->cut, change.account)->state.number;
+            int64_t *reported = &truce__ledger_find(&walk->cut, change.account)->state.number;
 
-            *told = change.number > *told ? change.number : *told;
+            *reported = change.number > *reported ? change.number : *reported;
         }
     }
     walk->ended = !walk->function(document, walk->arg);
 }
 
-static void tell_held(struct walk *walk)
+static void walk_report_held(struct walk *walk)
 {
     uint32_t left = 0;
 
@@ -70,9 +74,9 @@ static void tell_held(struct walk *walk)
         for (uint32_t i = 0; i < walk->held.count && !walk->ended; i++) {
             bson_t *document = walk->held.items[i];
 
-            if (!document || walk_place_of(walk, document) != PLACE_NEXT)
+            if (!document || walk_place(walk, document) != PLACE_NEXT)
                 continue;
-            walk_tell(walk, document);
+            walk_report(walk, document);
             bson_destroy(document);
             walk->held.items[i] = NULL;
             more = true;
@@ -87,22 +91,22 @@ static void tell_held(struct walk *walk)
 
 static void walk_take(struct walk *walk, const bson_t *document)
 {
-    switch (walk_place_of(walk, document)) {
+    switch (walk_place(walk, document)) {
     case PLACE_OUTSIDE:
         break;
     case PLACE_LATER:
         truce__ledger_keep(&walk->held, document);
         break;
     case PLACE_NEXT:
-        walk_tell(walk, document);
+        walk_report(walk, document);
         if (walk->held.count)
-            tell_held(walk);
+            walk_report_held(walk);
         break;
     }
 }
 
-static truce_status walk_look_at_all(struct walk *walk, const truce_ledger *ledger,
-                                     bson_error_t *error)
+static truce_status walk_read_all(struct walk *walk, const truce_ledger *ledger,
+                                  bson_error_t *error)
 {
     bson_t *sort = BCON_NEW("ts", BCON_INT32(1));
     truce_find_options options = {.sort = sort, .allow_disk_use = true};
@@ -122,8 +126,8 @@ static truce_status walk_look_at_all(struct walk *walk, const truce_ledger *ledg
     return status;
 }
 
-/* L1: all numbers up to the cut were told. */
-static truce_status check_whole(const struct walk *walk, bson_error_t *error)
+/* Checks that all numbers up to the cut were reported (L1). */
+static truce_status walk_check_complete(const struct walk *walk, bson_error_t *error)
 {
     for (uint32_t i = 0; i < walk->cut.room && !walk->ended; i++) {
         const struct ledger_known *known = walk->cut.slots[i];
@@ -151,9 +155,9 @@ truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_funct
     for (uint32_t i = 0; !status && i < count; i++)
         truce__ledger_find(&walk.cut, names[i])->state.number = 0;
     if (!status)
-        status = walk_look_at_all(&walk, ledger, error);
+        status = walk_read_all(&walk, ledger, error);
     if (!status)
-        status = check_whole(&walk, error);
+        status = walk_check_complete(&walk, error);
     truce__ledger_documents_release(&walk.held);
     truce__ledger_names_free(names, count);
     truce__ledger_table_clear(&walk.cut);

@@ -21,10 +21,10 @@
  * whole lease. The sweep stores nothing in a lease that ends within its own length from now; its
  * worker is probably alive.
  *
- * Which leases are read: those that ended by the wall clock of this process, and those that end
- * later than a new lease would; the clocks of their workers are ahead. All other leases belong to
- * the first kind in time. A pass reads up to 1,000 leases, and the next pass continues there.
- * Leases of workers whose clocks are behind therefore hide no others.
+ * A pass reads the leases that ended by the wall clock of this process. It also reads the leases
+ * that end later than a new lease would: the clocks of their workers are ahead. All other leases
+ * belong to the first kind in time. A pass reads up to 1,000 leases, and the next pass continues
+ * there. Leases of workers whose clocks are behind therefore hide no others.
  *
  * Any process may release jobs, any number of times, at any time.
  */

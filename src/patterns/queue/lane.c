@@ -18,8 +18,8 @@
  *       use them. If two jobs enter or end at the same time, one commit sees what the other did.
  *   K3. The end of a job, whichever it is, decreases `out` in its own commit and lets the next jobs
  *       out. A lane with room has no waiting job unless it is `stalled`. A lane is stalled if it
- *       became wider, or if its head has more cancelled jobs than one commit passes over. The sweep,
- *       or the next end, continues.
+ *       became wider, or if its head has more cancelled jobs than one commit passes over. The
+ *       sweep, or the next end, continues.
  *   K4. An empty lane has no document once its window and its bucket are empty. Until then, `idle`
  *       gives this time to the sweep. The numbers then begin again.
  *   K5. At most `rate` jobs of the lane begin in any `per_ms`, as rate_limit.h describes. Each

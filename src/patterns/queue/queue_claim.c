@@ -666,8 +666,8 @@ static truce_status claims_claim(truce_queue *queue, truce_job **job, bson_error
 /* ---- due jobs -------------------------------------------------------------------------------- */
 
 /*
- * Delayed jobs become ready when they are due. Each claim promotes some of them; the sweep does it for
- * queues without claims.
+ * Delayed jobs become ready when they are due. Each claim promotes some of them; the sweep does it
+ * for queues without claims.
  *
  *     {_id, undone.state: "delayed", undone.at and priority as read, _intent: absent}
  *     -> ready; undone.rank is -priority in both states

@@ -8,10 +8,10 @@
  *     {_id, recent.by: {$ne: id}}  ->  {$inc: {value: count},
  *                                       $push: {recent: {$each: [{by: id, count}], $slice: -64}}}
  *
- * in one step, as an upsert. Sent again after an unanswered call, the guard does not match if the
- * first one landed (the upsert then meets the `_id`, a duplicate key): the taker reads its numbers
- * out of `recent`. So an answer that was lost neither doubles nor skips a number, unless 64 others
- * took theirs meanwhile: then it cannot be told (UNKNOWN).
+ * in one step, as an upsert. If the call is sent again after an unanswered one that landed, the
+ * guard does not match, and the upsert finds the `_id` (a duplicate key). The taker then reads its
+ * numbers from `recent`. A lost answer therefore neither doubles nor skips a number. If 64 other
+ * takers took numbers in the meantime, the outcome is UNKNOWN.
  */
 #include "truce/sequence.h"
 
@@ -24,10 +24,10 @@
 #include "store/reserved.h"
 #include "store/store.h"
 
-#define RECENT_MAX  64
-#define ROUNDS      20
-#define COUNT_MAX   1000000
-#define NAME_MAX_OF 200
+#define RECENT_MAX        64
+#define ROUNDS            20
+#define COUNT_MAX         1000000
+#define SEQUENCE_NAME_MAX 200
 
 static void sequence_build(const char *name, const bson_oid_t *by, int64_t count, bson_t *filter,
                            bson_t *update)
@@ -54,11 +54,12 @@ static void sequence_build(const char *name, const bson_oid_t *by, int64_t count
     bson_append_document_end(update, &outer);
 }
 
-/* Walks `recent`: the taker's last number is the counter less what was taken after it. */
-static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
+/* Finds the taker's numbers in `recent`: its last number is the counter minus the numbers that were
+ * taken after it. */
+static bool sequence_find_taken(const bson_t *document, const bson_oid_t *by, int64_t *first)
 {
     struct value recent = truce__value_field(truce__value_document(document), "recent", 6);
-    int64_t taken = 0; /* RECENT_MAX of COUNT_MAX, or as many as a document has room for */
+    int64_t taken = 0; /* RECENT_MAX of COUNT_MAX, or as many as fit into a document */
     bool found = false;
     struct fields fields;
 
@@ -74,7 +75,7 @@ static bool find_taken(const bson_t *document, const bson_oid_t *by, int64_t *fi
             continue;
         truce__value_bson(fields.value, &one);
         count = truce__field_number(&one, "count");
-        if (count < 1 || count > COUNT_MAX) /* not of truce's making */
+        if (count < 1 || count > COUNT_MAX) /* truce did not write this */
             return false;
         if (bson_iter_init_find(&iter, &one, "by") && BSON_ITER_HOLDS_OID(&iter) &&
             bson_oid_equal(bson_iter_oid(&iter), by)) {
@@ -95,9 +96,9 @@ static truce_status sequence_look(truce_store *store, const char *name, const bs
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, name, -1);
-    /* latest: numbers that are not found here are taken again, after a call without an answer */
+    /* Latest: after a call without an answer, numbers that are not found here are taken again. */
     status = truce_find_one(store, SEQUENCES, &filter, &truce__find_latest, &document, error);
-    *found = !status && find_taken(&document, by, first);
+    *found = !status && sequence_find_taken(&document, by, first);
     bson_destroy(&document);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -105,12 +106,14 @@ static truce_status sequence_look(truce_store *store, const char *name, const bs
 
 static truce_status sequence_check_name(const char *name, bson_error_t *error)
 {
-    if (name && name[0] && strlen(name) <= NAME_MAX_OF)
+    if (name && name[0] && strlen(name) <= SEQUENCE_NAME_MAX)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "a sequence's name has 1 to %d bytes", NAME_MAX_OF);
+    return truce__fail(TRUCE_INVALID, error, "invalid name of a sequence: expected 1 to %d bytes",
+                       SEQUENCE_NAME_MAX);
 }
 
-/* A call that found nothing to change is one that landed before, or lost an upsert to another. */
+/* Takes numbers. A call that found nothing to change has landed before, or lost an upsert to
+ * another process. */
 static truce_status sequence_take(truce_store *store, const char *name, const bson_oid_t *by,
                                   const bson_t *filter, const bson_t *update, int64_t *first,
                                   bson_error_t *error)
@@ -126,7 +129,7 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
             truce__clock_sleep_ms((int64_t)(truce__random_entropy() % 8));
         status = truce_find_and_modify(store, SEQUENCES, filter, update, &options, &document, NULL,
                                        error);
-        found = !status && find_taken(&document, by, first);
+        found = !status && sequence_find_taken(&document, by, first);
         bson_destroy(&document);
         if (found)
             return TRUCE_OK;
@@ -140,7 +143,7 @@ static truce_status sequence_take(truce_store *store, const char *name, const bs
             return status;
     }
     return truce__fail(TRUCE_UNKNOWN, error,
-                       "sequence %s: the store did not answer, and a number may be lost", name);
+                       "sequence %s: the store did not answer, so a number may be lost", name);
 }
 
 truce_status truce_sequence_take(truce_store *store, const char *name, int64_t count,
@@ -155,8 +158,8 @@ truce_status truce_sequence_take(truce_store *store, const char *name, int64_t c
     *first = 0;
     if (!status && (count < 1 || count > COUNT_MAX))
         status = truce__fail(TRUCE_INVALID, error,
-                             "sequence %s: %lld numbers at once, and may be 1 to %d", name,
-                             (long long)count, COUNT_MAX);
+                             "sequence %s: cannot take %lld numbers at once: expected 1 to %d",
+                             name, (long long)count, COUNT_MAX);
     if (!status) {
         bson_oid_init(&by, NULL);
         sequence_build(name, &by, count, &filter, &update);
@@ -196,8 +199,9 @@ truce_status truce_sequence_last(truce_store *store, const char *name, int64_t *
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Numbers in between are nobody's: `recent` is emptied with the same write, for it counts back from
- * the counter. A taker whose answer was lost at that moment then takes again. */
+/* Raises the counter. No taker gets the numbers in between. The same write empties `recent`,
+ * because positions in it count back from the counter. A taker that lost its answer at this time
+ * takes numbers again. */
 truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t number,
                                   bson_error_t *error)
 {
@@ -224,5 +228,5 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     }
     bson_destroy(&filter);
     bson_destroy(&update);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* it is higher already */
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* it is already higher */
 }
