@@ -81,15 +81,16 @@ TEST(what_is_wrong_is_told)
     ANSWERS_TO("{\"itemId\": 1}\n{\"n\": 1}\n", 2, NULL, "line 2: the item has no field \"itemId\"",
                "tree", "publish", "site");
     ANSWERS_TO("{\"itemId\": 1\n", 2, NULL, "nothing is published", "tree", "publish", "site");
-    ANSWERS_TO("{\"itemId\": 1, \"up\": 5}\n", 2, NULL, "item 1 hangs under 5, which is not there",
-               "tree", "publish", "site");
+    ANSWERS_TO("{\"itemId\": 1, \"up\": 5}\n", 2, NULL,
+               "item 1 has the parent 5, which does not exist", "tree", "publish", "site");
     ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "the parent of tree \"site\" is \"up\"", "tree",
                "publish", "site", "--parent", "down");
     ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "--prefer", "tree", "publish", "site", "--prefer",
                "x");
     ANSWERS(1, NULL, "no version 9", "tree", "read", "site", "--version", "9");
     ANSWERS(2, NULL, "invalid date", "tree", "read", "site", "--at", "yesterday");
-    ANSWERS(2, NULL, "say one of them", "tree", "read", "site", "--version", "1", "--tag", "x");
+    ANSWERS(2, NULL, "exactly one of version", "tree", "read", "site", "--version", "1", "--tag",
+            "x");
     ANSWERS(1, NULL, "no tree \"nope\"", "tree", "log", "nope");
     ANSWERS(0, "1\n", NULL, "count", "truce_tree_edits", "{state: \"open\"}");
 }
@@ -105,7 +106,7 @@ TEST(a_branch_is_merged_and_dropped)
 {
     begin();
     ANSWERS(0, "draft is a branch of site\n", NULL, "tree", "branch", "site", "draft");
-    ANSWERS(1, NULL, "there is a tree \"draft\" already", "tree", "branch", "site", "draft");
+    ANSWERS(1, NULL, "a tree \"draft\" exists already", "tree", "branch", "site", "draft");
     ANSWERS(1, NULL, "no version 7", "tree", "branch", "site", "x", "--version", "7");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 5}\n", 0, "version 2", NULL, "tree", "publish",
                "draft");
@@ -158,7 +159,7 @@ TEST(a_history_goes_out_and_in)
     snprintf(lines, sizeof lines,
              "{\"$tree\": \"x\", \"collection\": \"xs\", \"from\": 1}\n{oops\n");
     ANSWERS_TO(lines, 2, NULL, "line 2", "tree", "import", "x");
-    ANSWERS_TO("", 2, NULL, "a history begins with", "tree", "import", "x");
+    ANSWERS_TO("", 2, NULL, "the history must begin with", "tree", "import", "x");
     ANSWERS(2, NULL, "cannot be read", "tree", "import", "x", other);
     ANSWERS(1, NULL, "there is no tree \"x\"", "tree", "export", "x");
 }

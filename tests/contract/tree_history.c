@@ -102,7 +102,7 @@ static void comes_back(truce_store *store, const struct setting *setting)
     release(&again);
     export_lines(site, 0, &again);
     CHECK_STATUS(TRUCE_INVALID, import_lines(copy, &again, again.count, &imported, &error), error);
-    CHECK(strstr(error.message, "version 6 of tree \"copy\" is another one"));
+    CHECK(strstr(error.message, "version 6 of tree \"copy\" has another content"));
     CHECK_TREE("a=4 c=2 z=1", copy, 0);
     release(&again);
     release(&lines);
@@ -181,7 +181,7 @@ static void is_cut_off(truce_store *store, const struct setting *setting)
         truce_tree_snapshot *snapshot;
 
         CHECK_STATUS(TRUCE_INVALID, import_lines(copy, &lines, at, &imported, &error), error);
-        CHECK(strstr(error.message, "cut off"));
+        CHECK(strstr(error.message, "truncated"));
         if (truce_tree_open(copy, NULL, &snapshot, &error) == TRUCE_OK) {
             CHECK_TREE(wanted[truce_tree_version(snapshot)], copy, 0);
             truce_tree_close(snapshot);
@@ -229,17 +229,17 @@ TEST(lines_that_are_no_history_are_refused)
 
     if (!CHECK_OK(truce_store_open("memory:", NULL, &store, &error), error))
         return;
-    REFUSED("begins with", "{'itemId': 'a'}");
-    REFUSED("begins with", "{'$end': 1}");
-    REFUSED("has no collection", "{'$tree': 's', 'from': 1}");
-    REFUSED("has no collection", "{'$tree': 's', 'collection': 'pages'}");
-    REFUSED("truce's own", "{'$tree': 's', 'collection': 'truce_trees', 'from': 1}");
-    REFUSED("second", HEAD, HEAD);
+    REFUSED("must begin with", "{'itemId': 'a'}");
+    REFUSED("must begin with", "{'$end': 1}");
+    REFUSED("no \"collection\"", "{'$tree': 's', 'from': 1}");
+    REFUSED("no \"collection\"", "{'$tree': 's', 'collection': 'pages'}");
+    REFUSED("reserved for truce", "{'$tree': 's', 'collection': 'truce_trees', 'from': 1}");
+    REFUSED("twice", HEAD, HEAD);
     REFUSED("before its", HEAD, "{'itemId': 'a'}");
     REFUSED("does not follow", HEAD, "{'$version': 2}");
     REFUSED("does not follow", HEAD, "{'$version': 'x'}");
     REFUSED("does not follow", HEAD, "{'$version': -1}");
-    REFUSED("cut off", HEAD);
+    REFUSED("truncated", HEAD);
     REFUSED("no field \"itemId\"", HEAD, "{'$version': 1}", "{'a': 1}");
     REFUSED("after {$end", HEAD, "{'$end': 0}", "{'$version': 1}");
     CHECK_INT(count_json(store, "pages", "{}"), ==, 0);

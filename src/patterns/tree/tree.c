@@ -1,47 +1,71 @@
 /*
- * Versions of a tree: the handle, the master, and the facts of a tree.
+ * Versioned trees: the handle, the master document, drop, and the rules of all files.
  *
- *     1. an edit: reads the master, current = n; its record; its items at (n + 1, a fresh token), all confirmed
- *     2. publish, one write:  {current: n} -> {current: n + 1, published: push the token}
- *     3. a reader: reads the master (V = current, settled); of each item the greatest version <= V that was published: at or below
- *        `settled` one with `pub`, above it the one whose token the master has; THEN the master again: gone <= min(V, settled)
- *     4. a reader that holds V: notes it; THEN reads the master again: floor > V, too late
- *     5. settle k = settled + 1: reads the _ids of the items of (k, its token); THEN the master again, k is not settled still; stamps
- *        those _ids with `pub`; THEN {settled: k - 1} -> {settled: k, the token is off}
- *     6. collect: floor = m <= settled; THEN reads what is held; THEN gone = min(m, held); only then removes what a version
- *        <= gone superseded, then a removal that hides nothing any more; what was never published, at or below `settled`
+ * The master is the tree's document in truce_trees. `current` is the latest published version. Each
+ * version has a random token; every item carries the version and token of the edit that wrote it. A
+ * version is settled when each of its items has the stamp `pub`; the master then drops the token. A
+ * hold is a document that protects a version from collection. `floor` is the first version that the
+ * retention keeps; versions up to `gone` may be collected.
  *
- * Invariants (models/tree.cpp is the model; its mutants are these rules, left out one by one):
+ *     1. An edit reads the master (current = n) and writes its record, then its items at version
+ *        n + 1 with a fresh token, all confirmed.
+ *     2. Publishing is one write:  {current: n} -> {current: n + 1, published: push the token}
+ *     3. A reader reads the master (V = current, settled). For each item it takes the greatest
+ *        published version <= V: at or below `settled` an item with `pub`, above it an item whose
+ *        token is in the master. THEN it reads the master again: gone <= min(V, settled).
+ *     4. A reader that holds V writes the hold, THEN reads the master again. If floor > V, it is
+ *        late.
+ *     5. Settling k = settled + 1 reads the _ids of the items of (k, its token), THEN the master
+ *        again (k is still unsettled), and stamps those _ids with `pub`. THEN it writes
+ *        {settled: k - 1} -> {settled: k, without the token}.
+ *     6. Collecting raises floor = m <= settled, THEN reads the holds, THEN raises
+ *        gone = min(m, lowest hold). Only then it removes items that a version <= gone superseded,
+ *        then removals that hide nothing, and items at or below `settled` that were never
+ *        published.
  *
- *   T1  The master is written last, and compares the base: numbers have no gaps, each was published once.
- *   T2  A number says nothing without its token: what an edit that died left at a number is not what was published under it.
- *   T3  Items are never changed once they are published, but for the stamp (and erase, which users ask for). An item that is put again
- *       before compares a count, so that what lands late does nothing.
- *   T4  `settled` moves when every item of the version is stamped, so below it the stamp alone says what was published.
- *   T5  gone <= floor <= settled <= current. What is superseded goes at or below `gone` only, and a reader looks at `gone`
- *       after its read, and compares it with what was settled when it began, not with its version alone: an insert that lands
- *       late, of an item that was collected, has the right token, but no stamp.
- *   T6  Each attempt to insert an item has an _id of its own, and stamps are made by _id, of what was read before a second
- *       look at the master. So a sweeper that was stopped stamps nothing that landed late.
- *   T7  Who holds a version is seen by whoever raises `gone` above it: hold, look at the floor; floor, look at the holds.
- *   T8  A record stands before its edit's items. What was never published is removed when its record was given up, and a rebase
- *       renews the record after it has read the items: it has all of them, or is refused.
- *   T9  Every write of a master finds no intent of a commit in it, and leaves a fresh _rev.
- *   T10 A branch is a tree of its own. Its master has which versions of it and of its origin were merged last, and which of the two
- *       is what both had; one commit publishes a merge, compares the number of merges, and writes the next one. The version
- *       that becomes what both had is held before the commit, for a day, which the commit takes off; who comes after it lets
- *       go of earlier ones. The contents of erased items are looked for after the commit, at the source.
- *   T11 A tree that is dropped says so in its master first; the master goes last.
- *   T12 An id of the caller's stands in the record. Who publishes under it has looked through all versions after the one that the
- *       caller named, up to the one that the edit is of, and the write of the master compares that one (T1): so it is
- *       one version at most, whoever begins again, with whatever base. A look that may have missed a record, for it was collected, says so.
+ * Invariants (models/tree.cpp is the model; its mutants omit these rules one by one):
  *
- *     tree_edit.c     put, flush, records, documents of items, orphans, cycles
- *     tree_publish.c  publish, settle            tree_read.c         snapshots, find
- *     tree_collect.c  holds, tags, drop; floor, gone, removal
- *     tree_history.c  diff, log, export, import  tree_branch.c       branches
- *     tree_merge.c    one item, three ways; rebase, revert; merges of branches
- *     tree_erase.c    erase                      tree_maintenance.c  sweep, check
+ * T1. The master is written last, and the write compares the base. So version numbers have no gaps,
+ *     and each was published once.
+ * T2. A number proves nothing without its token, because a dead edit may leave items at the same
+ *     number.
+ * T3. A published item never changes, except for its stamp and erase, which users request. Putting
+ *     an item again before publication compares a counter, so a write that lands late does nothing.
+ * T4. `settled` moves when every item of the version is stamped. Below it the stamp alone decides
+ *     what was published.
+ * T5. gone <= floor <= settled <= current. Superseded items are removed only at or below `gone`. A
+ *     reader reads `gone` after its items and compares it with the `settled` of its beginning, not
+ *     only with its version. The reason is an insert that lands late, of a collected item: it has
+ *     the right token but no stamp.
+ * T6. Each attempt to insert an item has its own _id. Stamps go to the _ids that were read before
+ *     the second read of the master. So a sweeper that was paused does not stamp an item that
+ *     landed late.
+ * T7. A process that raises `gone` above a version sees its hold: a holder writes the hold and
+ *     reads the floor; the collector writes the floor and reads the holds.
+ * T8. A record is written before the items of its edit. Unpublished items are removed only after
+ *     their record was given up. A rebase renews the record after it has read the items, so it has
+ *     all of them, or fails.
+ * T9. Every write of a master requires that it has no intent of a commit, and writes a new _rev.
+ * T10. A branch is a tree of its own. Its master contains the versions of the branch and of its
+ *      origin that were merged last, and which of the two is the common base. One commit publishes
+ *      a merge, compares the number of merges, and increments it. The new common base is held for a
+ *      day before the commit, which makes the hold permanent; a later merge releases earlier holds.
+ *      After the commit, the merge reads the source again for items that were erased in the
+ *      meantime.
+ * T11. Dropping a tree marks its master first, and removes the master last.
+ * T12. The caller's id of a publication is in the edit's record. Before a publication with an id,
+ *      the records of all versions from the caller's `since` up to the edit's base are read, and
+ *      the write of the master compares the base (T1). So at most one version is published under an
+ *      id, however often the caller retries with any base. If a record may have been collected, the
+ *      publication fails and says so.
+ *
+ *     tree_item.c         documents of items: stored form and what users see
+ *     tree_edit.c         edits, records, the check for orphans and circles; publish and settle
+ *     tree_read.c         snapshots, find, status
+ *     tree_collect.c      holds, tags, erase, retention; removal of what no reader can see
+ *     tree_history.c      diff, log, export, import
+ *     tree_branch.c       branches; merges of items, rebase, revert, merges of branches
+ *     tree_maintenance.c  the sweep and the check
  */
 #include "patterns/tree/tree.h"
 
@@ -60,8 +84,6 @@
 #include "store/view.h"
 
 /* ---- the master ------------------------------------------------------------------------------ */
-
-/* The master: how it is read, and written. */
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -128,16 +150,17 @@ truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bs
     BSON_APPEND_UTF8(&holder, "_id", tree->name);
     id = truce__document_id(&holder);
     truce__worker_init(&worker, tree->store, tree->deadline_ms);
-    worker.latest =
-        true; /* a look at the master after a read, a hold, or a stamp decides about these (T5 to T7) */
+    /* The read decides about an earlier read, hold, or stamp, so it must be the latest value (T5 to
+     * T7). */
+    worker.latest = true;
     status = truce__journal_look(&worker, TREES, &id, &document, error);
     if (!status && bson_has_field(&document, "dropped"))
         status = TRUCE_NOT_FOUND;
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
     if (!status && !master_parse(&document, master))
-        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
-                             tree->name);
+        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
+                             TREES, tree->name);
     bson_destroy(&document);
     bson_destroy(&holder);
     return status;
@@ -237,7 +260,7 @@ truce_status truce__tree_make(truce_tree *tree, bson_error_t *error)
     return status;
 }
 
-/* {$set: {_rev}} beside what the update says. */
+/* Copies the update and adds {$set: {_rev}}. */
 static void append_rev(const bson_t *update, bson_t *with)
 {
     bson_t set, said;
@@ -287,7 +310,7 @@ static truce_status tree_check_name(const char *name, const char *what, bson_err
     size_t length = strlen(name);
 
     if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
-        return truce__fail(TRUCE_INVALID, error, "a %s has 1 to %d bytes of UTF-8", what,
+        return truce__fail(TRUCE_INVALID, error, "a %s must have 1 to %d bytes of UTF-8", what,
                            TREE_NAME_MAX);
     return TRUCE_OK;
 }
@@ -298,11 +321,11 @@ static truce_status check_parent(const char *parent, bson_error_t *error)
                                       "pub", "removed", "erased", "edited"};
 
     if (!*parent || *parent == '$' || strchr(parent, '.'))
-        return truce__fail(TRUCE_INVALID, error, "parent \"%s\" is not the name of a field",
-                           parent);
+        return truce__fail(TRUCE_INVALID, error, "parent \"%s\" is not a valid field name", parent);
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
         if (!strcmp(parent, own[i]))
-            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" is truce's own", parent);
+            return truce__fail(TRUCE_INVALID, error, "the field name \"%s\" is reserved for truce",
+                               parent);
     }
     return tree_check_name(parent, "field", error);
 }
@@ -312,12 +335,14 @@ static truce_status tree_check_options(const truce_tree_options *options, bson_e
     truce_status status = ROOM_CHECK(options, "truce_tree_options", error);
 
     if (!status && (!options || (!options->collection && !options->name)))
-        status = truce__fail(TRUCE_INVALID, error, "say the collection of the tree's items");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "the tree has no collection: set `collection` or the name of an existing tree");
     if (!status && options->collection)
         status = truce__collection_name_check(options->collection, error);
     if (!status && options->collection && truce__reserved(options->collection))
-        status =
-            truce__fail(TRUCE_INVALID, error, "collection %s is truce's own", options->collection);
+        status = truce__fail(TRUCE_INVALID, error, "collection %s is reserved for truce",
+                             options->collection);
     if (!status && options->name)
         status = tree_check_name(options->name, "tree's name", error);
     if (!status && options->parent)
@@ -335,7 +360,8 @@ truce_tree *truce_tree_new(truce_store *store, const truce_tree_options *options
     tree->refused = tree_check_options(options, &tree->refusal) != TRUCE_OK;
     tree->deadline_ms = COMMIT_DEADLINE_MS;
     if (tree->refused) {
-        tree->name = bson_strdup(""); /* filters are made of it before its refusal is told */
+        /* Filters use the name before the handle's refusal is reported. */
+        tree->name = bson_strdup("");
         return tree;
     }
     tree->deadline_ms = options->deadline_ms ? options->deadline_ms : COMMIT_DEADLINE_MS;
@@ -361,7 +387,7 @@ bool truce__tree_relaxed(const truce_tree *tree)
     return tree->store->capabilities & TRUCE_CAN_KEEP_ORDER;
 }
 
-/* ---- what is kept of it ---------------------------------------------------------------------- */
+/* ---- lookup and creation --------------------------------------------------------------------- */
 
 static truce_status tree_take(truce_tree *tree, const char *field, const char *kept, char **own,
                               bson_error_t *error)
@@ -370,7 +396,7 @@ static truce_status tree_take(truce_tree *tree, const char *field, const char *k
         return *kept ? truce__fail(TRUCE_INVALID, error,
                                    "the %s of tree \"%s\" is \"%s\", not \"%s\"", field, tree->name,
                                    kept, *own)
-                     : truce__fail(TRUCE_INVALID, error, "tree \"%s\" was made without a %s",
+                     : truce__fail(TRUCE_INVALID, error, "tree \"%s\" was created without a %s",
                                    tree->name, field);
     if (!*own && *kept)
         *own = bson_strdup(kept);
@@ -387,8 +413,8 @@ static truce_status tree_look(truce_tree *tree, bson_error_t *error)
     if (status == TRUCE_NOT_FOUND)
         (void)truce__fail(status, error, "there is no tree \"%s\"", tree->name);
     if (!status && !*truce__field_text(&found, "collection"))
-        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
-                             tree->name);
+        status = truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
+                             TREES, tree->name);
     if (!status)
         status = tree_take(tree, "collection", truce__field_text(&found, "collection"),
                            &tree->collection, error);
@@ -431,10 +457,9 @@ truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error)
 
 /* ---- drop ------------------------------------------------------------------------------------ */
 
-/*
- * Dropping a tree: its master says so first, and from then on nobody finds it; then everything of it goes, the master last. Whoever
- * dies in between leaves the rest to the sweep, or to whoever makes a tree of this name.
- */
+/* Dropping marks the master first. From then on the tree counts as absent. Then all of its
+ * documents are removed, the master last. If the process dies in between, the sweep or the next
+ * creation of a tree of this name removes the rest. */
 
 static truce_status drop_remove_all(truce_tree *tree, const char *collection, const bson_t *filter,
                                     int64_t *removed, bson_error_t *error)
@@ -454,7 +479,7 @@ static truce_status drop_remove_all(truce_tree *tree, const char *collection, co
     return status;
 }
 
-/* A part of them; *more: there may be others. */
+/* Removes one batch of the documents; `more`: there may be others. */
 static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
                                 bool *more, bson_error_t *error)
 {
@@ -509,7 +534,8 @@ static truce_status remove_rest(truce_tree *tree, const char *items, const bson_
                               BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
                                        "branch", BCON_UTF8(tree->name), "}", "]"),
                               error);
-    truce__intent_append_absent(master); /* of a commit at work on it: the sweep comes again */
+    /* A commit works on it: the next sweep removes it. */
+    truce__intent_append_absent(master);
     if (!status)
         status = drop_remove_all(tree, TREES, master, &removed, error);
     bson_destroy(master);
@@ -548,7 +574,7 @@ static truce_status check_branches(const truce_tree *tree, bson_error_t *error)
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Once; CONFLICT: a commit is at work on the master. */
+/* Tries once. TRUCE_CONFLICT: a commit works on the master. */
 static truce_status drop_mark(truce_tree *tree, bson_error_t *error)
 {
     struct tree_master master;

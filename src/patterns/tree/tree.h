@@ -1,7 +1,8 @@
 #ifndef TRUCE_PATTERNS_TREE_TREE_H
 #define TRUCE_PATTERNS_TREE_TREE_H
 
-/* What the files of versions share. The contract is in truce/tree.h; the essay in tree.c. */
+/* Declarations that the files of trees share. truce/tree.h has the contract; tree.c has the essay.
+ */
 #include <pthread.h>
 
 #include "base/arena.h"
@@ -16,18 +17,23 @@
 
 struct truce_tree {
     truce_store *store;
-    char *collection, *name, *parent; /* what is NULL is looked up: truce__tree_ready */
+    /* Fields that are NULL are read from the store by truce__tree_ready. */
+    char *collection, *name, *parent;
     uint32_t deadline_ms;
     bool refused;
     bson_error_t refusal;
-    int64_t first;         /* number of its first version, when it is made; 0: 1 */
-    pthread_mutex_t mutex; /* of what follows, and of looking up */
-    uint64_t structure;    /* of the store, when the tree was found; 0: it was not */
+    /* The number of the first version if the tree is created; 0: 1. */
+    int64_t first;
+    /* Protects the fields below, and is held while the tree is looked up. */
+    pthread_mutex_t mutex;
+    /* The store's structure number plus one when the tree was found; 0: it was not found yet. */
+    uint64_t structure;
 };
 
-/* `make`: the tree is made if it is not there; else NOT_FOUND. */
+/* Looks up the tree. `make`: creates it if it does not exist; otherwise returns TRUCE_NOT_FOUND. */
 truce_status truce__tree_ready(truce_tree *tree, bool make, bson_error_t *error);
-/* What comes before the last write need not wait for the disk: one file keeps the order of writes. */
+/* Returns whether writes before the last one need not wait for the disk, because one file keeps the
+ * order of writes. */
 bool truce__tree_relaxed(const truce_tree *tree);
 
 /* ---- tree.c ---- */
@@ -38,30 +44,35 @@ struct tree_version {
 };
 
 struct tree_master {
-    bson_oid_t born; /* of this tree, and no other of its name */
+    /* Distinguishes this tree from other trees that had its name. */
+    bson_oid_t born;
     int64_t current, settled, floor, gone, collected, at_ms;
-    int64_t first; /* version there was; the one before it is empty, and nobody's */
+    /* The first version that existed. The version before it is empty and was never published. */
+    int64_t first;
     truce_tree_keep keep;
-    struct tree_version *published; /* settled + 1 ... current */
+    /* The versions settled + 1 to current. */
+    struct tree_version *published;
 };
 
-/* Initialised also on failure. NOT_FOUND: there is no such tree. */
+/* Reads the master. It is initialised even on failure. TRUCE_NOT_FOUND: there is no such tree. */
 truce_status truce__tree_master(truce_tree *tree, struct tree_master *master, bson_error_t *error);
 void truce__tree_master_release(struct tree_master *master);
-/* A new one, unless there is one. */
+/* Creates the tree unless it exists. */
 truce_status truce__tree_make(truce_tree *tree, bson_error_t *error);
 static inline int64_t truce__tree_kept(const struct tree_master *master)
 {
     return master->gone > master->first ? master->gone : master->first;
 }
-/* One write of the master where `guard` (taken over) matches, beside its name, this tree and no intent; `update` is
- * operators, taken over. *done: it matched, the first time or again. */
+/* Writes the master once if it matches `guard`, its name, this tree, and no intent. `update` has
+ * operators. Both documents are owned by this call. `done`: the guard matched, at the first try or
+ * at a repeat. */
 truce_status truce__tree_write_master(truce_tree *tree, const struct tree_master *master,
                                       bson_t *guard, bson_t *update, bool *done,
                                       bson_error_t *error);
-#define TREE_REMOVALS 500 /* in one write */
+/* The documents that one write removes. */
+#define TREE_REMOVALS 500
 
-/* Is this item part of a published version? */
+/* Returns whether an item belongs to a published version. */
 struct tree_item;
 bool truce__tree_counts(const struct tree_master *master, const struct tree_item *item);
 bool truce__tree_accepts(const struct tree_master *master, const bson_t *document);
@@ -72,40 +83,45 @@ static inline int64_t truce__tree_low(const struct tree_master *master, int64_t 
 
 /* ---- tree_item.c ---- */
 
-#define TREE_OWN_FIELDS 7 /* that users do not see */
+/* Fields of truce that users do not see. */
+#define TREE_OWN_FIELDS 7
 
-/* What stands in a document, borrowed; missing: nothing. */
+/* Returns the itemId of a document, borrowed; missing if it has no itemId. */
 struct value truce__tree_item_id(const bson_t *document);
-bool truce__tree_absent(const bson_t *document); /* removed, or erased */
-/* A document looked through once; what it points at is the document's. */
+/* Returns whether the document says that the item is removed or erased. */
+bool truce__tree_absent(const bson_t *document);
+/* A document, read once. Pointers refer to the document. */
 struct tree_item {
     struct value id;
     int64_t version;
     struct value token;
     bool stamped, absent;
-    uint32_t count, size; /* of the pieces; of all of them */
+    /* The number of pieces, and their total size. */
+    uint32_t count, size;
     struct {
         const uint8_t *from;
         uint32_t size;
-    } pieces[TREE_OWN_FIELDS + 1]; /* between truce's own fields: what users see */
+        /* The runs between truce's fields, which users see. */
+    } pieces[TREE_OWN_FIELDS + 1];
 };
 
 void truce__tree_look(const bson_t *document, struct tree_item *item);
-/* The bytes of a document as users see it, item->size + 5 of them. */
+/* Writes the document as users see it: item->size + 5 bytes. */
 void truce__tree_pack(const struct tree_item *item, uint8_t *bytes);
-/* As users see it; appended to an empty document. */
+/* Appends the fields that users see to an empty document. */
 void truce__tree_show(const bson_t *document, bson_t *item);
-/* Equal contents, whatever versions; NULL: it is not there. */
+/* Returns whether two documents have equal contents, in any versions. NULL: the item does not
+ * exist. */
 bool truce__tree_same(const bson_t *item, const bson_t *other);
 
 /* Checks an item that a user puts; `id` borrows its itemId. */
 truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_error_t *error);
-/* Appends the stored form of an item at a version: truce's fields first, so that an index finds them
- * without reading the user's. `item` NULL: the item is removed in this version. */
+/* Appends the stored form of an item at a version. truce's fields come first, so an index finds
+ * them without reading the user's. `item` NULL: the item is removed in this version. */
 void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                                struct value id, const bson_t *item, bson_t *document);
 
-/* {tree, itemId: {$eq}} and more; begun here. */
+/* Initialise the filter {tree} and append {key: {$eq: id}}. */
 void truce__tree_filter(const truce_tree *tree, bson_t *filter);
 void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
 
@@ -113,7 +129,8 @@ void truce__tree_append_id(bson_t *filter, const char *key, struct value id);
 
 struct truce_tree_snapshot {
     truce_tree *tree;
-    struct tree_master master; /* as it was read */
+    /* The master as it was read. */
+    struct tree_master master;
     int64_t version;
     bool holds;
     bson_oid_t hold;
@@ -122,40 +139,43 @@ struct truce_tree_snapshot {
     char token[TREE_NAME_MAX + 64];
 };
 
-/* A snapshot without a hold, of a version that is there (0: the empty one, for internal use). */
+/* Opens an existing version without a hold. Version 0 is the empty one, for internal use. */
 truce_status truce__tree_open(truce_tree *tree, int64_t version, truce_tree_snapshot *snapshot,
                               bson_error_t *error);
 void truce__tree_leave(truce_tree_snapshot *snapshot);
-/* After a read: OK, it was right; CONFLICT: it has to be read again. */
+/* Checks a read afterwards. TRUCE_OK: it was correct. TRUCE_CONFLICT: it must be repeated. */
 truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *error);
 
-/* Two versions of an item, documents as they are kept; NULL: it is not in that one. */
+/* Gets two versions of an item, as stored documents; NULL: the item is not in that version. */
 typedef truce_status tree_pair_function(struct value id, const bson_t *low, const bson_t *high,
                                         void *arg, bson_error_t *error);
-/* Calls for those of `ids` (an array, in the order of values, each once) that are in one of the two versions. What is called has not
- * been looked at again: truce__tree_still. */
+/* Calls the function for each of `ids` (an array of distinct values in ascending order) that is in
+ * one of the two versions. The documents are not verified yet: call truce__tree_still afterwards.
+ */
 truce_status truce__tree_pairs(const truce_tree_snapshot *snapshot, int64_t low, int64_t high,
                                const bson_t *ids, tree_pair_function *function, void *arg,
                                bson_error_t *error);
 
 /* ---- tree_read.c ---- */
 
-/* In the order of values, each once. Begun with zeros. */
+/* Distinct ids in ascending order. Zero-initialise. */
 struct tree_ids {
     struct arena arena;
     struct value *all;
     size_t count, room;
 };
 
-/* Adds those of the items that were written in (low, high]; of edits that died, too: they are found equal. */
+/* Adds the items that were written in versions low + 1 to high. Items of dead edits are included; a
+ * comparison finds them equal. */
 truce_status truce__tree_ids_between(const truce_tree *tree, int64_t low, int64_t high,
                                      struct tree_ids *ids, bson_error_t *error);
-void truce__tree_ids_add(struct tree_ids *ids, struct value id); /* a copy, at the end */
+/* Appends a copy of the id. */
+void truce__tree_ids_add(struct tree_ids *ids, struct value id);
 void truce__tree_ids_release(struct tree_ids *ids);
 
 /* ---- tree_history.c ---- */
 
-/* Is this record one of a published version? */
+/* Returns whether the record belongs to a published version. */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record);
 
 /* ---- tree_edit.c ---- */
@@ -164,34 +184,45 @@ struct truce_tree_edit {
     truce_tree *tree;
     bson_oid_t token, born;
     int64_t base, base_at_ms;
-    bool imported;     /* of one: */
-    int64_t at_ms;     /* when it was published; 0: now */
-    bson_oid_t origin; /* its token there */
+    /* The edit imports a version, so the fields below apply. */
+    bool imported;
+    /* The time of publication; 0: now. */
+    int64_t at_ms;
+    /* The version's token in the tree that it was exported from. */
+    bson_oid_t origin;
     char *message, *author;
-    bool has_id; /* the caller's: */
+    /* The caller gave an id for the publication, so the fields below apply. */
+    bool has_id;
     bson_oid_t id;
-    int64_t since;   /* it is a version after this one, if it was published */
-    bool since_said; /* by the caller */
-    bool even_empty; /* it is published, whether anything was put or not */
-    bool recorded;   /* its record is in the store */
+    /* If the id was published, then as a version after this one. */
+    int64_t since;
+    /* The caller gave `since`. */
+    bool since_said;
+    /* The version is published even if nothing was put. */
+    bool even_empty;
+    /* The edit's record is stored. */
+    bool recorded;
     bool published;
-    int64_t written; /* items */
+    /* The number of items. */
+    int64_t written;
     int64_t renewed_ms;
     uint32_t count;
     size_t bytes;
-    bson_t *items[TREE_BATCH]; /* gathered: {itemId, ...}, or {itemId, removed: true} */
+    /* Gathered items: {itemId, ...}, or {itemId, removed: true}. */
+    bson_t *items[TREE_BATCH];
     uint64_t hashes[TREE_BATCH];
 };
 
-/* The items that an edit wrote, in no order. */
+/* Gets each item that an edit wrote, in no particular order. */
 typedef truce_status tree_own_function(const bson_t *document, void *arg, bson_error_t *error);
 truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t *token,
                              tree_own_function *function, void *arg, bson_error_t *error);
 truce_tree_edit *truce__tree_edit_new(truce_tree *tree, const struct tree_master *master,
                                       int64_t base, const char *message, const char *author);
-/* Of a record that is open: it is at work. NOT_FOUND: it was given up. */
+/* Renews an open record, so that no sweep gives it up. TRUCE_NOT_FOUND: it was given up. */
 truce_status truce__tree_renew(truce_tree *tree, const bson_oid_t *token, bson_error_t *error);
-/* open -> given up, if it was silent since (0: or not); none such: OK. */
+/* Marks an open record as given up if it was silent since the time (0: in any case). Without such a
+ * record it returns TRUCE_OK. */
 truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int64_t silent_since_ms,
                                  bool *done, bson_error_t *error);
 
@@ -200,14 +231,16 @@ truce_status truce__tree_give_up(truce_tree *tree, const bson_oid_t *token, int6
 struct merge_rules;
 
 struct tree_merging {
-    truce_tree_edit *fresh; /* what the merge is put into */
+    /* The edit that receives the merge. */
+    truce_tree_edit *fresh;
     const truce_tree_rebase_options *options;
     struct merge_rules *rules;
-    bool foreign; /* what comes in is "theirs"; else "mine" */
+    /* The incoming side is "theirs"; otherwise it is "mine". */
+    bool foreign;
     uint32_t conflicts;
 };
 
-/* Documents as they are kept, that are not absent; NULL: it is not there. */
+/* Stored documents that are not removed. NULL: the item does not exist. */
 struct tree_three_way {
     struct value id;
     bson_t *base, *incoming, *standing;
@@ -215,9 +248,9 @@ struct tree_three_way {
 
 /* ---- tree_publish.c ---- */
 
-/* Was something published under its id? */
-bool truce__tree_exists(truce_tree_edit *edit);
-/* Was this edit published? */
+/* Returns whether a version was published under the edit's id. */
+bool truce__tree_id_published(truce_tree_edit *edit);
+/* Reports whether this edit was published. */
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error);
 
@@ -225,12 +258,14 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
 
 /* ---- tree_publish.c, tree_collect.c ---- */
 
-/* The first version that is not; *done: there was one, and it is now (by whom ever). */
+/* Settles the first unsettled version. `done`: there was one, and it is settled now, perhaps by
+ * another process. */
 truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *error);
 
 /* ---- tree_collect.c ---- */
 
-/* Notes that the version is in use; then looks at the floor, and so reads the master again. EXPIRED: too late. */
+/* Holds the version, THEN reads the master and compares the floor. TRUCE_EXPIRED: the version was
+ * collected before the hold. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 truce_status truce__tree_renew_hold(truce_tree_snapshot *snapshot, bson_error_t *error);
 void truce__tree_let_go(truce_tree_snapshot *snapshot);
@@ -239,36 +274,44 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
 
 /* ---- tree_branch.c ---- */
 
-/* Of a branch's master: {from: {tree, born, root, theirs, ours, merges, pulled?}}. */
+/* The origin of a branch, from its master: {from: {tree, born, root, theirs, ours, merges,
+ * pulled?}}. */
 struct tree_from {
-    char tree[TREE_NAME_MAX + 1], root[TREE_NAME_MAX + 1]; /* "" : it is no branch */
-    bson_oid_t born;                                       /* of the origin */
-    int64_t theirs, ours; /* versions of the origin and of the branch that were merged last */
-    bool pulled;          /* `theirs` is what both had; else `ours` */
+    /* "" : the tree is not a branch. */
+    char tree[TREE_NAME_MAX + 1], root[TREE_NAME_MAX + 1];
+    /* Identifies the origin. */
+    bson_oid_t born;
+    /* The versions of the origin and of the branch that were merged last. */
+    int64_t theirs, ours;
+    /* The common base is `theirs`; otherwise it is `ours`. */
+    bool pulled;
     int64_t merges;
 };
 
-/* NOT_FOUND: there is no such tree. */
+/* TRUCE_NOT_FOUND: there is no such tree. */
 truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_error_t *error);
 
 struct tree_joint {
-    truce_tree_edit *edit; /* of the target */
+    /* The edit of the target. */
+    truce_tree_edit *edit;
     truce_tree *branch;
-    const struct tree_from *from; /* as it will be */
-    bson_oid_t hold;              /* of what both will have */
+    /* The value that the commit writes. */
+    const struct tree_from *from;
+    /* The hold of the new common base. */
+    bson_oid_t hold;
     truce_tree_published published;
 };
 
-/* The holds of what both had before this merge go. */
-truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error);
+/* Releases the holds of common bases from before this merge. */
+truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_error_t *error);
 
 /* ---- tree_erase.c ---- */
 
-/* Of this tree alone; adds to *versions how many there were. */
+/* Erases the item in this tree only; adds the number of its versions to `versions`. */
 truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versions,
                                bson_error_t *error);
 
-/* If somebody began to drop it. A handle that knows its name only will do. */
+/* Completes an interrupted drop. The handle needs only its name. */
 truce_status truce__tree_end_drop(truce_tree *tree, bson_error_t *error);
 
 #endif

@@ -1,15 +1,20 @@
 /*
- * Branches: a tree that began as a version of another one, and what a merge of the two writes (T10 of tree.c).
+ * Branches: a tree that began as a version of another tree, its origin, and merges between the two
+ * (T10 of tree.c).
  *
- *     truce_trees  {_id: "draft", ..., from: {tree: "site", born, root, theirs: 5, ours: 1, pulled: false, merges: 1}}
+ *     truce_trees  {_id: "draft", ..., from: {tree: "site", born, root, theirs: 5, ours: 1,
+ *                                             pulled: false, merges: 1}}
  *
- * What both had is the version `ours` of the branch, or, when the branch has taken over from its origin last, `theirs` of that. It is held by
- * a document of `truce_tree_holds` with the number of the merge:
+ * The common base is the version `ours` of the branch or, if the last merge went from the origin
+ * into the branch, the version `theirs` of the origin. A document of `truce_tree_holds` with the
+ * number of the merge holds it:
  *
- *     {_id, tree: "draft", version: 1, branch: "draft", merge: 1, until?: a day after the merge began}
+ *     {_id, tree: "draft", version: 1, branch: "draft", merge: 1,
+ *      until?: a day after the merge began}
  *
- * The commit of the merge takes the day off, and is refused where the hold is gone: what was never merged goes by itself, and what was is
- * held for as long as it is what both had.
+ * The commit of the merge removes `until`, and fails if the hold is gone. So the hold of an
+ * interrupted merge expires, and the hold of a completed one lasts as long as its version is the
+ * common base.
  */
 #include <string.h>
 
@@ -23,9 +28,10 @@
 #include "query/incoming.h"
 #include "store/reserved.h"
 
-#define PORTION 50 /* items looked at at once, of any size */
+/* The items, of any size, that are read at once. */
+#define PORTION 50
 
-/* ---- what the master says -------------------------------------------------------------------- */
+/* ---- the origin ------------------------------------------------------------------------------ */
 
 static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
                                  struct tree_from *from, bson_error_t *error)
@@ -39,8 +45,8 @@ static truce_status branch_parse(const truce_tree *tree, const bson_t *master,
     if (strlen(truce__field_text(&said, "tree")) > TREE_NAME_MAX ||
         strlen(truce__field_text(&said, "root")) > TREE_NAME_MAX ||
         !bson_iter_init_find(&iter, &said, "born") || !BSON_ITER_HOLDS_OID(&iter))
-        return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no tree of truce's", TREES,
-                           tree->name);
+        return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid tree document",
+                           TREES, tree->name);
     bson_oid_copy(bson_iter_oid(&iter), &from->born);
     memcpy(from->tree, truce__field_text(&said, "tree"), strlen(truce__field_text(&said, "tree")));
     memcpy(from->root, truce__field_text(&said, "root"), strlen(truce__field_text(&said, "root")));
@@ -82,9 +88,9 @@ truce_status truce__tree_from(truce_tree *tree, struct tree_from *from, bson_err
     return status;
 }
 
-/* ---- the hold of what both had --------------------------------------------------------------- */
+/* ---- the hold of the common base ------------------------------------------------------------- */
 
-truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_error_t *error)
+truce_status truce__tree_release_common(truce_tree *branch, int64_t merge, bson_error_t *error)
 {
     truce_write_options options = {.multi = true, .relaxed = truce__tree_relaxed(branch)};
     bson_t *filter =
@@ -101,8 +107,8 @@ truce_status truce__tree_let_go_common(truce_tree *branch, int64_t merge, bson_e
     return status;
 }
 
-/* Holds what both will have, for a day: whether the merge comes about is not known yet. Under a reader's hold of the same
- * version. */
+/* Holds the new common base for a day, because the merge may fail. The caller has a reader's hold
+ * of the same version. */
 static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
                                      struct tree_joint *joint, bson_error_t *error)
 {
@@ -125,7 +131,7 @@ static truce_status tree_hold_common(const truce_tree *tree, int64_t version,
     return status == TRUCE_DUPLICATE ? TRUCE_OK : status;
 }
 
-/* ---- erased meanwhile ------------------------------------------------------------------------ */
+/* ---- items erased concurrently --------------------------------------------------------------- */
 
 static void branch_append_ids(bson_t *filter, const struct tree_ids *ids, size_t at)
 {
@@ -140,7 +146,8 @@ static void branch_append_ids(bson_t *filter, const struct tree_ids *ids, size_t
     bson_append_document_end(filter, &inner);
 }
 
-/* What was erased at the source after it was read, while nobody could see that it would come to the target, too. */
+/* Erases items in the target that were erased at the source after the merge read them, while the
+ * target was not yet visible to erase. */
 static truce_status tree_erase_again(truce_tree *source, truce_tree *target,
                                      const struct tree_ids *ids, bson_error_t *error)
 {
@@ -178,7 +185,7 @@ static truce_status branch_read_master(truce_commit *commit, const truce_tree *t
     status = truce_commit_read(commit, TREES, &id, master, error);
     bson_destroy(&holder);
     return status == TRUCE_NOT_FOUND
-               ? truce__fail(TRUCE_REFUSED, error, "tree \"%s\" is gone", tree->name)
+               ? truce__fail(TRUCE_REFUSED, error, "tree \"%s\" was dropped", tree->name)
                : status;
 }
 
@@ -193,8 +200,9 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     if (!status)
         status = branch_parse(joint->branch, &master, &stands, error);
     if (!status && stands.merges != joint->from->merges - 1)
-        status = truce__fail(TRUCE_REFUSED, error, "tree \"%s\" was merged meanwhile",
-                             joint->branch->name);
+        status =
+            truce__fail(TRUCE_REFUSED, error, "another process merged tree \"%s\" in the meantime",
+                        joint->branch->name);
     if (!status) {
         BSON_APPEND_UTF8(&holder, "_id", joint->branch->name);
         id = truce__document_id(&holder);
@@ -207,7 +215,7 @@ static truce_status write_from(truce_commit *commit, const struct tree_joint *jo
     return status;
 }
 
-/* REFUSED: the day was over, and a sweep has let go of it. */
+/* TRUCE_REFUSED: the day was over, and a sweep removed the hold. */
 static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joint,
                               bson_error_t *error)
 {
@@ -220,7 +228,8 @@ static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joi
     id = truce__document_id(&holder);
     status = truce_commit_read(commit, TREE_HOLDS, &id, &hold, error);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_REFUSED, error, "the merge stood still for too long");
+        status = truce__fail(TRUCE_REFUSED, error,
+                             "the merge was paused for more than a day; merge again");
     if (!status)
         status = truce_commit_update(commit, TREE_HOLDS, &id, NULL, update, error);
     bson_destroy(update);
@@ -229,7 +238,7 @@ static truce_status keep_hold(truce_commit *commit, const struct tree_joint *joi
     return status;
 }
 
-/* Where nothing is put, what stood when it was read is the merge, whatever was published since. */
+/* If no item is put, the merge is the version that was read, whatever was published since. */
 static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct tree_joint *joint = arg;
@@ -240,21 +249,23 @@ static truce_status join_in(truce_commit *commit, void *arg, bson_error_t *error
     return status ? status : keep_hold(commit, joint, error);
 }
 
-/* Publishes the edit, writes `from` and keeps the hold for good, in one commit. REFUSED: somebody was faster. */
+/* Publishes the edit, writes `from`, and makes the hold permanent, in one commit. TRUCE_REFUSED:
+ * another process was faster. */
 static truce_status tree_join(struct tree_joint *joint, bson_error_t *error)
 {
     const truce_tree *tree = joint->edit->tree;
     truce_commit_options options = {.deadline_ms = tree->deadline_ms};
     truce_status status = truce_transact(tree->store, join_in, joint, &options, error);
 
-    return status ? status : truce__tree_let_go_common(joint->branch, joint->from->merges, error);
+    return status ? status : truce__tree_release_common(joint->branch, joint->from->merges, error);
 }
 
 /* ---- a new branch ---------------------------------------------------------------------------- */
 
 struct branching {
     truce_tree *origin, *branch;
-    truce_tree_snapshot *snapshot; /* of the origin */
+    /* A snapshot of the origin. */
+    truce_tree_snapshot *snapshot;
     truce_tree_edit *edit;
     struct tree_ids ids;
     truce_status status;
@@ -284,7 +295,7 @@ static truce_status begin_branch(struct branching *branching, bson_error_t *erro
     if (!status)
         status = truce__tree_from(branching->branch, &from, error);
     if (!status && (branching->edit->base || from.merges))
-        status = truce__fail(TRUCE_DUPLICATE, error, "there is a tree \"%s\" already",
+        status = truce__fail(TRUCE_DUPLICATE, error, "a tree \"%s\" exists already",
                              branching->branch->name);
     return status;
 }
@@ -307,14 +318,15 @@ static truce_status end_branch(struct branching *branching, bson_error_t *error)
     struct tree_joint joint = {.edit = branching->edit, .branch = branching->branch, .from = &from};
     truce_status status = truce__tree_from(branching->origin, &above, error);
 
-    strcpy(from.tree, origin->name); /* of a length that was checked */
+    /* The length was checked. */
+    strcpy(from.tree, origin->name);
     strcpy(from.root, *above.root ? above.root : origin->name);
     if (!status)
         status = tree_hold_common(branching->branch, from.ours, &joint, error);
     if (!status)
         status = tree_join(&joint, error);
     return status == TRUCE_REFUSED
-               ? truce__fail(TRUCE_DUPLICATE, error, "there is a tree \"%s\" already",
+               ? truce__fail(TRUCE_DUPLICATE, error, "a tree \"%s\" exists already",
                              branching->branch->name)
                : status;
 }
@@ -344,7 +356,7 @@ truce_status truce_tree_branch(truce_tree *tree, const truce_tree_at *at, const 
 
     held.hold = true;
     if (!status && !name)
-        status = truce__fail(TRUCE_INVALID, error, "say the name of the branch");
+        status = truce__fail(TRUCE_INVALID, error, "the name of the branch is missing");
     if (!status)
         status = truce_tree_open(tree, &held, &branching.snapshot, error);
     if (!status) {
@@ -365,13 +377,14 @@ truce_status truce_tree_branch(truce_tree *tree, const truce_tree_at *at, const 
 /* ---- tree merge ------------------------------------------------------------------------------ */
 
 /*
- * Merges: of one item, of an edit into another version (rebase, revert), and of a branch and its origin.
+ * Merges of single items, of an edit into another version (rebase and revert), and of a branch with
+ * its origin.
  *
- * One item, three ways: what comes in, beside what stands, both from what they had in common. An edit that is rebased comes in, and so
- * does the other side of a branch.
+ * A three-way merge of an item combines the incoming and the current item, based on their common
+ * base. The incoming side is an edit that is rebased, or the other tree.
  */
 
-/* Looks at the options, which are borrowed. To be ended also after a failure. */
+/* Checks the options, which are borrowed. Call the end function even after a failure. */
 static truce_status tree_merging_begin(struct tree_merging *merging,
                                        const truce_tree_rebase_options *options,
                                        bson_error_t *error)
@@ -382,7 +395,7 @@ static truce_status tree_merging_begin(struct tree_merging *merging,
     *merging = (struct tree_merging){.options = options ? options : &nothing};
     if (!status && options &&
         (options->prefer < TRUCE_TREE_ASK || options->prefer > TRUCE_TREE_THEIRS))
-        status = truce__fail(TRUCE_INVALID, error, "there is no such preference");
+        status = truce__fail(TRUCE_INVALID, error, "the preference is not valid");
     if (!status && options)
         status = truce__check_optional(options->rules, "rules", error);
     if (!status && options && options->rules)
@@ -396,7 +409,7 @@ static void tree_merging_end(struct tree_merging *merging)
     merging->rules = NULL;
 }
 
-/* ---- what is put ----------------------------------------------------------------------------- */
+/* ---- contents -------------------------------------------------------------------------------- */
 
 static truce_status tree_merge_put(struct tree_merging *merging, const bson_t *kept,
                                    bson_error_t *error)
@@ -428,7 +441,7 @@ static truce_status put_incoming(struct tree_merging *merging, const struct tree
 
 /* ---- a conflict ------------------------------------------------------------------------------ */
 
-/* The user's part of it; nothing: {}. */
+/* Appends the user's fields; {} for a missing item. */
 static void merge_content(const bson_t *kept, bson_t *item)
 {
     bson_t shown = BSON_INITIALIZER;
@@ -466,13 +479,13 @@ static void merge_tell(struct tree_merging *merging, const struct tree_three_way
     bson_destroy(&holder);
 }
 
-/* What comes in is taken, if not otherwise said. */
+/* Returns whether the incoming side wins, by default or by choice. */
 static bool takes(const struct tree_merging *merging)
 {
     return merging->options->prefer == (merging->foreign ? TRUCE_TREE_THEIRS : TRUCE_TREE_MINE);
 }
 
-/* It cannot be merged. */
+/* Handles an item that cannot be merged. */
 static truce_status merge_disagree(struct tree_merging *merging, const struct tree_three_way *item,
                                    bson_error_t *error)
 {
@@ -520,7 +533,7 @@ static truce_status tree_merge_merge(struct tree_merging *merging,
     return status;
 }
 
-/* Puts what is neither what stands nor what both had; or counts, and tells, a conflict. */
+/* Puts the merged item if it differs from the current one, or counts and reports a conflict. */
 static truce_status truce__tree_merge(struct tree_merging *merging,
                                       const struct tree_three_way *item, bson_error_t *error)
 {
@@ -535,21 +548,27 @@ static truce_status truce__tree_merge(struct tree_merging *merging,
 
 /* ---- rebase and revert ----------------------------------------------------------------------- */
 
-/* An edit as one of another version: rebase, revert. */
+/* Rebase and revert move an edit to another version. */
 
-#define REBASE_ITEMS 200 /* items of an edit that are merged at once */
+/* The items of an edit that are merged at once. */
+#define REBASE_ITEMS 200
 
 struct rebase {
-    truce_tree_edit *edit; /* as it was; as it will be: merging.fresh */
+    /* The edit as it was; merging.fresh is the new one. */
+    truce_tree_edit *edit;
     struct tree_merging merging;
-    truce_tree_snapshot current; /* both versions are read by it */
+    /* Both versions are read through it. */
+    truce_tree_snapshot current;
     uint32_t count;
-    size_t bytes;                            /* of what the edit wrote of them */
-    bson_t *own[REBASE_ITEMS];               /* as the edit wrote them */
-    struct tree_three_way all[REBASE_ITEMS]; /* of these */
+    /* The size of the edit's items in this portion. */
+    size_t bytes;
+    /* The items as the edit wrote them. */
+    bson_t *own[REBASE_ITEMS];
+    /* The three sides of these items. */
+    struct tree_three_way all[REBASE_ITEMS];
 };
 
-/* ---- a portion of them ----------------------------------------------------------------------- */
+/* ---- one portion ----------------------------------------------------------------------------- */
 
 static void forget_pairs(struct rebase *rebase)
 {
@@ -629,9 +648,10 @@ static truce_status rebase_take_own(const bson_t *document, void *arg, bson_erro
                : TRUCE_OK;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- all portions ---------------------------------------------------------------------------- */
 
-/* The base has to be there still: what is read of it is looked at by `current`, whose version is higher. */
+/* Checks that the base still exists. `current`, whose version is higher, verifies what is read of
+ * it. */
 static truce_status base_is_there(const struct rebase *rebase, bson_error_t *error)
 {
     truce_tree_snapshot base;
@@ -683,12 +703,12 @@ static truce_status check_edit(truce_tree_edit *edit, const struct tree_master *
 
     if (!bson_oid_equal(&master->born, &edit->born))
         return truce__fail(TRUCE_NOT_FOUND, error,
-                           "tree \"%s\" is another one than that which was edited",
+                           "tree \"%s\" was dropped and created again since the edit began",
                            edit->tree->name);
     if (!published)
         status = truce__tree_published(edit, master, &published, error);
     if (!status && published)
-        status = truce__fail(TRUCE_INVALID, error, "the edit was published");
+        status = truce__fail(TRUCE_INVALID, error, "the edit was published already");
     return status;
 }
 
@@ -726,7 +746,8 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     rebase->current =
         (truce_tree_snapshot){.tree = edit->tree, .version = master.current, .master = master};
     status = rebase_all(rebase, error);
-    if (status == TRUCE_CONFLICT && truce__tree_exists(edit)) { /* publish will tell which */
+    /* Publishing reports which version it is. */
+    if (status == TRUCE_CONFLICT && truce__tree_id_published(edit)) {
         rebase->merging.conflicts = 0;
         status = TRUCE_OK;
     } else if (!status) {
@@ -734,7 +755,8 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     }
     if (conflicts)
         *conflicts = rebase->merging.conflicts;
-    (void)!truce_tree_abandon(rebase->merging.fresh, NULL); /* the one that is not gone on with */
+    /* Of the two edits, abandons the one that does not continue. */
+    (void)!truce_tree_abandon(rebase->merging.fresh, NULL);
     truce__tree_leave(&rebase->current);
     truce_tree_edit_free(rebase->merging.fresh);
     tree_merging_end(&rebase->merging);
@@ -771,17 +793,21 @@ truce_status truce_tree_revert(truce_tree_edit *edit, int64_t version, bson_erro
 
 /* ---- merges of branches ---------------------------------------------------------------------- */
 
-/* Merges of a branch and its origin (T10 of tree.c). */
+/* Merges of a branch with its origin (T10 of tree.c). */
 
-#define LOOK_ITEMS 50 /* items looked at at once, of any size */
+/* The items, of any size, that are read at once. */
+#define LOOK_ITEMS 50
 
-/* ---- which versions -------------------------------------------------------------------------- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 struct joining {
-    truce_tree *target, *source, *branch; /* the branch is one of the two */
-    struct tree_from from;                /* of the branch */
+    /* `branch` is one of the two trees. */
+    truce_tree *target, *source, *branch;
+    /* The value from the branch's master. */
+    struct tree_from from;
     const truce_tree_merge_options *options;
-    truce_tree_snapshot *incoming; /* of the source; it holds it */
+    /* A snapshot of the source, with a hold. */
+    truce_tree_snapshot *incoming;
     truce_tree_snapshot base, standing;
     struct tree_merging merging;
     struct tree_ids ids;
@@ -816,7 +842,7 @@ static truce_tree *join_origin_of(const struct joining *joining)
     return pulls(joining) ? joining->source : joining->target;
 }
 
-/* What both had: of the origin, or of the branch. */
+/* Opens the common base, a version of the origin or of the branch. */
 static truce_status open_base(struct joining *joining, bson_error_t *error)
 {
     const struct tree_from *from = &joining->from;
@@ -832,9 +858,10 @@ static truce_status check_origin(const struct joining *joining, bson_error_t *er
 
     return bson_oid_equal(&of->master.born, &joining->from.born)
                ? TRUCE_OK
-               : truce__fail(TRUCE_NOT_FOUND, error,
-                             "tree \"%s\" is another one than that which \"%s\" is a branch of",
-                             of->tree->name, joining->branch->name);
+               : truce__fail(
+                     TRUCE_NOT_FOUND, error,
+                     "tree \"%s\" was dropped and created again, so \"%s\" is not its branch",
+                     of->tree->name, joining->branch->name);
 }
 
 static truce_status open_versions(struct joining *joining, bson_error_t *error)
@@ -860,13 +887,14 @@ static truce_status open_versions(struct joining *joining, bson_error_t *error)
     return status ? status : open_base(joining, error);
 }
 
-/* ---- their items ----------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
-/* The items of one version, of a portion. */
+/* The items of one version in a portion. */
 struct gathering {
     struct tree_three_way *items;
     size_t count;
-    size_t which; /* offset of the document in them */
+    /* The offset of the document in struct tree_three_way. */
+    size_t which;
 };
 
 static bson_t **join_document_of(struct tree_three_way *item, size_t which)
@@ -947,7 +975,8 @@ static truce_status merge_portion(struct joining *joining, const struct value *i
     return status;
 }
 
-/* What the source wrote since; or, where what both had is of the other tree, everything. */
+/* Finds the items that the source wrote since the base. If the base belongs to the other tree,
+ * finds all items. */
 static truce_status find_ids(struct joining *joining, bson_error_t *error)
 {
     bool own = joining->base.tree == joining->source;
@@ -999,7 +1028,7 @@ static truce_status join_publish(struct joining *joining, bson_error_t *error)
                   : tree_erase_again(joining->source, joining->target, &joining->ids, error);
 }
 
-/* What was read is collected: has one of the trees gone on since? */
+/* After a read found collected items: returns whether one of the trees has new versions. */
 static bool went_on(struct joining *joining)
 {
     struct tree_from now;
@@ -1016,7 +1045,7 @@ static bool went_on(struct joining *joining)
     return went;
 }
 
-/* REFUSED: somebody was faster. */
+/* TRUCE_REFUSED: another process was faster. */
 static truce_status merge_once(struct joining *joining, bson_error_t *error)
 {
     truce_status status = relate(joining, error);
@@ -1075,7 +1104,7 @@ truce_status truce_tree_merge(truce_tree *tree, const char *other,
     truce_status status = ROOM_CHECK(options, "truce_tree_merge_options", error);
 
     if (!status && !other)
-        status = truce__fail(TRUCE_INVALID, error, "say the name of the other tree");
+        status = truce__fail(TRUCE_INVALID, error, "the name of the other tree is missing");
     joining.source =
         truce_tree_new(tree->store, &(truce_tree_options){.name = other ? other : "",
                                                           .deadline_ms = tree->deadline_ms});

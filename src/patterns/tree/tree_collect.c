@@ -1,10 +1,10 @@
 /*
- * Holds, dropping, and collecting.
+ * Holds, tags, erase, and collection: how far back the retention lets readers go, and the removal
+ * of items that no reader can see (T5, T7, and T8 of tree.c).
  *
- * Collecting: how far the retention lets readers go back, and the removal of what none of them can read (T5, T7, T8 of tree.c).
- *
- * `collected` in the master: what the versions up to it superseded is removed. A sweeper that dies begins with the version after it
- * again. Sweepers do not exclude each other: what one removes is removed for ever, whoever does it.
+ * `collected` in the master says that the items superseded by versions up to it are removed. If a
+ * sweeper dies, the next one resumes after that version. Sweepers do not exclude each other,
+ * because a removal is final whichever process does it.
  */
 #include <string.h>
 
@@ -21,17 +21,17 @@
 /* ---- holds ----------------------------------------------------------------------------------- */
 
 /*
- * Holds: what readers and tags keep from being collected (T7 of tree.c).
+ * Holds protect a version from collection, for readers and tags (T7 of tree.c).
  *
  *     {_id, tree, version, tag?, until?}
  *
- * A reader's hold has a lease, which its reads renew; one that is over is removed by a sweep. A clock that is wrong costs a
- * reader its version, and it is told so; nobody reads what is not there.
+ * The hold of a reader has a lease, which its reads renew. A sweep removes expired holds. If a
+ * clock is wrong, a reader loses its version and its read fails; it never gets wrong items.
  */
 
 /* ---- of readers ------------------------------------------------------------------------------ */
 
-/* An upsert: a sweep may have removed it; then it is *anew. */
+/* An upsert, because a sweep may have removed the hold. `anew`: it had. */
 static truce_status hold_note(truce_tree_snapshot *snapshot, bool *anew, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(&snapshot->hold)),
@@ -63,12 +63,13 @@ static truce_status too_late(const truce_tree_snapshot *snapshot, int64_t floor,
                              bson_error_t *error)
 {
     return truce__fail(TRUCE_EXPIRED, error,
-                       "version %" PRId64 " of tree \"%s\" is being collected; kept are those from "
-                       "%" PRId64 " on",
+                       "version %" PRId64
+                       " of tree \"%s\" is being collected; the oldest version is "
+                       "%" PRId64,
                        snapshot->version, snapshot->tree->name, floor);
 }
 
-/* The hold, THEN the floor. */
+/* Writes the hold, THEN reads the floor. */
 truce_status truce__tree_hold(truce_tree_snapshot *snapshot, bson_error_t *error)
 {
     truce_status status;
@@ -117,7 +118,7 @@ void truce__tree_let_go(truce_tree_snapshot *snapshot)
     snapshot->holds = false;
 }
 
-/* The least that anybody holds; INT64_MAX: nobody. */
+/* Finds the lowest version with a hold; INT64_MAX: none. */
 static truce_status tree_held(truce_tree *tree, int64_t *held, bson_error_t *error)
 {
     bson_t filter, *sort = BCON_NEW("version", BCON_INT32(1)), found;
@@ -157,7 +158,8 @@ truce_status truce__tree_tagged(truce_tree *tree, const char *tag, int64_t *vers
     return status;
 }
 
-/* {version, of} of a tag; `existing`: one that holds this version already, an older one. *done: it is put. */
+/* Writes {version, of} of a tag. `existing`: a tag that holds this version or an older one already.
+ * `done`: it is written. */
 static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, bool existing,
                             bool *done, bson_error_t *error)
 {
@@ -183,7 +185,7 @@ static truce_status put_tag(truce_tree *tree, const char *tag, int64_t version, 
     return status;
 }
 
-/* version 0: the current one. */
+/* Version 0: the current one. */
 static truce_status hold_check_version(truce_tree *tree, int64_t *version, bson_error_t *error)
 {
     struct tree_master master;
@@ -202,12 +204,13 @@ static truce_status check_tag(const char *name, bson_error_t *error)
     size_t length = strlen(name);
 
     if (!length || length > TREE_NAME_MAX || !bson_utf8_validate(name, length, false))
-        return truce__fail(TRUCE_INVALID, error, "a tag has 1 to %d bytes of UTF-8", TREE_NAME_MAX);
+        return truce__fail(TRUCE_INVALID, error, "a tag must have 1 to %d bytes of UTF-8",
+                           TREE_NAME_MAX);
     return TRUCE_OK;
 }
 
-/* A tag that moves on needs no look at the floor: whoever reads the holds finds it before or after. Another one is put under
- * a reader's hold. */
+/* Moving a tag forward needs no read of the floor, because a collector finds the tag at its old or
+ * its new version. A new tag, or one that moves back, is written under a reader's hold. */
 static truce_status tag(truce_tree *tree, const char *name, int64_t version, bson_error_t *error)
 {
     truce_tree_at at = {.version = version, .hold = true};
@@ -313,7 +316,7 @@ static truce_status collect_settle_all(struct collecting *collecting, bson_error
     return status;
 }
 
-/* The version that was current then; 0: none that is kept. */
+/* Finds the version that was current at a time; 0: none that is kept. */
 static truce_status current_at(struct collecting *collecting, int64_t time_ms, int64_t *version,
                                bson_error_t *error)
 {
@@ -331,7 +334,7 @@ static truce_status current_at(struct collecting *collecting, int64_t time_ms, i
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The first version that the retention keeps. */
+/* Finds the first version that the retention keeps. */
 static truce_status first_kept(struct collecting *collecting, int64_t *first, bson_error_t *error)
 {
     const struct tree_master *master = &collecting->master;
@@ -352,7 +355,7 @@ static truce_status first_kept(struct collecting *collecting, int64_t *first, bs
     return status;
 }
 
-/* *done: it was below, and no commit was at work on the master. */
+/* `done`: the field was lower, and no commit worked on the master. */
 static truce_status raise(struct collecting *collecting, const char *field, int64_t to, bool *done,
                           bson_error_t *error)
 {
@@ -361,7 +364,8 @@ static truce_status raise(struct collecting *collecting, const char *field, int6
                                     BCON_NEW("$max", "{", field, BCON_INT64(to), "}"), done, error);
 }
 
-/* Of edits that are under way: what a rebase compares with. It looks whether it is there still. */
+/* Finds the lowest base of open edits, which a rebase compares with. The rebase checks that the
+ * base still exists. */
 static truce_status least_base(struct collecting *collecting, int64_t *base, bson_error_t *error)
 {
     bson_t filter, *sort = BCON_NEW("version", BCON_INT32(1)), found;
@@ -379,7 +383,8 @@ static truce_status least_base(struct collecting *collecting, int64_t *base, bso
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The floor, THEN what is held, THEN `gone`. A floor that could not be written is for the next round. */
+/* Writes the floor, THEN reads the holds, THEN writes `gone`. If the floor could not be written,
+ * the next round continues. */
 static truce_status move_gone(struct collecting *collecting, bson_error_t *error)
 {
     const struct tree_master *master = &collecting->master;
@@ -401,7 +406,7 @@ static truce_status move_gone(struct collecting *collecting, bson_error_t *error
                                            : raise(collecting, "gone", first, &done, error);
 }
 
-/* ---- what is superseded ---------------------------------------------------------------------- */
+/* ---- superseded items ------------------------------------------------------------------------ */
 
 static bool is_removal(const bson_t *document)
 {
@@ -410,7 +415,8 @@ static bool is_removal(const bson_t *document)
     return bson_iter_init_find(&iter, document, "removed");
 }
 
-/* Of each of these items all that is older than `version`; then the removals themselves. */
+/* Removes all versions of these items that are older than `version`; then the removals themselves.
+ */
 static truce_status remove_older(struct collecting *collecting, int64_t version, const bson_t *ids,
                                  const bson_t *removals, bson_error_t *error)
 {
@@ -485,7 +491,7 @@ static truce_status collect_superseded(struct collecting *collecting, bson_error
     return status;
 }
 
-/* The log of versions that nobody can read. */
+/* Removes the records of versions that no reader can open. */
 static truce_status forget_records(struct collecting *collecting, bson_error_t *error)
 {
     bson_t filter;
@@ -499,9 +505,10 @@ static truce_status forget_records(struct collecting *collecting, bson_error_t *
     return status;
 }
 
-/* ---- what was never published ---------------------------------------------------------------- */
+/* ---- unpublished items ----------------------------------------------------------------------- */
 
-/* Its number is another's for ever, or (not settled yet) may be so: it waits. */
+/* Its number belongs to another version forever or, until that one is settled, perhaps. Then it
+ * waits. */
 static truce_status drop_edit(struct collecting *collecting, const bson_t *record,
                               bson_error_t *error)
 {
@@ -527,7 +534,7 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
     return status;
 }
 
-/* If it was silent for long: its write looks. */
+/* Gives the edit up if it was silent for long; the write checks this. */
 static truce_status collect_give_up(struct collecting *collecting, const bson_t *record,
                                     bson_error_t *error)
 {
@@ -540,7 +547,7 @@ static truce_status collect_give_up(struct collecting *collecting, const bson_t 
                : TRUCE_OK;
 }
 
-/* Records at or below `settled` without a stamp: those are of no version. */
+/* Drops records at or below `settled` without a stamp: they belong to no version. */
 static truce_status drop_edits(struct collecting *collecting, bson_error_t *error)
 {
     const truce_tree *tree = collecting->tree;
@@ -562,7 +569,7 @@ static truce_status drop_edits(struct collecting *collecting, bson_error_t *erro
     return status;
 }
 
-/* A merge's that a commit has decided to keep is left to it. */
+/* A merge's hold that a commit has decided to keep is left to the commit. */
 static truce_status collect_drop_holds(struct collecting *collecting, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("tree", BCON_UTF8(collecting->tree->name), "until", "{", "$lt",
@@ -572,13 +579,13 @@ static truce_status collect_drop_holds(struct collecting *collecting, bson_error
     return collect_remove_all(collecting, TREE_HOLDS, filter, false, error);
 }
 
-/* Where a merge died after its commit. */
-static truce_status let_go_common(truce_tree *tree, bson_error_t *error)
+/* Releases the holds that a merge left when it died after its commit. */
+static truce_status release_common(truce_tree *tree, bson_error_t *error)
 {
     struct tree_from from;
     truce_status status = truce__tree_from(tree, &from, error);
 
-    return status || !from.merges ? status : truce__tree_let_go_common(tree, from.merges, error);
+    return status || !from.merges ? status : truce__tree_release_common(tree, from.merges, error);
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
@@ -590,7 +597,7 @@ static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *
     truce_status status = collect_settle_all(&collecting, error);
 
     if (!status)
-        status = let_go_common(tree, error);
+        status = release_common(tree, error);
     if (!status)
         status = collect_drop_holds(&collecting, error);
     if (!status)
@@ -620,9 +627,9 @@ truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collecte
     return status ? status : truce__tree_collect(tree, collected, error);
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------- */
+/* ---- retention ------------------------------------------------------------------------------- */
 
-/* Once; CONFLICT: a commit is at work on the master. */
+/* Tries once. TRUCE_CONFLICT: a commit works on the master. */
 static truce_status retain(truce_tree *tree, const truce_tree_keep *keep, bson_error_t *error)
 {
     struct tree_master master;
@@ -646,7 +653,8 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
     truce_status status = ROOM_CHECK(keep, "truce_tree_keep", error);
 
     if (!status && (!keep || keep->versions < 0 || keep->age_ms < 0))
-        status = truce__fail(TRUCE_INVALID, error, "neither versions nor an age is below zero");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the retention has a negative number of versions or a negative age");
     if (!status)
         status = truce__tree_ready(tree, false, error);
     if (status)
@@ -663,14 +671,15 @@ truce_status truce_tree_retain(truce_tree *tree, const truce_tree_keep *keep, bs
 /* ---- tree erase ------------------------------------------------------------------------------ */
 
 /*
- * Erase: an item's contents go out of every version of a tree, of the tree that it is a branch of, and of all their branches.
+ * Erase removes the contents of an item from every version of a tree, of its origin, and of all
+ * their branches.
  *
- * A branch, or a merge, that has read the item already looks for what was erased after it has become visible (tree_branch.c): this
- * here marks the items first, and then looks which trees there are.
+ * A branch or merge that has read the item already looks for erased items after it becomes visible
+ * (tree_branch.c). Erase therefore marks the items first, and then lists the trees.
  */
 
-/* Operators, so that a stamp that is set meanwhile stays. The document stays, and so the index refuses an insert of it that lands
- * late. */
+/* Uses operators, so that a stamp that is set concurrently stays. The document stays, so the index
+ * refuses a late insert of it. */
 static truce_status erase_one(truce_tree *tree, const bson_t *document, bson_error_t *error)
 {
     bson_t shown = BSON_INITIALIZER, filter = BSON_INITIALIZER, update = BSON_INITIALIZER, unset;
@@ -721,7 +730,7 @@ truce_status truce__tree_erase(truce_tree *tree, struct value id, int64_t *versi
     return status;
 }
 
-/* Those of one root, but for `tree` itself. */
+/* Erases in all trees of one root except `tree` itself. */
 static truce_status erase_family(truce_tree *tree, struct value id, int64_t *versions,
                                  bson_error_t *error)
 {
@@ -749,7 +758,8 @@ static truce_status erase_family(truce_tree *tree, struct value id, int64_t *ver
         status = truce__tree_ready(other, false, error);
         if (!status)
             status = truce__tree_erase(other, id, versions, error);
-        if (status == TRUCE_NOT_FOUND) /* it is being dropped */
+        /* It is being dropped. */
+        if (status == TRUCE_NOT_FOUND)
             status = TRUCE_OK;
         truce_tree_free(other);
     }

@@ -1,4 +1,5 @@
-/* Edits: the documents of items, the shape that an edit leaves, records, and items before they are published (T3, T6, T8 of tree.c). */
+/* Edits: the check of the tree's shape, records, items before publication, publish, and settle (T1,
+ * T3, T4, T6, T8, and T12 of tree.c). */
 #include <string.h>
 
 #include "base/arena.h"
@@ -20,24 +21,29 @@
 /* ---- the shape ------------------------------------------------------------------------------- */
 
 /*
- * The shape of a tree that an edit would leave: every parent is there, nobody is his own ancestor.
+ * The shape that an edit would leave: every parent exists, and no item is its own ancestor.
  *
- * Looked at is what the edit wrote, over its base: whoever is put, and his ancestors; and the children of whoever is removed. The
- * base is the version that is current when it is published (T1), so what is found here holds.
+ * The check reads the edit's items over its base: each item that is put and its ancestors, and the
+ * children of each removed item. The base is still current when the edit is published (T1), so the
+ * result holds.
  */
 
 struct shape {
     truce_tree_edit *edit;
     truce_tree_snapshot base;
     struct arena arena;
-    struct value_set own;  /* of what the edit wrote: the number of the node */
-    struct value_set seen; /* whose way up was looked at: the number of the climb */
+    /* The items of the edit, with the number of the node. */
+    struct value_set own;
+    /* Items that a climb has passed, with the number of the climb. */
+    struct value_set seen;
     struct node {
-        struct value id, parent; /* parent missing: a root */
+        /* `parent` missing: a root. */
+        struct value id, parent;
         bool removed;
     } * nodes;
     size_t count, room;
-    struct value removed; /* whose children are looked for */
+    /* The removed item whose children are read. */
+    struct value removed;
     bson_error_t *error;
     truce_status status;
 };
@@ -76,7 +82,7 @@ static const struct node *shape_own(const struct shape *shape, struct value id)
     return truce__value_set_number(&shape->own, id, &number) ? &shape->nodes[number - 1] : NULL;
 }
 
-/* The parent of an item as it will be; NOT_FOUND: there is no such item. */
+/* Finds the parent of an item after the edit. TRUCE_NOT_FOUND: there is no such item. */
 static truce_status shape_look_up(struct shape *shape, struct value id, struct value *parent)
 {
     const struct node *node = shape_own(shape, id);
@@ -105,12 +111,12 @@ static truce_status shape_refuse(const struct shape *shape, struct value child, 
 {
     char one[150], other[150];
 
-    return truce__fail(TRUCE_INVALID, shape->error, "item %s hangs under %s, %s",
+    return truce__fail(TRUCE_INVALID, shape->error, "item %s has the parent %s, %s",
                        truce__value_show(child, one, sizeof one),
                        truce__value_show(parent, other, sizeof other), why);
 }
 
-/* From a node that was put, up to a root, or to whoever was found to hang under one. */
+/* Climbs from an item that was put to a root, or to an item that is known to reach one. */
 static truce_status climb(struct shape *shape, const struct node *node, uint32_t number)
 {
     struct value child = node->id, parent = node->parent;
@@ -126,23 +132,24 @@ static truce_status climb(struct shape *shape, const struct node *node, uint32_t
             return truce__fail(TRUCE_LIMIT, shape->error, "the tree is deeper than %d",
                                TREE_DEPTH_MAX);
         if (truce__value_set_number(&shape->seen, parent, &seen) && seen == number)
-            return shape_refuse(shape, child, parent, "which hangs under it: a circle");
+            return shape_refuse(shape, child, parent, "which is its descendant: a circle");
         status = shape_look_up(shape, parent, &above);
         if (status == TRUCE_NOT_FOUND)
-            return shape_refuse(shape, child, parent, "which is not there");
+            return shape_refuse(shape, child, parent, "which does not exist");
         child = parent;
         parent = above;
     }
     return status;
 }
 
-/* A truce_tree_function: a child of one that is removed, as the base has it. */
+/* A truce_tree_function: a child of a removed item, as the base has it. */
 static bool orphan(const bson_t *item, void *arg)
 {
     struct shape *shape = arg;
 
+    /* The edit moved it (and its climb checks it), or removes it, too. */
     if (shape_own(shape, truce__tree_item_id(item)))
-        return true; /* it was put elsewhere, and has climbed; or is removed, too */
+        return true;
     shape->status =
         shape_refuse(shape, truce__tree_item_id(item), shape->removed, "which would be removed");
     return false;
@@ -178,7 +185,7 @@ static truce_status shape_look(struct shape *shape, bson_error_t *error)
     return status;
 }
 
-/* INVALID: published, the edit would leave an orphan or a circle. */
+/* Returns TRUCE_INVALID if the edit would leave an orphan or a circle. */
 static truce_status tree_check_shape(truce_tree_edit *edit, bson_error_t *error)
 {
     struct shape shape = {.edit = edit, .error = error};
@@ -236,7 +243,7 @@ static truce_status edit_write_record(truce_tree_edit *edit, bson_error_t *error
     return TRUCE_OK;
 }
 
-/* One write of a record that is open; taken over: `guard`, `set`. */
+/* Writes an open record once. Owns `guard` and `set`. */
 static truce_status edit_write_open(truce_tree *tree, const bson_oid_t *token, bson_t *guard,
                                     bson_t *set, bool *done, bson_error_t *error)
 {
@@ -309,7 +316,7 @@ static truce_status edit_check_text(const char *text, const char *what, bson_err
     size_t length = text ? strlen(text) : 0;
 
     if (length > TREE_TEXT_MAX || (text && !bson_utf8_validate(text, length, false)))
-        return truce__fail(TRUCE_INVALID, error, "the %s is UTF-8 of at most %d bytes", what,
+        return truce__fail(TRUCE_INVALID, error, "the %s must be UTF-8 of at most %d bytes", what,
                            TREE_TEXT_MAX);
     return TRUCE_OK;
 }
@@ -325,7 +332,7 @@ static truce_status edit_check_options(const truce_tree_edit_options *options, b
     return status;
 }
 
-/* A put of the new edit for each of the old one. */
+/* Puts an item of the old edit into the new one. */
 static truce_status take_over(const bson_t *document, void *arg, bson_error_t *error)
 {
     bson_t item = BSON_INITIALIZER;
@@ -359,7 +366,8 @@ static void take_request(truce_tree_edit *edit, const bson_t *record)
     edit->since_said = bson_has_field(&request, "since");
 }
 
-/* The items get a token of this edit's own: who began it may be at work still, and writes into what is his. */
+/* Copies the items under a new token. The process that began the old edit may still write items
+ * with its token. */
 static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(token)), found;
@@ -390,7 +398,7 @@ static truce_status edit_resume(truce_tree_edit *edit, const bson_oid_t *token, 
     return status;
 }
 
-/* It may have been dropped since this handle knew of it. */
+/* The tree may have been dropped since the handle found it. */
 static truce_status read_or_make(truce_tree *tree, struct tree_master *master, bson_error_t *error)
 {
     truce_status status = truce__tree_master(tree, master, error);
@@ -472,9 +480,9 @@ truce_status truce_tree_abandon(truce_tree_edit *edit, bson_error_t *error)
                           : TRUCE_OK;
 }
 
-/* ---- what is gathered ------------------------------------------------------------------------ */
+/* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Takes `item` over. */
+/* Owns `item`. */
 static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *item,
                                 bson_error_t *error)
 {
@@ -482,7 +490,7 @@ static truce_status edit_gather(truce_tree_edit *edit, struct value id, bson_t *
     truce_status status = TRUCE_OK;
 
     if (edit->published)
-        status = truce__fail(TRUCE_INVALID, error, "the edit was published");
+        status = truce__fail(TRUCE_INVALID, error, "the edit was published already");
     for (uint32_t i = 0; !status && i < edit->count; i++) {
         if (edit->hashes[i] != hash || !truce__value_equal(truce__tree_item_id(edit->items[i]), id))
             continue;
@@ -536,7 +544,7 @@ truce_status truce_tree_remove(truce_tree_edit *edit, const bson_value_t *item, 
     return edit_gather(edit, id, document, error);
 }
 
-/* ---- what is written ------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void own_filter(const truce_tree_edit *edit, struct value id, bson_t *filter)
 {
@@ -546,7 +554,8 @@ static void own_filter(const truce_tree_edit *edit, struct value id, bson_t *fil
     BSON_APPEND_OID(filter, "token", &edit->token);
 }
 
-/* It was put before in this edit, or by an attempt that was not answered: {_id, edited: as it is} -> the next. CONFLICT: look again. */
+/* Replaces an item that this edit, or an unanswered attempt, wrote before: {_id, edited: as read}
+ * -> the next. TRUCE_CONFLICT: read again. */
 static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson_error_t *error)
 {
     struct value id = truce__tree_item_id(item);
@@ -587,7 +596,8 @@ static truce_status edit_replace(truce_tree_edit *edit, const bson_t *item, bson
     return status == TRUCE_NOT_FOUND ? TRUCE_CONFLICT : status;
 }
 
-/* Those that are left after it: the first `edit->count`. OK: each of the others is written; CONFLICT: once more. */
+/* Writes the gathered items. The items that remain are the first `edit->count`. TRUCE_OK: all
+ * others are written. TRUCE_CONFLICT: try again. */
 static truce_status write_gathered(truce_tree_edit *edit, bson_error_t *error)
 {
     truce_bulk_options options = {.unordered = true, .relaxed = truce__tree_relaxed(edit->tree)};
@@ -660,7 +670,7 @@ truce_status truce_tree_flush(truce_tree_edit *edit, bson_error_t *error)
     return status;
 }
 
-/* ---- what was written ------------------------------------------------------------------------ */
+/* ---- the items of an edit -------------------------------------------------------------------- */
 
 truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t *token,
                              tree_own_function *function, void *arg, bson_error_t *error)
@@ -683,26 +693,30 @@ truce_status truce__tree_own(truce_tree *tree, int64_t version, const bson_oid_t
 
 /* ---- tree publish ---------------------------------------------------------------------------- */
 
-/* Publishes a version with one write of the master (T1 of tree.c), and settles published versions. */
-
 /* ---- settle ---------------------------------------------------------------------------------- */
 
 /*
- * Settling: a version's items are stamped, and its token leaves the master (T4, T6 of tree.c).
+ * Settling stamps the items of a published version; then the version's token leaves the master (T4
+ * and T6 of tree.c).
  *
- * Whoever was stopped between the look and a stamp stamps by _id what was there when the version was not settled; what lands late
- * has another _id. So any number of sweepers are safe, stopped for however long.
+ * A sweeper that is paused between the read and a stamp stamps only _ids that existed when the
+ * version was unsettled. Items that land late have other _ids. So any number of concurrent sweepers
+ * is safe, however long they pause.
  */
 
-#define STAMPS 500 /* in one write */
+/* Stamps in one write. */
+#define STAMPS 500
 
 struct settling {
     truce_tree *tree;
     int64_t version;
     struct tree_version published;
-    bson_t **ids;  /* arrays of STAMPS _ids */
-    size_t count;  /* of arrays */
-    uint32_t last; /* _ids in the last one */
+    /* Arrays of STAMPS _ids. */
+    bson_t **ids;
+    /* The number of arrays. */
+    size_t count;
+    /* The number of _ids in the last array. */
+    uint32_t last;
 };
 
 static void take_id(struct settling *settling, const bson_value_t *id)
@@ -727,7 +741,7 @@ static void forget_ids(struct settling *settling)
     settling->count = 0;
 }
 
-/* The items of the version that have no stamp. */
+/* Reads the items of the version that have no stamp. */
 static truce_status tree_settle_look(struct settling *settling, bson_error_t *error)
 {
     bson_t filter, *only_id = BCON_NEW("_id", BCON_INT32(1));
@@ -753,7 +767,7 @@ static truce_status tree_settle_look(struct settling *settling, bson_error_t *er
     return status;
 }
 
-/* The first version that is not settled; false: there is none. */
+/* Finds the first unsettled version. Returns false if all are settled. */
 static bool take_first(struct settling *settling, const struct tree_master *master)
 {
     if (master->settled >= master->current)
@@ -763,7 +777,7 @@ static bool take_first(struct settling *settling, const struct tree_master *mast
     return true;
 }
 
-/* Is it still the first? */
+/* Reports whether it is still the first. */
 static truce_status settle_look_again(struct settling *settling, bool *mine,
                                       struct tree_master *master, bson_error_t *error)
 {
@@ -813,7 +827,8 @@ static truce_status stamp_record(struct settling *settling, bson_error_t *error)
                         error);
 }
 
-/* The look, THEN the master again, THEN the stamps. *mine: the version is still to be settled. */
+/* Reads the items, THEN the master again, THEN writes the stamps. `mine`: the version is still
+ * unsettled. */
 static truce_status stamp_all(struct settling *settling, struct tree_master *master, bool *mine,
                               bson_error_t *error)
 {
@@ -825,7 +840,7 @@ static truce_status stamp_all(struct settling *settling, struct tree_master *mas
     return status || !*mine ? status : settle_stamp(settling, error);
 }
 
-/* The same, of a master that was looked at just now, and is looked at once more. */
+/* Does the same with a master that was just read, and reads it once more. */
 static truce_status tree_settle_first(truce_tree *tree, struct tree_master *master, bool *done,
                                       bson_error_t *error)
 {
@@ -863,8 +878,10 @@ truce_status truce__tree_settle(truce_tree *tree, bool *done, bson_error_t *erro
 /* ---- publish --------------------------------------------------------------------------------- */
 
 struct found_request {
-    int64_t version; /* 0: none */
-    bool own;        /* by this very edit */
+    /* 0: none. */
+    int64_t version;
+    /* It was published by this same edit. */
+    bool own;
 };
 
 static truce_status conflict(const truce_tree_edit *edit, truce_status status, int64_t current,
@@ -872,17 +889,19 @@ static truce_status conflict(const truce_tree_edit *edit, truce_status status, i
 {
     return truce__fail(status, error,
                        "version %" PRId64
-                       " of tree \"%s\" stands, and the edit is of version %" PRId64 ": rebase it",
+                       " of tree \"%s\" is current, but the edit is based on version %" PRId64
+                       ": rebase it",
                        current, edit->tree->name, edit->base);
 }
 
 static truce_status publish_another(const truce_tree_edit *edit, bson_error_t *error)
 {
     return truce__fail(TRUCE_NOT_FOUND, error,
-                       "tree \"%s\" is another one than that which was edited", edit->tree->name);
+                       "tree \"%s\" was dropped and created again since the edit began",
+                       edit->tree->name);
 }
 
-/* Above `settled` the master tells, below it the stamp of the record. */
+/* Above `settled` the master decides, below it the stamp of the record. */
 truce_status truce__tree_published(const truce_tree_edit *edit, const struct tree_master *master,
                                    bool *published, bson_error_t *error)
 {
@@ -906,7 +925,7 @@ truce_status truce__tree_published(const truce_tree_edit *edit, const struct tre
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Times never go back, whatever the clock does. */
+/* Times never decrease, whatever the clock does. */
 static int64_t publish_time_of(const truce_tree_edit *edit)
 {
     int64_t now_ms = edit->at_ms ? edit->at_ms : truce__clock_wall_ms();
@@ -939,7 +958,8 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
                                           publishing(edit), &done, error);
         if (status || done)
             break;
-        /* somebody was first; or we were, unanswered; or a commit is at work on the master, whom the look waits for */
+        /* Another process published first, or this edit did without an answer, or a commit works on
+         * the master. The next read waits for that commit. */
         truce__tree_master_release(&master);
         status = truce__tree_master(edit->tree, &master, error);
         other = !status && !bson_oid_equal(&master.born, &edit->born);
@@ -959,7 +979,8 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
     return status;
 }
 
-/* Keeps the master short where nobody sweeps. What cannot be settled now is the sweep's. */
+/* Settles one version, so that the master stays small even without a sweeper. An error is ignored,
+ * because a sweep settles the version later. */
 static void settle_one(truce_tree *tree)
 {
     struct tree_master master = {0};
@@ -1007,7 +1028,7 @@ static truce_status tree_publish_publish_in(truce_tree_edit *edit, truce_commit 
 
 /* ---- under an id of the caller's ------------------------------------------------------------- */
 
-/* The version that was published under it, in what `master` has; 0: none. */
+/* Finds the version that was published under the id among the versions of `master`; 0: none. */
 static truce_status find_request(const truce_tree_edit *edit, const struct tree_master *master,
                                  struct found_request *found, bson_error_t *error)
 {
@@ -1033,7 +1054,8 @@ static truce_status find_request(const truce_tree_edit *edit, const struct tree_
     return status;
 }
 
-/* T12: the master, THEN the records of what it has, THEN whether one may have been removed meanwhile. */
+/* T12: reads the master, THEN the records of its versions, THEN whether a record may have been
+ * removed in the meantime. */
 static truce_status look_for_request(truce_tree_edit *edit, struct found_request *found,
                                      bson_error_t *error)
 {
@@ -1050,7 +1072,7 @@ static truce_status look_for_request(truce_tree_edit *edit, struct found_request
         if (!status && edit->since_said && now.gone > edit->since + 1)
             status = truce__fail(TRUCE_EXPIRED, error,
                                  "version %" PRId64
-                                 " of tree \"%s\" is collected: nobody can tell whether the edit "
+                                 " of tree \"%s\" is collected: it is unknown whether the edit "
                                  "was published",
                                  edit->since + 1, edit->tree->name);
     }
@@ -1059,7 +1081,7 @@ static truce_status look_for_request(truce_tree_edit *edit, struct found_request
     return status;
 }
 
-bool truce__tree_exists(truce_tree_edit *edit)
+bool truce__tree_id_published(truce_tree_edit *edit)
 {
     struct found_request found = {0};
 
@@ -1069,8 +1091,9 @@ bool truce__tree_exists(truce_tree_edit *edit)
 static void take_found(truce_tree_edit *edit, const struct found_request *found,
                        truce_tree_published *published)
 {
+    /* If this fails, the sweep gives the edit up. */
     if (!found->own && !edit->published)
-        (void)!truce_tree_abandon(edit, NULL); /* else the sweep does */
+        (void)!truce_tree_abandon(edit, NULL);
     edit->published = true;
     *published = (truce_tree_published){.version = found->version, .exists = !found->own};
 }
@@ -1088,7 +1111,8 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
     published = published ? published : &nobody;
     *published = (truce_tree_published){.version = edit->base};
     if (commit && commit->store != edit->tree->store)
-        return truce__fail(TRUCE_INVALID, error, "tree \"%s\" and the commit are of two stores",
+        return truce__fail(TRUCE_INVALID, error,
+                           "tree \"%s\" and the commit belong to different stores",
                            edit->tree->name);
     if (edit->has_id && !edit->published) {
         status = look_for_request(edit, &found, error);

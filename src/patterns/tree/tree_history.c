@@ -1,4 +1,4 @@
-/* The history of a tree: diffs, the log, its export as lines, and the import. truce/tree.h defines the lines. */
+/* The history of a tree: diff, log, export as lines, and import. truce/tree.h defines the lines. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +12,16 @@
 
 /* ---- differences ----------------------------------------------------------------------------- */
 
-/* What differs between two versions. */
+/* The differences between two versions. */
 
-#define PORTION 50 /* items looked at at once, of any size */
+/* The items, of any size, that are read at once. */
+#define PORTION 50
 
 /* ---- the diff -------------------------------------------------------------------------------- */
 
 struct diffing {
-    truce_tree_snapshot snapshot; /* of the older version */
+    /* A snapshot of the older version. */
+    truce_tree_snapshot snapshot;
     int64_t from, to;
     bool (*function)(const truce_tree_change *change, void *arg);
     void *arg;
@@ -27,7 +29,8 @@ struct diffing {
     uint32_t count;
     struct changed {
         bson_t id;
-        bson_t *before, *after; /* as they are shown */
+        /* As users see them. */
+        bson_t *before, *after;
     } all[PORTION];
 };
 
@@ -54,7 +57,7 @@ static bson_t *diff_shown(const bson_t *document)
     return item;
 }
 
-/* A tree_pair_function; low is `from`. */
+/* A tree_pair_function; `low` is `from`. */
 static truce_status diff_compare(struct value id, const bson_t *low, const bson_t *high, void *arg,
                                  bson_error_t *error)
 {
@@ -129,7 +132,7 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
                              void *arg, bson_error_t *error)
 {
     if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     DEADLINE_SCOPE(tree->deadline_ms);
     int64_t low = from < to ? from : to, high = from < to ? to : from;
     struct diffing *diffing;
@@ -155,9 +158,9 @@ truce_status truce_tree_diff(truce_tree *tree, int64_t from, int64_t to,
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
-/* The log: the records of what was published. */
+/* The log: the records of published versions. */
 
-/* Of one that is not settled the time stands in the master. */
+/* The time of an unsettled version is in the master. */
 static void tree_log_show(const struct tree_master *master, const bson_t *record, bson_t *entry)
 {
     int64_t version = truce__field_count(record, "version"),
@@ -178,7 +181,7 @@ static void tree_log_show(const struct tree_master *master, const bson_t *record
                                                                    : &token);
 }
 
-/* A record's _id is its token, as an item has one. */
+/* A record's _id is its token, like the token of an item. */
 bool truce__tree_records(const struct tree_master *master, const bson_t *record)
 {
     int64_t version = truce__field_count(record, "version");
@@ -197,7 +200,7 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
                             void *arg, bson_error_t *error)
 {
     if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     DEADLINE_SCOPE(tree->deadline_ms);
     bson_t filter, *newest = BCON_NEW("version", BCON_INT32(-1));
     truce_find_options options = {.sort = newest};
@@ -228,7 +231,8 @@ truce_status truce_tree_log(truce_tree *tree, int64_t limit, truce_tree_function
     return status;
 }
 
-/* {version, at, message?, author?, token}; initialised in any case. NOT_FOUND: it was not published, or is collected. */
+/* Builds {version, at, message?, author?, token}, which is initialised in any case.
+ * TRUCE_NOT_FOUND: the version was not published, or is collected. */
 static truce_status tree_entry(truce_tree *tree, const struct tree_master *master, int64_t version,
                                bson_t *entry, bson_error_t *error)
 {
@@ -256,18 +260,19 @@ static truce_status tree_entry(truce_tree *tree, const struct tree_master *maste
     return status;
 }
 
-/* ---- out ------------------------------------------------------------------------------------- */
+/* ---- export ---------------------------------------------------------------------------------- */
 
 struct exporting {
     truce_tree *tree;
-    truce_tree_snapshot *snapshot; /* of the first version: it is held, and all after it */
+    /* A snapshot of the first version. It holds that version and all later ones. */
+    truce_tree_snapshot *snapshot;
     int64_t from;
     truce_tree_function *function;
     void *arg;
     bool enough;
 };
 
-/* Takes `line` over. */
+/* Owns `line`. */
 static void history_hand(struct exporting *exporting, bson_t *line)
 {
     if (!exporting->enough)
@@ -275,7 +280,7 @@ static void history_hand(struct exporting *exporting, bson_t *line)
     bson_destroy(line);
 }
 
-/* A truce_tree_function: an item, without the number of its version. */
+/* A truce_tree_function: an item without its version number. */
 static bool hand_item(const bson_t *item, void *arg)
 {
     struct exporting *exporting = arg;
@@ -357,7 +362,7 @@ static truce_status export_tags(struct exporting *exporting, bson_error_t *error
     return status;
 }
 
-/* `from` - 1, where it is kept, is what the first changes are told against. */
+/* Opens `from` - 1, if it is available, to compute the first changes. */
 static truce_status find_first(const struct exporting *exporting, int64_t *first,
                                bson_error_t *error)
 {
@@ -365,8 +370,8 @@ static truce_status find_first(const struct exporting *exporting, int64_t *first
     struct tree_master master;
     truce_status status = truce__tree_master(exporting->tree, &master, error);
 
-    *first =
-        master.floor > master.first ? master.floor : master.first; /* below, none can be held */
+    /* Lower versions cannot be held. */
+    *first = master.floor > master.first ? master.floor : master.first;
     if (!status && *first > master.current)
         status = truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version yet", name);
     if (!status && exporting->from > master.current)
@@ -375,7 +380,7 @@ static truce_status find_first(const struct exporting *exporting, int64_t *first
     if (!status && exporting->from && exporting->from < *first)
         status = truce__fail(TRUCE_EXPIRED, error,
                              "version %" PRId64
-                             " of tree \"%s\" is collected; kept are those from %" PRId64 " on",
+                             " of tree \"%s\" is collected; the oldest version is %" PRId64,
                              exporting->from, name, *first);
     if (exporting->from > *first)
         *first = exporting->from - 1;
@@ -393,7 +398,8 @@ static truce_status open_first(struct exporting *exporting, bson_error_t *error)
         if (status)
             return status;
         status = truce_tree_open(exporting->tree, &at, &exporting->snapshot, error);
-    } while (status == TRUCE_EXPIRED); /* collected since */
+        /* Collected in the meantime. */
+    } while (status == TRUCE_EXPIRED);
     if (!status && !exporting->from)
         exporting->from = exporting->snapshot->version;
     return status;
@@ -403,12 +409,12 @@ truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_functi
                                void *arg, bson_error_t *error)
 {
     if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     struct exporting exporting = {.tree = tree, .from = from, .function = function, .arg = arg};
     truce_status status = truce__tree_ready(tree, false, error);
 
     if (!status && from < 0)
-        status = truce__fail(TRUCE_INVALID, error, "from is below zero");
+        status = truce__fail(TRUCE_INVALID, error, "`from` is negative");
     if (!status)
         status = open_first(&exporting, error);
     if (!status)
@@ -424,14 +430,15 @@ truce_status truce_tree_export(truce_tree *tree, int64_t from, truce_tree_functi
     return status;
 }
 
-/* ---- in -------------------------------------------------------------------------------------- */
+/* ---- import ---------------------------------------------------------------------------------- */
 
 struct truce_tree_import {
     truce_tree *tree;
-    truce_tree_edit
-        *edit; /* of the version that is read; NULL: it is passed over, or none was begun */
+    /* The edit of the version that is read; NULL: the version is skipped, or none was begun. */
+    truce_tree_edit *edit;
     bool headed, begun, whole, ended;
-    int64_t from, first; /* of the lines; of the tree that they make, or 0 */
+    /* The first version of the lines; the first version of the tree that they create, or 0. */
+    int64_t from, first;
     truce_tree_imported told;
 };
 
@@ -453,7 +460,7 @@ void truce_tree_import_free(truce_tree_import *import)
     bson_free(import);
 }
 
-/* Where neither the caller nor the store knows them. */
+/* Takes the names from the head if neither the caller nor the store has them. */
 static void take_names(truce_tree *tree, const bson_t *head)
 {
     const char *collection = truce__field_text(head, "collection"),
@@ -478,16 +485,18 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
     bson_iter_t iter;
 
     if (import->headed)
-        return truce__fail(TRUCE_INVALID, error, "a second {$tree: ...}");
+        return truce__fail(TRUCE_INVALID, error, "line {$tree: ...} occurs twice");
     import->headed = true;
     import->from = truce__field_count(head, "from");
     import->whole = bson_iter_init_find(&iter, head, "whole") && bson_iter_as_bool(&iter);
     if (import->from < 1 || !*names.collection)
-        return truce__fail(TRUCE_INVALID, error, "{$tree: ...} has no collection, or no \"from\"");
+        return truce__fail(TRUCE_INVALID, error,
+                           "the line {$tree: ...} has no \"collection\" or no \"from\"");
     status = truce__tree_ready(import->tree, false, error);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
-    named = truce_tree_new(import->tree->store, &names); /* which looks at the names */
+    /* This checks the names. */
+    named = truce_tree_new(import->tree->store, &names);
     if (named->refused) {
         status = truce__tree_ready(named, false, error);
     } else if (status) {
@@ -499,7 +508,7 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
     return status;
 }
 
-/* What was begun is published. */
+/* Publishes the open edit. */
 static truce_status end_version(truce_tree_import *import, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -524,15 +533,17 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     truce_status status;
 
     import->told.passed++;
+    /* It was collected here. */
     if (version < truce__tree_kept(master))
-        return TRUCE_OK; /* it was collected here */
+        return TRUCE_OK;
     status = tree_entry(import->tree, master, version, &entry, error);
     if (!status && bson_iter_init_find(&ours, &entry, "token") &&
         bson_iter_init_find(&theirs, line, "token") && BSON_ITER_HOLDS_OID(&theirs) &&
         !bson_oid_equal(bson_iter_oid(&ours), bson_iter_oid(&theirs)))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "version %" PRId64 " of tree \"%s\" is another one than this", version,
-                             import->tree->name);
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "version %" PRId64 " of tree \"%s\" has another content than the import",
+                        version, import->tree->name);
     bson_destroy(&entry);
     return status;
 }
@@ -618,11 +629,11 @@ truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *lin
     if (status)
         return status;
     if (import->ended)
-        return truce__fail(TRUCE_INVALID, error, "a line after {$end: ...}");
+        return truce__fail(TRUCE_INVALID, error, "there is a line after {$end: ...}");
     if (bson_has_field(line, "$tree"))
         return take_head(import, line, error);
     if (!import->headed)
-        return truce__fail(TRUCE_INVALID, error, "a history begins with {$tree: ...}");
+        return truce__fail(TRUCE_INVALID, error, "the history must begin with a line {$tree: ...}");
     if (bson_has_field(line, "$version"))
         return take_version(import, line, error);
     if (bson_has_field(line, "$tag"))
@@ -632,7 +643,7 @@ truce_status truce_tree_import_line(truce_tree_import *import, const bson_t *lin
         return end_version(import, error);
     }
     if (!import->begun)
-        return truce__fail(TRUCE_INVALID, error, "an item before its {$version: ...}");
+        return truce__fail(TRUCE_INVALID, error, "an item comes before the line {$version: ...}");
     if (!import->edit)
         return TRUCE_OK;
     return bson_iter_init_find(&iter, line, "$remove")
@@ -646,8 +657,8 @@ truce_status truce_tree_import_end(truce_tree_import *import, truce_tree_importe
     if (imported)
         *imported = import->told;
     if (!import->headed)
-        return truce__fail(TRUCE_INVALID, error, "a history begins with {$tree: ...}");
-    return import->ended
-               ? TRUCE_OK
-               : truce__fail(TRUCE_INVALID, error, "the history is cut off: it has no {$end: ...}");
+        return truce__fail(TRUCE_INVALID, error, "the history must begin with a line {$tree: ...}");
+    return import->ended ? TRUCE_OK
+                         : truce__fail(TRUCE_INVALID, error,
+                                       "the history is truncated: it has no line {$end: ...}");
 }

@@ -1,4 +1,4 @@
-/* The documents of items: as they are stored, and as users see them. */
+/* Documents of items: their stored form, and the form that users see. */
 #include <string.h>
 
 #include "base/arena.h"
@@ -18,7 +18,7 @@
 
 enum field { USERS, SHOWN_ID, SHOWN_VERSION, TOKEN, STAMP, REMOVED, ERASED, HIDDEN };
 
-/* In the order of lengths; `version` and `itemId` are shown. */
+/* Dispatches by length. `version` and `itemId` are visible to users. */
 static enum field which(const char *key, uint32_t length)
 {
     switch (length) {
@@ -117,7 +117,7 @@ void truce__tree_pack(const struct tree_item *item, uint8_t *bytes)
     *bytes = 0;
 }
 
-/* ---- checked, shown, kept -------------------------------------------------------------------- */
+/* ---- the stored and the visible form --------------------------------------------------------- */
 
 truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_error_t *error)
 {
@@ -130,17 +130,20 @@ truce_status truce__tree_item_check(const bson_t *item, struct value *id, bson_e
     if (!id->type)
         return truce__fail(TRUCE_INVALID, error, "the item has no field \"itemId\"");
     if (!truce__value_identifies(*id))
-        return truce__fail(TRUCE_INVALID, error,
-                           "an itemId is a text, number, ObjectId, date, bool or binary, not %s",
-                           truce__type_name(id->type));
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "an itemId must be a string, number, ObjectId, date, bool, or binary value, not %s",
+            truce__type_name(id->type));
     for (bson_iter_init(&iter, item); bson_iter_next(&iter);) {
         if (item_is_own(bson_iter_key(&iter)))
-            return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of an item is truce's own",
-                               bson_iter_key(&iter));
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "an item must not have a field \"%s\": the name is reserved for truce",
+                bson_iter_key(&iter));
     }
     if (item->len > TRUCE_DOCUMENT_BYTES_MAX - TREE_ITEM_ROOM)
         return truce__fail(TRUCE_LIMIT, error,
-                           "the item has %u bytes, more than %d less %d for truce's own fields",
+                           "the item has %u bytes; the maximum is %d minus %d for truce's fields",
                            item->len, TRUCE_DOCUMENT_BYTES_MAX, TREE_ITEM_ROOM);
     return TRUCE_OK;
 }
@@ -169,7 +172,8 @@ void truce__tree_show(const bson_t *document, bson_t *item)
     truce__names_restore_own(item);
 }
 
-/* An index's key may have them no further behind, and a reader that looks for them finds them at once. */
+/* truce's fields come first: index keys must find them within their maximum depth, and a reader
+ * finds them at once. */
 void truce__tree_item_document(const truce_tree *tree, int64_t version, const bson_oid_t *token,
                                struct value id, const bson_t *item, bson_t *document)
 {
@@ -196,7 +200,7 @@ void truce__tree_item_document(const truce_tree *tree, int64_t version, const bs
     bson_destroy(&stored);
 }
 
-/* The next field that is the user's; false: there is none. */
+/* Advances to the next field of the user. Returns false at the end. */
 static bool next_of_users(struct fields *fields)
 {
     while (truce__fields_next(fields)) {

@@ -1,7 +1,6 @@
-/*
- * The sweep: a round of collecting for each tree. The check: masters that are none; items that are of no version and of no edit, which
- * an insert that landed late leaves, and --repair removes.
- */
+/* The sweep does a round of collection for each tree. The check finds invalid masters, and items
+ * that belong to no version and no edit: an insert that landed late leaves such an item, and
+ * --repair removes it. */
 #include "patterns/tree/tree_maintenance.h"
 
 #include <string.h>
@@ -42,7 +41,8 @@ struct looking {
     truce_tree *tree;
 };
 
-/* Has its edit a record? Then a sweep removes it, or it is under way. */
+/* Returns whether the item's edit has a record. If so, the edit is in progress, or a sweep removes
+ * the item. */
 static truce_status has_record(const struct looking *looking, const bson_t *item, bool *has,
                                bson_error_t *error)
 {
@@ -62,7 +62,7 @@ static truce_status has_record(const struct looking *looking, const bson_t *item
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Items without a record of their edit. */
+/* Finds items without a record of their edit. */
 static truce_status suspect_items(struct check *check, bson_t *const *items, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
@@ -103,7 +103,7 @@ static truce_status care_check_item(struct check *check, const char *collection,
                           &(struct finding){.rule = "tree-item",
                                             .collection = collection,
                                             .id = &id,
-                                            .text = "it is of no version, and of no edit",
+                                            .text = "it belongs to no version and no edit",
                                             .repair = "it is removed"},
                           mended);
     bson_destroy(&filter);
@@ -130,7 +130,7 @@ static truce_status care_check_tree(struct check *check, const char *collection,
                                             .collection = collection,
                                             .id = &id,
                                             .text = why.message,
-                                            .repair = "nothing: somebody else wrote it"},
+                                            .repair = "nothing: another process wrote it"},
                           false);
     } else if (!status) {
         truce__tree_filter(looking.tree, &filter);

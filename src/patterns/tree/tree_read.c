@@ -1,8 +1,5 @@
-/*
- * Snapshots: reads of one version (T5 of tree.c).
- *
- * Each read is: the items, THEN the master again.
- */
+/* Snapshots: reads of one version (T5 of tree.c). Each read fetches items, THEN reads the master
+ * again. The status of a tree is here, too. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +16,7 @@
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-/* Which items were written between two versions. */
+/* The ids of the items that were written between two versions. */
 
 void truce__tree_ids_add(struct tree_ids *ids, struct value id)
 {
@@ -78,20 +75,20 @@ void truce__tree_ids_release(struct tree_ids *ids)
 
 /* ---- find ------------------------------------------------------------------------------------ */
 
-/*
- * Many items of a snapshot: all of them, in the order of the index; or those that match, each looked up by its id, for another version of
- * it may be the one that counts. What is handed out has passed the second look at the master, a batch at a time.
- */
+/* Reads of many items of a snapshot: all items in the order of the index, or those that match a
+ * filter. A match is looked up by its id, because another version of the item may be the one in the
+ * snapshot. Items reach the caller a batch at a time, after the second read of the master. */
 
 #define CANDIDATES 500
 
-/* ---- handing out ----------------------------------------------------------------------------- */
+/* ---- passing items on ------------------------------------------------------------------------ */
 
 struct handing {
     truce_tree_snapshot *snapshot;
     truce_tree_function *function;
     void *arg;
-    int64_t left; /* of the limit */
+    /* The rest of the limit. */
+    int64_t left;
     bool enough;
 };
 
@@ -104,7 +101,7 @@ static void find_hand(struct handing *handing, const bson_t *item)
 
 /* ---- all items ------------------------------------------------------------------------------- */
 
-/* An item as it is shown, in the arena. */
+/* An item as users see it, in the arena. */
 struct shown {
     uint8_t *bytes;
     uint32_t size;
@@ -112,15 +109,22 @@ struct shown {
 
 struct walk {
     struct handing handing;
-    struct arena arena;   /* of the batch */
-    struct shown best;    /* of the item that is being read */
-    uint32_t best_room;   /* bytes of `best` */
-    struct value best_id; /* in `best`; missing: none */
-    bool removed;         /* ... it is */
+    /* The memory of the batch. */
+    struct arena arena;
+    /* The item that is being read. */
+    struct shown best;
+    /* The capacity of `best` in bytes. */
+    uint32_t best_room;
+    /* Points into `best`; missing: none. */
+    struct value best_id;
+    /* The item that is being read is removed. */
+    bool removed;
     struct shown items[TREE_BATCH];
     uint32_t count;
-    bson_t *last;  /* {itemId} that was handed out, ... */
-    bool skipping; /* ... up to which nothing is handed out again */
+    /* {itemId} of the last item that was passed on. */
+    bson_t *last;
+    /* Items up to `last` are skipped. */
+    bool skipping;
 };
 
 static void walk_forget(struct walk *walk)
@@ -135,7 +139,8 @@ static void view(const struct shown *shown, bson_t *item)
     truce_assert(bson_init_static(item, shown->bytes, shown->size));
 }
 
-/* CONFLICT: what is gathered has to be read again. The item that is being read is not among it. */
+/* Passes the batch on. TRUCE_CONFLICT: it must be read again. The item that is being read is not
+ * part of it. */
 static truce_status walk_hand(struct walk *walk, bson_error_t *error)
 {
     truce_status status = truce__tree_still(walk->handing.snapshot, error);
@@ -193,7 +198,8 @@ static truce_status walk_add(struct walk *walk, const bson_t *document, bson_err
     return TRUCE_OK;
 }
 
-/* Documents in the order of the index that has these fields, by it if it is not hidden. */
+/* Opens a cursor in the order of the index with these fields, by hint unless the index is hidden.
+ */
 static truce_status tree_find_sorted(const truce_tree *tree, const bson_t *filter,
                                      const bson_t *sort, truce_cursor **cursor, bson_error_t *error)
 {
@@ -209,7 +215,7 @@ static truce_status tree_find_sorted(const truce_tree *tree, const bson_t *filte
     return status;
 }
 
-/* From what was handed out last. */
+/* Reads on from the item that was passed on last. */
 static truce_status walk_once(struct walk *walk, bson_error_t *error)
 {
     const truce_tree_snapshot *snapshot = walk->handing.snapshot;
@@ -220,7 +226,8 @@ static truce_status walk_once(struct walk *walk, bson_error_t *error)
     const bson_t *document = NULL;
     truce_status status;
 
-    truce__tree_filter(tree, &filter); /* it costs less to look at `version` here */
+    /* Comparing `version` in this loop costs less than in the filter. */
+    truce__tree_filter(tree, &filter);
     status = tree_find_sorted(tree, &filter, sort, &cursor, error);
     while (!status && !walk->handing.enough &&
            !(status = truce_cursor_next(cursor, &document, error)) && document)
@@ -256,16 +263,20 @@ static truce_status tree_find_find_all(struct handing *handing, bson_error_t *er
 
 /* ---- some items ------------------------------------------------------------------------------ */
 
-/* Items that match, of any version: what counts is whether it is the one of the snapshot. */
+/* Matching items of any version, until it is known which of them are in the snapshot. */
 struct candidates {
     struct handing *handing;
     uint32_t count;
-    size_t bytes; /* of the items */
+    /* The total size of the items. */
+    size_t bytes;
     struct candidate {
-        bson_t *keys; /* {_id, itemId} */
-        bson_t *item; /* as it is shown; NULL: it is not in the version */
+        /* {_id, itemId} */
+        bson_t *keys;
+        /* The item as users see it; NULL: it is not in the version. */
+        bson_t *item;
     } all[CANDIDATES];
-    uint32_t order[CANDIDATES]; /* by itemId */
+    /* Sorted by itemId. */
+    uint32_t order[CANDIDATES];
 };
 
 static int by_item(const void *a, const void *b, void *arg)
@@ -425,14 +436,14 @@ truce_status truce_tree_find(truce_tree_snapshot *snapshot, const bson_t *filter
     RETURN_IF_NULL(function, error);
 
     if (!function)
-        return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
+        return truce__fail(TRUCE_INVALID, error, "%s: the function is NULL", __func__);
     DEADLINE_SCOPE(snapshot->tree->deadline_ms);
     struct handing handing = {snapshot, function, arg, -1, false};
     const bson_t *sort = options ? options->sort : NULL;
     truce_status status = ROOM_CHECK(options, "truce_tree_find_options", error);
 
     if (!status && options && options->limit < 0)
-        status = truce__fail(TRUCE_INVALID, error, "limit is below zero");
+        status = truce__fail(TRUCE_INVALID, error, "the limit is negative");
     if (!status)
         status = truce__check_optional(filter, "filter", error);
     if (!status)
@@ -453,7 +464,7 @@ static truce_status gone(const truce_tree *tree, int64_t version, int64_t from, 
 {
     return truce__fail(TRUCE_EXPIRED, error,
                        "version %" PRId64
-                       " of tree \"%s\" is collected; kept are those from %" PRId64 " on",
+                       " of tree \"%s\" is collected; the oldest version is %" PRId64,
                        version, tree->name, from);
 }
 
@@ -484,7 +495,7 @@ void truce__tree_leave(truce_tree_snapshot *snapshot)
     truce__tree_master_release(&snapshot->master);
 }
 
-/* The version that was current then. */
+/* Finds the version that was current at a time. */
 static truce_status version_at(truce_tree *tree, const struct tree_master *master, int64_t time_ms,
                                int64_t *version, bson_error_t *error)
 {
@@ -505,8 +516,10 @@ static truce_status version_at(truce_tree *tree, const struct tree_master *maste
     status = truce_find_one(tree->store, TREE_EDITS, &filter, &options, &found, error);
     *version = truce__field_count(&found, "version");
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(master->gone > 1 ? TRUCE_EXPIRED : TRUCE_NOT_FOUND, error,
-                             "no version of tree \"%s\" that was current then is kept", tree->name);
+        status =
+            truce__fail(master->gone > 1 ? TRUCE_EXPIRED : TRUCE_NOT_FOUND, error,
+                        "the version of tree \"%s\" that was current at that time is not available",
+                        tree->name);
     bson_destroy(&found);
     bson_destroy(&filter);
     bson_destroy(sort);
@@ -522,7 +535,7 @@ static truce_status version_of_token(const truce_tree *tree, const struct tree_m
     *version = strtoll(token, NULL, 10);
     snprintf(text, sizeof text, "%" PRId64 "-%s", *version, born);
     return strcmp(text, token)
-               ? truce__fail(TRUCE_NOT_FOUND, error, "\"%s\" is no snapshot of this tree \"%s\"",
+               ? truce__fail(TRUCE_NOT_FOUND, error, "\"%s\" is not a snapshot of tree \"%s\"",
                              token, tree->name)
                : TRUCE_OK;
 }
@@ -535,7 +548,7 @@ static truce_status find_version(truce_tree *tree, const struct tree_master *mas
     *version = at->version ? at->version : master->current;
     if (said > 1)
         return truce__fail(TRUCE_INVALID, error,
-                           "a snapshot is of a version, a time, a tag or a token: say one of them");
+                           "a snapshot needs exactly one of version, time, tag, and token");
     if (at->version < 0)
         return truce__fail(TRUCE_NOT_FOUND, error, "tree \"%s\" has no version %" PRId64,
                            tree->name, at->version);
@@ -567,7 +580,8 @@ static truce_status open_once(truce_tree_snapshot *snapshot, const truce_tree_at
     return status;
 }
 
-/* The current one was overtaken, and collected, before it was held: the one after it. */
+/* The current version may be superseded and collected before it is held. The next attempt takes its
+ * successor. */
 static truce_status open_at(truce_tree_snapshot *snapshot, const truce_tree_at *at,
                             bson_error_t *error)
 {
@@ -637,8 +651,10 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
     truce_status status = truce__tree_master(snapshot->tree, &now, error);
 
     if (!status && !bson_oid_equal(&now.born, &snapshot->master.born))
-        status = truce__fail(TRUCE_EXPIRED, error, "tree \"%s\" is another one by now",
-                             snapshot->tree->name);
+        status =
+            truce__fail(TRUCE_EXPIRED, error,
+                        "tree \"%s\" was dropped and created again since the snapshot was opened",
+                        snapshot->tree->name);
     if (!status && now.gone > snapshot->version)
         status = gone(snapshot->tree, snapshot->version, now.gone, error);
     if (!status && now.gone > truce__tree_low(&snapshot->master, snapshot->version)) {
@@ -652,7 +668,7 @@ truce_status truce__tree_still(truce_tree_snapshot *snapshot, bson_error_t *erro
 
 /* ---- one item -------------------------------------------------------------------------------- */
 
-/* The greatest version of it that was published; NOT_FOUND. */
+/* Finds the greatest published version of an item; TRUCE_NOT_FOUND: none. */
 static truce_status pick(const truce_tree_snapshot *snapshot, struct value id, bson_t *found,
                          bson_error_t *error)
 {
@@ -734,7 +750,8 @@ truce_status truce_tree_get(truce_tree_snapshot *snapshot, const bson_value_t *i
 struct pair {
     const truce_tree_snapshot *snapshot;
     int64_t low_version, high_version;
-    bson_t id, low, high; /* empty: none */
+    /* Empty: none. */
+    bson_t id, low, high;
     tree_pair_function *function;
     void *arg;
 };
