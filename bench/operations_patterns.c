@@ -183,7 +183,7 @@ static truce_status patterns_begin_sync(struct bench_place *place, bson_error_t 
 {
     bson_t *copies = BCON_NEW("author", "name");
     truce_sync_rule rule = {.name = COLLECTION "author",
-                            .master = COLLECTION "users",
+                            .source = COLLECTION "users",
                             .dependent = COLLECTION "comments",
                             .reference = "user",
                             .copies = copies};

@@ -38,8 +38,8 @@ const struct scale_operation scale_operations[] = {
      SCALE_PASSES, 14959, 230, "`tree`, `itemId`", "the tree: one version after the other"},
     {"tree: an item of a snapshot", "tree, an item of a snapshot", "rr", SCALE_PASSES, 2747, 5,
      "`tree`, `itemId`", "nothing: it is read"},
-    {"sync: a master and one copy", "sync, a rename with one copy", "rhrwrrh", SCALE_PASSES, 4906,
-     60, "any", "the master"},
+    {"sync: a source and one copy", "sync, a rename with one copy", "rhrwrrh", SCALE_PASSES, 4906,
+     60, "any", "the source"},
     {NULL},
 };
 

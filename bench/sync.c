@@ -41,7 +41,7 @@ static void sync_declare(void)
 {
     bson_t *copies = BCON_NEW("author", "name");
     truce_sync_rule rule = {.name = "author",
-                            .master = "users",
+                            .source = "users",
                             .dependent = "comments",
                             .reference = "user",
                             .copies = copies};

@@ -113,7 +113,7 @@ export declare class Items {
 }
 
 export declare class Sync {
-  declare(rule: string, fields: { master: string; dependent: string; reference: string; copies: Record<string, string> } & Fields): Promise<void>;
+  declare(rule: string, fields: { source: string; dependent: string; reference: string; copies: Record<string, string> } & Fields): Promise<void>;
   drop(rule: string): Promise<boolean>;
   update(collection: string, id: unknown, operators: Document): Promise<Answer | undefined>;
   insert(collection: string, document: Document): Promise<Answer>;

@@ -4,13 +4,13 @@
 /*
  * Denormalized copies: fields of a source that other documents copy.
  *
- * The source (`master`) and the documents with the copies (`dependents`) are related by a rule:
+ * The source (`source`) and the documents with the copies (`dependents`) are related by a rule:
  *
  *     users     {_id: 17, name: "John", syncing: ObjectId, syncRevision: 4, syncOrigin: ObjectId}
  *     comments  {_id: 1, user: 17, author: "John", unchecked: ObjectId,
  *                synced: {author: {source: 17, origin: ObjectId, revision: 4}}}
  *
- *     the rule "author":  master users, dependent comments, reference "user",
+ *     the rule "author":  source users, dependent comments, reference "user",
  *                         copies {author: "name"}
  *
  * A change of the source increments its revision and sets the flag `syncing` in the same write.
@@ -63,7 +63,7 @@ typedef struct truce_sync_rule {
     /* A plain word: it is the field name of the rule in `synced`. */
     const char *name;
     /* The collection of the sources. */
-    const char *master;
+    const char *source;
     /* The collection of the dependents; it may be the same. */
     const char *dependent;
     /* The path in a dependent to the _id of its source: one value, not an array. */
@@ -95,7 +95,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_declare(truce_sync *sync,
  * TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_drop(truce_sync *sync, const char *name,
                                                          bson_error_t *error);
-/* Returns {rules: [{rule, master, dependent, reference, copies, syncing, unchecked, since?}]}: the
+/* Returns {rules: [{rule, source, dependent, reference, copies, syncing, unchecked, since?}]}: the
  * number of sources and dependents that carry a flag, and the time since which the oldest does.
  * `status` is always initialized. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_status(truce_sync *sync, bson_t *status,
@@ -151,22 +151,22 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_read(truce_sync *sync, const
 /* ---- divergence --------------------------------------------------------------------------- */
 
 /* A divergence between a dependent and its source. */
-typedef enum truce_sync_drift {
+typedef enum truce_sync_divergence {
     /* A copy differs from its source, and no flag announces an update. */
     TRUCE_SYNC_DIFFERS = 1,
     /* The source does not exist. */
     TRUCE_SYNC_ORPHAN,
     /* An array is on a path of the rule. */
     TRUCE_SYNC_UNREADABLE,
-} truce_sync_drift;
+} truce_sync_divergence;
 
 typedef struct truce_sync_finding {
     const char *rule;
-    truce_sync_drift drift;
+    truce_sync_divergence divergence;
     /* The ids. */
-    const bson_value_t *dependent, *master;
+    const bson_value_t *dependent, *source;
     /* The copy was repaired. */
-    bool mended;
+    bool repaired;
     uint64_t reserved[4];
 } truce_sync_finding;
 
@@ -175,13 +175,13 @@ typedef struct truce_sync_report {
     int64_t dependents;
     /* Dependents that differ, without those under way (with a flag). */
     int64_t differ;
-    int64_t orphans, unreadable, under_way, mended;
+    int64_t orphans, unreadable, under_way, repaired;
     uint64_t reserved[4];
 } truce_sync_report;
 
 typedef struct truce_sync_walk_options {
     /* Copies that differ get the source's value. */
-    bool mend;
+    bool repair;
     /* Receives each divergence. NULL: only count. */
     void (*function)(const truce_sync_finding *finding, void *arg);
     /* Receives the counts from time to time. NULL: none. */
@@ -191,7 +191,7 @@ typedef struct truce_sync_walk_options {
 } truce_sync_walk_options;
 
 /* Compares every dependent of a rule with its source, while the data is in use. If you declare a
- * rule for existing data, run the walk with `mend` first. If it is interrupted, the next walk finds
+ * rule for existing data, run the walk with `repair` first. If it is interrupted, the next walk finds
  * the first part consistent. The deadline of the handle does not apply. If no such rule exists, the
  * call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_walk(truce_sync *sync, const char *rule,

@@ -555,15 +555,15 @@ static truce_status look_at_requests(struct doctor *doctor, truce_store *store, 
 static truce_status look_at_rule(struct doctor *doctor, truce_store *store, const bson_t *rule,
                                  bson_error_t *error)
 {
-    const char *master = truce__field_text(rule, "master"),
+    const char *source = truce__field_text(rule, "source"),
                *dependent = truce__field_text(rule, "dependent"),
                *reference = truce__field_text(rule, "reference");
     bool there;
-    truce_status status = need_index(doctor, store, master, "syncing",
+    truce_status status = need_index(doctor, store, source, "syncing",
                                      "a sweep finds interrupted changes", &there, error);
 
     if (!status && !there)
-        truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-master", master,
+        truce__doctor_tell(doctor, DOCTOR_WARNING, "copies-source", source,
                            "drop the rule (truce sync drop), or restore the collection",
                            "the rule %s copies from this collection, which does not exist",
                            truce__field_text(rule, "_id"));
@@ -574,7 +574,7 @@ static truce_status look_at_rule(struct doctor *doctor, truce_store *store, cons
         status = need_index(doctor, store, dependent, reference,
                             "each change of a source finds its copies", &there, error);
     if (!status)
-        status = look_for_flag(doctor, store, master, "syncing",
+        status = look_for_flag(doctor, store, source, "syncing",
                                "documents have changed, and not all copies are updated", error);
     if (!status)
         status = look_for_flag(doctor, store, dependent, "unchecked",

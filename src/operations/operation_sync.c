@@ -1,4 +1,4 @@
-/* Copies kept in step: rules, writes of masters and dependents, what is behind, drift. */
+/* Copies kept in step: rules, writes of sources and dependents, what is behind, divergence. */
 #include <string.h>
 
 #include "base/field.h"
@@ -27,19 +27,19 @@ static struct handle *take_sync(struct operation_call *call)
 /* ---- truceSyncDeclare, truceSyncDrop ----------------------------------------------------------- */
 
 struct declare_given {
-    const char *master, *dependent, *reference;
+    const char *source, *dependent, *reference;
     const bson_t *copies;
     int64_t resumeMS, settleMS;
 };
 
 static const struct operation_field declare_fields[] = {
-    {GIVEN(declare_given, master, FIELD_TEXT), "the collection of the masters", .needed = true},
+    {GIVEN(declare_given, source, FIELD_TEXT), "the collection of the sources", .needed = true},
     {GIVEN(declare_given, dependent, FIELD_TEXT),
      "the collection of the dependents; it may be the same", .needed = true},
     {GIVEN(declare_given, reference, FIELD_TEXT),
-     "the field of a dependent with its master's _id: \"user\"", .needed = true},
+     "the field of a dependent with its source's _id: \"user\"", .needed = true},
     {GIVEN(declare_given, copies, FIELD_DOCUMENT),
-     "{\"field of the dependent\": \"field of the master\"}", .needed = true},
+     "{\"field of the dependent\": \"field of the source\"}", .needed = true},
     {GIVEN(declare_given, resumeMS, FIELD_NUMBER),
      "the sweep takes up what has carried a flag for so long; absent: 60,000", 1, INT32_MAX},
     {GIVEN(declare_given, settleMS, FIELD_NUMBER),
@@ -52,7 +52,7 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
                                                bson_t *reply, bson_error_t *error)
 {
     const struct declare_given *given = arg;
-    truce_sync_rule rule = {.master = given->master,
+    truce_sync_rule rule = {.source = given->source,
                             .dependent = given->dependent,
                             .reference = given->reference,
                             .copies = given->copies,
@@ -63,7 +63,7 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
 
     (void)reply;
     if (!status)
-        status = truce__operation_collection(call, given->master, true, error);
+        status = truce__operation_collection(call, given->source, true, error);
     if (!status)
         status = truce__operation_collection(call, given->dependent, true, error);
     if (status)
@@ -86,7 +86,7 @@ static const struct operation_row declare_operation = {
     .size = sizeof(struct declare_given),
     .run = operation_sync_run_declare,
     .ways = OPERATION_AGAIN,
-    .example = "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: "
+    .example = "{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: "
                "'user', copies: {author: 'name'}, settleMS: 1}",
 };
 
@@ -127,7 +127,7 @@ struct update_given {
 };
 
 static const struct operation_field update_fields[] = {
-    {GIVEN(update_given, id, FIELD_VALUE), "of the document, master or dependent", .needed = true},
+    {GIVEN(update_given, id, FIELD_VALUE), "of the document, source or dependent", .needed = true},
     {GIVEN(update_given, update, FIELD_DOCUMENT), "operators: {$set: {name: \"Ada\"}}",
      .needed = true},
     {{0}}};
@@ -163,7 +163,7 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
     "written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle"
 
 static const struct operation_row update_operation = {
-    OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a master, and its copies; or a dependent"),
+    OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source, and its copies; or a dependent"),
     .target = "collection",
     .value = "the collection",
     .answer = WRITTEN ". \"not found\": there is no such document. An error: 2 (invalid) a copy "
@@ -205,7 +205,7 @@ static truce_status operation_sync_run_insert(struct operation_call *call, const
 }
 
 static const struct operation_row insert_operation = {
-    OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a master"),
+    OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a source"),
     .target = "collection",
     .value = "the collection",
     .answer = WRITTEN ". An error: 11000 (duplicate) its _id is there",
@@ -248,7 +248,7 @@ static truce_status sync_run_read(struct operation_call *call, const void *arg, 
 static const struct operation_row read_operation = {
     OPERATION(
         "truceSyncRead", ROLE_WRITE,
-        "reads a document, a dependent as its masters are now: what is behind is mended first"),
+        "reads a document, a dependent as its sources are now: what is behind is repaired first"),
     .target = "collection",
     .value = "the collection",
     .answer = "`document`; or \"not found\"",
@@ -311,8 +311,8 @@ static truce_status operation_sync_run_status(struct operation_call *call, const
 static const struct operation_row status_operation = {
     OPERATION("truceSyncStatus", ROLE_READ, "the rules of the database, and how much is under way"),
     .value = "1",
-    .answer = "`rules`: each {rule, master, dependent, reference, copies, syncing, unchecked, "
-              "since}: how many masters and dependents carry a flag, and since when the oldest",
+    .answer = "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, "
+              "since}: how many sources and dependents carry a flag, and since when the oldest",
     .fields = no_fields,
     .run = operation_sync_run_status,
     .ways = OPERATION_AGAIN,
@@ -326,18 +326,18 @@ struct repair_given {
 };
 
 static const struct operation_field repair_fields[] = {
-    {GIVEN(repair_given, dryRun, FIELD_FLAG), "tells, and mends nothing"}, {{0}}};
+    {GIVEN(repair_given, dryRun, FIELD_FLAG), "tells, and repairs nothing"}, {{0}}};
 
 struct findings {
     bson_t array;
     uint32_t count;
 };
 
-static const char *operation_sync_drift_name(truce_sync_drift drift)
+static const char *operation_sync_divergence_name(truce_sync_divergence divergence)
 {
-    return drift == TRUCE_SYNC_DIFFERS  ? "differs"
-           : drift == TRUCE_SYNC_ORPHAN ? "has no master"
-                                        : "refers to several";
+    return divergence == TRUCE_SYNC_DIFFERS  ? "differs"
+           : divergence == TRUCE_SYNC_ORPHAN ? "has no source"
+                                             : "refers to several";
 }
 
 static void sync_add_finding(const truce_sync_finding *finding, void *arg)
@@ -352,10 +352,10 @@ static void sync_add_finding(const truce_sync_finding *finding, void *arg)
     bson_uint32_to_string(findings->count++, &key, buffer, sizeof buffer);
     BSON_APPEND_DOCUMENT_BEGIN(&findings->array, key, &one);
     BSON_APPEND_VALUE(&one, "dependent", finding->dependent);
-    if (finding->master)
-        BSON_APPEND_VALUE(&one, "master", finding->master);
-    BSON_APPEND_UTF8(&one, "drift", operation_sync_drift_name(finding->drift));
-    BSON_APPEND_BOOL(&one, "mended", finding->mended);
+    if (finding->source)
+        BSON_APPEND_VALUE(&one, "source", finding->source);
+    BSON_APPEND_UTF8(&one, "divergence", operation_sync_divergence_name(finding->divergence));
+    BSON_APPEND_BOOL(&one, "repaired", finding->repaired);
     bson_append_document_end(&findings->array, &one);
 }
 
@@ -365,7 +365,7 @@ static truce_status operation_sync_run_repair(struct operation_call *call, const
     const struct repair_given *given = arg;
     struct findings findings = {BSON_INITIALIZER, 0};
     const truce_sync_walk_options options = {
-        .mend = !given->dryRun, .function = sync_add_finding, .arg = &findings};
+        .repair = !given->dryRun, .function = sync_add_finding, .arg = &findings};
     truce_sync_report report = {0};
     struct handle *handle;
     const char *name;
@@ -382,19 +382,20 @@ static truce_status operation_sync_run_repair(struct operation_call *call, const
         BCON_APPEND(reply, "dependents", BCON_INT64(report.dependents), "differ",
                     BCON_INT64(report.differ), "orphans", BCON_INT64(report.orphans), "unreadable",
                     BCON_INT64(report.unreadable), "underWay", BCON_INT64(report.under_way),
-                    "mended", BCON_INT64(report.mended), "findings", BCON_ARRAY(&findings.array));
+                    "repaired", BCON_INT64(report.repaired), "findings",
+                    BCON_ARRAY(&findings.array));
     bson_destroy(&findings.array);
     return status;
 }
 
 static const struct operation_row repair_operation = {
     OPERATION("truceSyncRepair", ROLE_READ,
-              "compares every dependent of a rule with its master, and mends what differs"),
+              "compares every dependent of a rule with its source, and repairs what differs"),
     .target = "rule",
     .value = "the rule's name",
     .answer =
-        "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `mended`; and "
-        "`findings`: the first 1,000, each {dependent, master, drift, mended}. \"not found\": there "
+        "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `repaired`; and "
+        "`findings`: the first 1,000, each {dependent, source, divergence, repaired}. \"not found\": there "
         "is no such rule",
     .fields = repair_fields,
     .size = sizeof(struct repair_given),

@@ -46,11 +46,11 @@ static truce_sync *sync_on(truce_store *store, bool journal)
                                                                      : TRUCE_MECHANISM_AUTO});
 }
 
-static void sim_sync_declare(truce_sync *sync, const char *name, const char *master,
+static void sim_sync_declare(truce_sync *sync, const char *name, const char *source,
                              const char *dependent, const char *reference, bson_t *copies)
 {
     truce_sync_rule rule = {.name = name,
-                            .master = master,
+                            .source = source,
                             .dependent = dependent,
                             .reference = reference,
                             .copies = copies};
@@ -151,7 +151,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
     const struct sync_call *call = &sync_calls[number_of_call];
     truce_sync *sync = sync_on(&client->store, client->script->journal);
     bson_value_t comment = sync_number(call->comment), user = sync_number(call->user);
-    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_walk_options repair = {.repair = true};
     truce_sync_report report;
     bson_t document = BSON_INITIALIZER;
     truce_status status;
@@ -163,7 +163,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
     else if (call->verb == SETTLE)
         status = truce_sync_settle(sync, "users", &user, NULL, error);
     else if (call->verb == MEND)
-        status = truce_sync_walk(sync, "author", &mend, &report, error);
+        status = truce_sync_walk(sync, "author", &repair, &report, error);
     else
         status = move_or_add(sync, call, txn, error);
     bson_destroy(&document);

@@ -46,7 +46,7 @@ static const char *const story[] = {
     "{truceTransfer: 'moves', id: 17, source: 'a', destination: 'b', amount: 1, accounts: 'accounts', field: 'n'}",
     "{truceTransferShow: 'moves', id: 17}",
     "{insert: 'users', documents: [{_id: 17, name: 'John'}]}",
-    "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
+    "{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
     "{truceSyncInsert: 'comments', document: {_id: 1, user: 17}}",
     "{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'Ada'}}}",
     "{find: 'comments', projection: {author: 1}}",

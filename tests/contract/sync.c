@@ -35,7 +35,7 @@ static void write_plainly(truce_store *store, const char *collection, const char
     bson_destroy(which);
 }
 
-/* ---- a change of a master ----------------------------------------------------------------------- */
+/* ---- a change of a source ----------------------------------------------------------------------- */
 
 static void renames(truce_store *store, const struct setting *setting)
 {
@@ -261,11 +261,11 @@ static void chains(truce_store *store, const struct setting *setting)
         TRUCE_INVALID,
         rig_declare(sync, "back", "likes", "users", "like", "{'name': 'of.author'}", &error),
         error);
-    CHECK(strstr(error.message, "circle"));
+    CHECK(strstr(error.message, "cycle"));
     truce_sync_free(sync);
 }
 
-TEST(a_copy_that_is_copied_on_is_a_change_of_a_master)
+TEST(a_copy_that_is_copied_on_is_a_change_of_a_source)
 {
     rig_everywhere(chains);
 }
@@ -274,7 +274,7 @@ static void refuses(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);
     static const struct {
-        const char *name, *master, *dependent, *reference, *copies;
+        const char *name, *source, *dependent, *reference, *copies;
         truce_status status;
     } rules[] = {
         {"author", "users", "comments", "user", "{'author': 'name'}", TRUCE_OK},
@@ -302,7 +302,7 @@ static void refuses(truce_store *store, const struct setting *setting)
     bson_error_t error = {0};
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
-        truce_status status = rig_declare(sync, rules[i].name, rules[i].master, rules[i].dependent,
+        truce_status status = rig_declare(sync, rules[i].name, rules[i].source, rules[i].dependent,
                                           rules[i].reference, rules[i].copies, &error);
 
         if (status != rules[i].status)
@@ -320,12 +320,12 @@ TEST(rules_that_cannot_be_kept_are_refused_by_name)
     rig_everywhere(refuses);
 }
 
-/* ---- drift ---------------------------------------------------------------------------------------- */
+/* ---- divergence ---------------------------------------------------------------------------------------- */
 
 static void drifts(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);
-    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_walk_options repair = {.repair = true};
     truce_sync_report report;
     bson_error_t error = {0};
 
@@ -341,10 +341,10 @@ static void drifts(truce_store *store, const struct setting *setting)
     CHECK_INT(report.differ, ==, 3);
     CHECK_INT(report.orphans, ==, 1);
     CHECK_INT(report.unreadable, ==, 1);
-    CHECK_INT(report.mended, ==, 0);
+    CHECK_INT(report.repaired, ==, 0);
     CHECK_FIELD("wrong", "comments", "c1", "author");
-    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
-    CHECK(report.mended >= 2 && report.mended <= 3); /* the first may mend the second */
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK(report.repaired >= 2 && report.repaired <= 3); /* the first may repair the second */
     CHECK_FIELD("Jo", "comments", "c1", "author");
     CHECK_FIELD("Vera", "comments", "c4", "author");
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Joe'}}", NULL, &error), error);
@@ -467,15 +467,15 @@ TEST(a_copy_that_a_plain_writer_moves_has_the_values_of_its_new_source)
 static void moves_without_a_flag(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = begin(store, setting);
-    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_walk_options repair = {.repair = true};
     truce_sync_report report;
     bson_error_t error = {0};
 
     CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Vero'}}", NULL, &error), error);
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", NULL, &error), error);
     write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'user': 'v'}}");
-    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
-    CHECK_INT(report.mended, ==, 1);
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, 1);
     CHECK_FIELD("Vero", "comments", "c1", "author");
     write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'user': 'u'}}");
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Joe'}}", NULL, &error), error);
@@ -557,12 +557,12 @@ TEST(an_array_that_comes_later_is_refused_or_reported)
     rig_everywhere(reports_arrays);
 }
 
-/* ---- one that cannot be mended ---------------------------------------------------------------------- */
+/* ---- one that cannot be repaired ---------------------------------------------------------------------- */
 
 static void one_stops_no_other(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync = rig_sync(store, setting->mechanism, 0);
-    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_walk_options repair = {.repair = true};
     truce_sync_report report;
     truce_sync_result result;
     bson_error_t error = {0};
@@ -572,8 +572,8 @@ static void one_stops_no_other(truce_store *store, const struct setting *setting
     CHECK_OK(
         rig_declare(sync, "author", "users", "comments", "user", "{'by.name': 'name'}", &error),
         error);
-    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
-    CHECK_INT(report.mended, ==, 5);
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, 5);
     write_plainly(store, "comments", "{'_id': 'b0'}", "{'$set': {'by': 'a text'}}");
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
     CHECK(!result.settled);
@@ -597,7 +597,7 @@ static void are_many(truce_store *store, const struct setting *setting)
 {
     truce_sync *sync =
         truce_sync_new(store, &(truce_sync_options){.mechanism = setting->mechanism});
-    truce_sync_walk_options mend = {.mend = true};
+    truce_sync_walk_options repair = {.repair = true};
     const int count = server_under_test() ? 600 : 1200;
     truce_sync_report report;
     truce_sync_result result;
@@ -611,8 +611,8 @@ static void are_many(truce_store *store, const struct setting *setting)
                  i);
         insert_json(store, "comments", json);
     }
-    CHECK_OK(truce_sync_walk(sync, "author", &mend, &report, &error), error);
-    CHECK_INT(report.mended, ==, count);
+    CHECK_OK(truce_sync_walk(sync, "author", &repair, &report, &error), error);
+    CHECK_INT(report.repaired, ==, count);
     CHECK_INT(count_json(store, "comments", "{'author': 'John'}"), ==, count);
     write_plainly(store, "comments", "{'_id': {'$in': ['the comment that has the number 7']}}",
                   "{'$set': {'synced': 7}}"); /* it cannot be copied to, and stops no other */

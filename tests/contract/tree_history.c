@@ -235,7 +235,7 @@ TEST(lines_that_are_no_history_are_refused)
     REFUSED("no \"collection\"", "{'$tree': 's', 'collection': 'pages'}");
     REFUSED("reserved for truce", "{'$tree': 's', 'collection': 'truce_trees', 'from': 1}");
     REFUSED("twice", HEAD, HEAD);
-    REFUSED("before its", HEAD, "{'itemId': 'a'}");
+    REFUSED("before the line", HEAD, "{'itemId': 'a'}");
     REFUSED("does not follow", HEAD, "{'$version': 2}");
     REFUSED("does not follow", HEAD, "{'$version': 'x'}");
     REFUSED("does not follow", HEAD, "{'$version': -1}");

@@ -46,7 +46,7 @@ static truce_status life(struct rig *rig, uint32_t deadline_ms, bson_error_t *er
     return status;
 }
 
-/* What a sweep mends, whoever died where: judged before anybody goes on. */
+/* What a sweep repairs, whoever died where: judged before anybody goes on. */
 static void judge(struct rig *rig)
 {
     truce_sync *sync = rig_sync(rig->store, rig->mechanism, 0);

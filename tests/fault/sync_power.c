@@ -1,6 +1,6 @@
 /*
- * Power cuts while masters are renamed and dependents are added. What the disk could hold then is opened again, several times with
- * different luck: what was acknowledged is there, and after a sweep every copy is what its master says.
+ * Power cuts while sources are renamed and dependents are added. What the disk could hold then is opened again, several times with
+ * different luck: what was acknowledged is there, and after a sweep every copy is what its source says.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */

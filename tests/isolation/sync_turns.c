@@ -1,6 +1,6 @@
 /*
  * Renames, plain ones too, beside inserts, moves there and back, and a sweep, at every interleaving of their store calls, with
- * deaths, lost answers and calls that land late. One sweep later every copy equals its master.
+ * deaths, lost answers and calls that land late. One sweep later every copy equals its source.
  *
  * TRUCE_SYNC_TURNS: how many runs of a scene.
  */

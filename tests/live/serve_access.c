@@ -419,7 +419,7 @@ static const struct {
     {"{'truceTransfers': 'm', '$db': 'school'}", READERS},
     {"{'truceTransferResume': 'm', 'id': 9, '$db': 'school'}", WRITERS},
     {"{'truceTransferCancel': 'm', 'id': 9, '$db': 'school'}", WRITERS},
-    {"{'truceSyncDeclare': 'r', 'master': 'x', 'dependent': 'y', 'reference': 'x', 'copies':"
+    {"{'truceSyncDeclare': 'r', 'source': 'x', 'dependent': 'y', 'reference': 'x', 'copies':"
      " {'n': 'n'}, 'settleMS': 1, '$db': 'school'}",
      WRITERS},
     {"{'truceSyncStatus': 1, '$db': 'school'}", READERS},
@@ -473,10 +473,10 @@ static const struct {
      0},
     {"{'truceTransferShow': 'system.users', 'id': 1, '$db': 'admin'}", ROOT},
     {"{'truceTransfers': 'system.users', '$db': 'admin'}", ROOT},
-    {"{'truceSyncDeclare': 'r', 'master': 'system.users', 'dependent': 'y', 'reference': 'x',"
+    {"{'truceSyncDeclare': 'r', 'source': 'system.users', 'dependent': 'y', 'reference': 'x',"
      " 'copies': {'n': 'credentials'}, 'settleMS': 1, '$db': 'admin'}",
      0},
-    {"{'truceSyncDeclare': 'r', 'master': 'x', 'dependent': 'system.users', 'reference': 'x',"
+    {"{'truceSyncDeclare': 'r', 'source': 'x', 'dependent': 'system.users', 'reference': 'x',"
      " 'copies': {'roles': 'n'}, 'settleMS': 1, '$db': 'admin'}",
      0},
     {"{'truceSyncUpdate': 'system.users', 'id': 1, 'update': {'$set': {'n': 1}}, '$db': 'admin'}",

@@ -169,7 +169,7 @@ TEST(a_transfer_is_a_part_of_a_transaction)
 /* ---- copies kept in step ----------------------------------------------------------------------- */
 
 #define DECLARE(name, more)                                                                        \
-    "{truceSyncDeclare: '" name "', master: 'users', dependent: 'comments', reference: 'user', "   \
+    "{truceSyncDeclare: '" name "', source: 'users', dependent: 'comments', reference: 'user', "   \
     "copies: {author: 'name'}, settleMS: 1" more "}"
 
 TEST(copies_follow_their_masters)
@@ -180,12 +180,12 @@ TEST(copies_follow_their_masters)
         {"{truceSyncStatus: 1}", 0, "rules", "[]"},
         {DECLARE("author", ""), 0, "status", "\"ok\""},
         {DECLARE("author", ""), 0},
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'by', copies: {author: 'name'}, settleMS: 1}",
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'by', copies: {author: 'name'}, settleMS: 1}",
          11000, "status", "\"duplicate\""},
         {DECLARE("other", ""), 2, "status", "\"invalid\""},
-        {"{truceSyncRepair: 'author', dryRun: true}", 0, "findings.0.drift", "\"differs\""},
-        {"{truceSyncRepair: 'author', dryRun: true}", 0, "mended", "0"},
-        {"{truceSyncRepair: 'author'}", 0, "mended", "1"},
+        {"{truceSyncRepair: 'author', dryRun: true}", 0, "findings.0.divergence", "\"differs\""},
+        {"{truceSyncRepair: 'author', dryRun: true}", 0, "repaired", "0"},
+        {"{truceSyncRepair: 'author'}", 0, "repaired", "1"},
         {"{truceSyncRepair: 'author'}", 0, "orphans", "1"},
         {"{truceSyncRepair: 'author'}", 0, "findings.0.dependent", "9"},
         {"{truceSyncRepair: 'nobody'}", 0, "status", "\"not found\""},
@@ -223,7 +223,7 @@ TEST(copies_follow_their_masters)
 TEST(what_is_wrong_about_copies_is_refused_by_name)
 {
     static const struct step steps[] = {
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user'}",
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user'}",
          40414},
         {"{truceSyncDeclare: 'author', dependent: 'comments', reference: 'user', copies: {a: 'b'}}",
          40414},
@@ -231,16 +231,16 @@ TEST(what_is_wrong_about_copies_is_refused_by_name)
         {DECLARE("", ""), 2},
         {DECLARE("author", ", nothing: 1"), 40415},
         {DECLARE("author", ", resumeMS: 0"), 2},
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', "
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user', "
          "copies: {user: 'name'}, settleMS: 1}",
          2},
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', "
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user', "
          "copies: {author: 1}, settleMS: 1}",
          2},
-        {"{truceSyncDeclare: 'author', master: 'truce_sync', dependent: 'comments', reference: "
+        {"{truceSyncDeclare: 'author', source: 'truce_sync', dependent: 'comments', reference: "
          "'user', copies: {author: 'name'}, settleMS: 1}",
          2},
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: '@x.comments', reference: "
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: '@x.comments', reference: "
          "'user', copies: {author: 'name'}, settleMS: 1}",
          73},
         {"{truceSyncUpdate: 'users', id: 1}", 40414},
@@ -265,11 +265,11 @@ TEST(databases_have_rules_of_their_own)
         {DECLARE("author", ", $db: 'school'"), 0},
         {DECLARE("author", ""), 0},
         {"{truceSyncStatus: 1, $db: 'school'}", 0, "rules.0.rule", "\"author\""},
-        {"{truceSyncStatus: 1, $db: 'school'}", 0, "rules.0.master", "\"users\""},
+        {"{truceSyncStatus: 1, $db: 'school'}", 0, "rules.0.source", "\"users\""},
         {"{truceSyncStatus: 1, $db: 'school'}", 0, "rules.1", NULL},
         {"{truceSyncStatus: 1}", 0, "rules.1", NULL},
         {"{truceSyncStatus: 1, $db: 'other'}", 0, "rules", "[]"},
-        {"{truceSyncRepair: 'author', $db: 'school'}", 0, "mended", "1"},
+        {"{truceSyncRepair: 'author', $db: 'school'}", 0, "repaired", "1"},
         {"{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'J'}}, $db: 'school'}", 0,
          "copies", "1"},
         {"{find: 'comments', $db: 'school'}", 0, "cursor.firstBatch.0.author", "\"J\""},
@@ -293,7 +293,7 @@ TEST(copies_are_a_part_of_a_transaction)
         {"{insert: 'users', documents: [{_id: 17, name: 'John'}]}", 0},
         {"{insert: 'comments', documents: [{_id: 1, user: 17}]}", 0},
         {DECLARE("author", ""), 0},
-        {"{truceSyncRepair: 'author'}", 0, "mended", "1"},
+        {"{truceSyncRepair: 'author'}", 0, "repaired", "1"},
         {"{truceSyncUpdate: 'users', id: 17, update: {$set: {name: 'J'}}" FIRST(1), 0, "settled",
          "true"},
         {"{truceSyncInsert: 'comments', document: {_id: 2, user: 17}" NEXT(1), 0, "settled",

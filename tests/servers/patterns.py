@@ -236,7 +236,7 @@ check("purses", [x["balance"] for x in db.purses.find(sort=[("_id", 1)])] == [0,
 check("canceled", len(db.command("truceTransfers", "moves", state="canceled")["transfers"]) == 5)
 
 db.users.insert_one({"_id": 17, "name": "John"})
-db.command("truceSyncDeclare", "author", master="users", dependent="comments", reference="user",
+db.command("truceSyncDeclare", "author", source="users", dependent="comments", reference="user",
            copies={"author": "name"}, settleMS=1)
 for i in range(5):
     db.command("truceSyncInsert", "comments", document={"_id": i, "user": 17})
@@ -252,7 +252,7 @@ for thread in renamers:
 db.command("truceSyncSettle", "users", id=17)
 name_now = db.users.find_one()["name"]
 check("copies", {x["author"] for x in db.comments.find()} == {name_now})
-check("drift", db.command("truceSyncRepair", "author", dryRun=True)["differ"] == 0)
+check("divergence", db.command("truceSyncRepair", "author", dryRun=True)["differ"] == 0)
 db.command("truceSyncDrop", "author")
 
 client.drop_database(name)

@@ -597,7 +597,7 @@ static truce_status call_sync_declare(struct given *g)
 {
     truce_sync *sync = truce_sync_new(g->store, NULL);
     truce_sync_rule rule = {.name = "r",
-                            .master = "things",
+                            .source = "things",
                             .dependent = "others",
                             .reference = "thing",
                             .copies = g->a,

@@ -167,7 +167,7 @@ __attribute__((unused)) static const char *const built[] = {
     "'east', consumer: 'one'}",
     "{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', source: 'east', start: true}",
     "{insert: 'users', documents: [{_id: 17, name: 'Bob'}]}",
-    "{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
+    "{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user', copies: {author: 'name'}, settleMS: 1}",
     "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
     "{truceTransfer: 'transactions', id: 16, source: 'a', destination: 'b', amount: 1, accounts: 'accounts', field: 'n'}",
     "{truceTreePublish: 'site', collection: 'pages', parent: 'up', changes: [{put: {itemId: 'home', title: 'Home'}}, {put: "

@@ -13,13 +13,13 @@ static inline truce_sync *rig_sync(truce_store *store, truce_mechanism mechanism
         &(truce_sync_options){.batch = 2, .deadline_ms = deadline_ms, .mechanism = mechanism});
 }
 
-static inline truce_status rig_declare(truce_sync *sync, const char *name, const char *master,
+static inline truce_status rig_declare(truce_sync *sync, const char *name, const char *source,
                                        const char *dependent, const char *reference,
                                        const char *copies, bson_error_t *error)
 {
     bson_t *document = test_bson(copies);
     truce_sync_rule rule = {.name = name,
-                            .master = master,
+                            .source = source,
                             .dependent = dependent,
                             .reference = reference,
                             .copies = document,

@@ -524,17 +524,17 @@ TEST(what_copies_and_transfers_rest_on_is_missed)
     make_index(store, "comments", "{'key': {'unchecked': 1}, 'sparse': true}");
     make_index(store, "comments", "{'key': {'user': 1, 'at': 1}}");
     insert(store, "truce_sync",
-           "{'_id': 'author', 'master': 'users', 'dependent': 'comments', 'reference': 'user', "
+           "{'_id': 'author', 'source': 'users', 'dependent': 'comments', 'reference': 'user', "
            "'copies': {'author': 'name'}, 'resume_ms': 1000}");
     FINDS("");
     insert(store, "truce_sync",
-           "{'_id': 'room', 'master': 'rooms', 'dependent': 'comments', 'reference': 'room.id', "
+           "{'_id': 'room', 'source': 'rooms', 'dependent': 'comments', 'reference': 'room.id', "
            "'copies': {'roomName': 'name'}, 'resume_ms': 1000}");
-    FINDS("warning copies-master rooms\nwarning pattern-index comments\n");
+    FINDS("warning copies-source rooms\nwarning pattern-index comments\n");
     CHECK_OK(truce_index_drop(store, "users", "syncing_1", &error), error);
     CHECK_OK(truce_index_drop(store, "comments", "unchecked_1", &error), error);
     FINDS("warning pattern-index users\nwarning pattern-index comments\n"
-          "warning copies-master rooms\nwarning pattern-index comments\n"
+          "warning copies-source rooms\nwarning pattern-index comments\n"
           "warning pattern-index comments\n");
     CHECK_OK(truce_collection_drop(store, "truce_sync", &error), error);
     insert(store, "truce_transfers", "{'_id': 'transactions', 'resume_ms': 1800000}");

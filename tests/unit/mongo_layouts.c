@@ -298,7 +298,7 @@ static truce_status use_copies(struct user *user, bson_error_t *error)
     bson_t *copies = test_bson("{'author': 'name'}"),
            *rename = test_bson("{'$set': {'name': 'B'}}");
     truce_sync_rule rule = {.name = "author",
-                            .master = "users",
+                            .source = "users",
                             .dependent = "comments",
                             .reference = "user",
                             .copies = copies,

@@ -260,7 +260,7 @@ TEST(copies_of_wrong_options)
     bson_t *copies = test_bson("{'city': 'address.city'}"),
            *update = test_bson("{'$set': {'a': 2}}");
     const truce_sync_rule rule = {.name = "city",
-                                  .master = "people",
+                                  .source = "people",
                                   .dependent = "orders",
                                   .reference = "customer",
                                   .copies = copies};

@@ -130,9 +130,9 @@ class Sync:
     def __init__(self, truce):
         self._truce = truce
 
-    def declare(self, rule, master, dependent, reference, copies, **options):
+    def declare(self, rule, source, dependent, reference, copies, **options):
         self._truce.command(
-            "truceSyncDeclare", rule, master=master, dependent=dependent, reference=reference, copies=copies, **options
+            "truceSyncDeclare", rule, source=source, dependent=dependent, reference=reference, copies=copies, **options
         )
 
     def drop(self, rule):

@@ -49,7 +49,7 @@ static void rename_declare(struct rename *demo)
 {
     bson_t *copies = BCON_NEW("author", "name");
     truce_sync_rule rule = {.name = "author",
-                            .master = "users",
+                            .source = "users",
                             .dependent = "comments",
                             .reference = "user",
                             .copies = copies,

@@ -25,7 +25,7 @@ static truce_sync *open_sync(const struct cli *cli)
 static int sync_run_declare(struct cli *cli)
 {
     truce_sync_rule rule = {.name = cli->arguments[0],
-                            .master = cli->arguments[1],
+                            .source = cli->arguments[1],
                             .dependent = cli->arguments[2],
                             .reference = cli->arguments[3],
                             .settle_ms = cli_flag(cli, "alone") ? 1 : 0};
@@ -209,7 +209,7 @@ static bool print_rule(const struct cli *cli, const bson_t *rule)
     return cli_answer(cli, rule,
                       "%s: %s -> %s by %s, %s; %" PRId64 " sources and %" PRId64
                       " copies carry a flag",
-                      truce__field_text(rule, "rule"), truce__field_text(rule, "master"),
+                      truce__field_text(rule, "rule"), truce__field_text(rule, "source"),
                       truce__field_text(rule, "dependent"), truce__field_text(rule, "reference"),
                       truce__value_show(copies, text, sizeof text),
                       truce__field_number(rule, "syncing"), truce__field_number(rule, "unchecked"));
@@ -299,7 +299,7 @@ static truce_status settle_rules(struct running *running, const bson_t *told, bs
         truce__value_bson(truce__value_of_iter(&rules), &rule);
         status = settle_flagged(running, truce__field_text(&rule, "dependent"), "unchecked", error);
         if (!status)
-            status = settle_flagged(running, truce__field_text(&rule, "master"), "syncing", error);
+            status = settle_flagged(running, truce__field_text(&rule, "source"), "syncing", error);
     }
     return status;
 }
@@ -345,11 +345,11 @@ const struct cli_command cli_sync_run = {
 
 /* ---- repair ---------------------------------------------------------------------------------- */
 
-static const char *sync_drift_name(truce_sync_drift drift)
+static const char *sync_divergence_name(truce_sync_divergence divergence)
 {
-    return drift == TRUCE_SYNC_DIFFERS  ? "differs"
-           : drift == TRUCE_SYNC_ORPHAN ? "has no source"
-                                        : "refers to several";
+    return divergence == TRUCE_SYNC_DIFFERS  ? "differs"
+           : divergence == TRUCE_SYNC_ORPHAN ? "has no source"
+                                             : "refers to several";
 }
 
 static void show_drift(const truce_sync_finding *found, void *arg)
@@ -359,9 +359,9 @@ static void show_drift(const truce_sync_finding *found, void *arg)
 
     cli_progress_end(&((struct running *)arg)->shown);
     BSON_APPEND_VALUE(&line, "copy", found->dependent);
-    BSON_APPEND_VALUE(&line, "source", found->master);
-    BSON_APPEND_UTF8(&line, "divergence", sync_drift_name(found->drift));
-    BSON_APPEND_BOOL(&line, "repaired", found->mended);
+    BSON_APPEND_VALUE(&line, "source", found->source);
+    BSON_APPEND_UTF8(&line, "divergence", sync_divergence_name(found->divergence));
+    BSON_APPEND_BOOL(&line, "repaired", found->repaired);
     if (!running->cli->quiet)
         cli_print(&line, JSON_RELAXED);
     bson_destroy(&line);
@@ -375,7 +375,7 @@ static void show_walked(const truce_sync_report *report, void *arg)
 static int sync_run_repair(struct cli *cli)
 {
     struct running running = {.cli = cli, .sync = open_sync(cli)};
-    truce_sync_walk_options options = {.mend = !cli_flag(cli, "dry-run"),
+    truce_sync_walk_options options = {.repair = !cli_flag(cli, "dry-run"),
                                        .function = show_drift,
                                        .progress = show_walked,
                                        .arg = &running};
@@ -390,20 +390,20 @@ static int sync_run_repair(struct cli *cli)
     truce_sync_free(running.sync);
     BSON_APPEND_INT64(&answer, "documents", report.dependents);
     BSON_APPEND_INT64(&answer, "differ", report.differ);
-    BSON_APPEND_INT64(&answer, "repaired", report.mended);
+    BSON_APPEND_INT64(&answer, "repaired", report.repaired);
     BSON_APPEND_INT64(&answer, "orphans", report.orphans);
     BSON_APPEND_INT64(&answer, "unreadable", report.unreadable);
     BSON_APPEND_INT64(&answer, "under_way", report.under_way);
     if (!status)
         cli_answer(cli, &answer,
                    "%" PRId64 " documents: %" PRId64 " differ, %" PRId64 " repaired, %" PRId64
-                   " without a source, %" PRId64 " with several, %" PRId64 " in progress",
-                   report.dependents, report.differ, report.mended, report.orphans,
+                   " without a source, %" PRId64 " unreadable, %" PRId64 " in progress",
+                   report.dependents, report.differ, report.repaired, report.orphans,
                    report.unreadable, report.under_way);
     bson_destroy(&answer);
     if (status)
         return cli_error(cli, NULL, status, &error);
-    return cli_output_end(report.differ > report.mended || report.unreadable ? CLI_NO : CLI_DONE);
+    return cli_output_end(report.differ > report.repaired || report.unreadable ? CLI_NO : CLI_DONE);
 }
 
 const struct cli_command cli_sync_repair = {

@@ -1,47 +1,60 @@
 /*
- * Copies kept in step: the handle, and the calls that look.
+ * Denormalized copies: the rules, the handle, and the rules of all files.
  *
- * The master is called the source below; a dependent carries copies.
+ * A rule relates source documents to dependents, which contain copies of source fields.
  *
- *     1. source, one write:      new values, syncRevision + 1, syncing: a fresh token
- *     2. each dependent:         {reference: the source, the stamp: S2 or S8} -> values, synced.RULE = the stamp of the source
- *     3. source:                 {syncing: the token} -> syncing away
- *     4. a dependent comes, by an insert or from another source: in the same write `unchecked`: a fresh token; THEN its source
- *        is read, step 2 for this one, and {unchecked: the token} -> unchecked away
+ *     1. The source, in one write:  new values, syncRevision + 1, syncing: a fresh token
+ *     2. Each dependent:            {reference: the source, the stamp: S2 or S8}
+ *                                   -> values, synced.RULE = the stamp of the source
+ *     3. The source:                {syncing: the token} -> without syncing
+ *     4. A dependent that is inserted or moved to another source gets `unchecked`: a fresh token,
+ *        in the same write. THEN its source is read, step 2 runs for it, and {unchecked: the token} ->
+ *        without unchecked.
  *
- * The stamp {source: _id, origin: token, revision: number} says which values a copy has. `origin` is the `syncOrigin` of the source: a
- * token that truce gives to a source together with its first revision. A source that is removed and created again under the
- * same _id has another one, or none. Numbers of different sources or incarnations say nothing about each other.
+ * The stamp {source: _id, origin: token, revision: number} says which values a copy has. `origin`
+ * is the `syncOrigin` of the source, a token that truce gives to a source together with its first
+ * revision. A source that is removed and created again under the same _id is another incarnation:
+ * it has another origin, or none. Revisions of different sources or incarnations are not
+ * comparable.
  *
- * Invariants (models/sync.cpp is the model; its mutants are these rules, left out one by one):
+ * Invariants (models/sync.cpp is the model; its mutants omit these rules one by one):
  *
- *   S1  The write that changes a copied field raises the revision and sets the flag. A flag goes when every dependent that was
- *       there has the values that were read with it, and only if it is the same token still: a time would not do, two
- *       writers can have the same one.
- *   S2  A copy compares the reference and the stamp in its write. If the stamp is of the same source and incarnation, its revision
- *       must be lower: a copy never goes back, however long its writer was stopped, and a dependent that moved away is not hit.
- *       Values and stamp are of one read of the source.
- *   S3  A flag of somebody else's (a date, true) is made a token, with the next revision, before anything is copied; the values
- *       are read after it. A fresh token and the next revision harm nobody at any time (touch): all is copied again.
- *   S4  A dependent carries its flag from the write that brings it to the look at its master after it. So whoever copies
- *       looks once at those that are there, and needs not look again.
- *   S5  That flag goes only if it is the same token still: who checks slowly does not take off what a later move set.
- *   S6  A copy that is copied on (a chain) is a change of a master: S1 holds for that write, too.
- *   S7  Every write finds no intent of a commit in the document, and leaves a fresh _rev.
- *   S8  Over a stamp of another source or incarnation a copy is written only if that stamp is the one that was read BEFORE the
- *       source was read. So a writer that read a source, and was stopped until that source was replaced and its copies written,
- *       finds another stamp than it saw. A batch, which reads its source first, leaves such dependents to single copies.
- *       A source without a number is copied only where there is no stamp; over a stamp it is numbered first, because two
- *       incarnations without numbers cannot be told apart.
+ * S1. The write that changes a copied field raises the revision and sets the flag. A flag is
+ *     removed when every dependent that existed has the values that were read with it, and only if
+ *     it is still the same token. A time would not do, because two writers can have the same one.
+ * S2. The write of a copy compares the reference and the stamp. If the stamp is of the same source
+ *     and incarnation, its revision must be lower. So a copy never returns to an older value,
+ *     however long its writer was paused, and a dependent that moved away is not changed. Values
+ *     and stamp come from one read of the source.
+ * S3. A flag that another program set (a date, true) is replaced by a token, together with the next
+ *     revision, before anything is copied; the values are read after it. A fresh token and the next
+ *     revision are harmless at any time: everything is copied again.
+ * S4. A dependent keeps its flag from the write that brings it until its source is read after that
+ *     write. So a process that copies reads the existing dependents once and need not read again.
+ * S5. That flag is removed only if it is still the same token, so a slow check does not remove the
+ *     flag of a later move.
+ * S6. In a chain, the write of a copy that is copied further is a change of a source: S1 holds for
+ *     that write, too.
+ * S7. Every write requires that the document has no intent of a commit, and writes a new _rev.
+ * S8. A copy replaces a stamp of another source or incarnation only if that stamp was read BEFORE
+ *     the source was read. So if a writer was paused after its read, and the source was replaced
+ *     and copied in the meantime, the writer finds another stamp and does nothing. A batch reads
+ *     its source first and leaves such dependents to single copies. A source without a revision is
+ *     copied only to dependents without a stamp. Otherwise it is numbered first, because two
+ *     incarnations without numbers are indistinguishable.
  *
- * A path of a rule leads through documents. If an array lies on it, declare refuses the rule, a write through truce is
- * refused, and the walk reports the documents of other writers.
+ * The path of a rule leads through documents. If an array lies on it, declare refuses the rule, a
+ * write through truce fails, and the walk reports such documents of other writers.
  *
- * A process reads the rules again when they are SYNC_FRESH_MS old; a new rule is told as kept when all have seen it. One
- * that was stopped in between, inside a call, may change a field without a flag; the walk finds it.
+ * A process reads the rules again when they are SYNC_FRESH_MS old, and declare returns after all
+ * processes have seen a new rule. A process that was paused inside a call may still change a field
+ * without a flag; the walk finds that.
  *
- *     sync_rule.c   rules and their graph      sync_copy.c    values, single writes     sync_reconcile.c  what flags ask for
- *     sync_write.c  update, insert             sync_walk.c    drift                     sync_maintenance.c    sweep and check
+ *     sync.c              rules and their graph; status
+ *     sync_write.c        values, single writes, update and insert
+ *     sync_reconcile.c    completes the work that flags ask for
+ *     sync_divergence.c   compares all dependents with their sources
+ *     sync_maintenance.c  the sweep and the check
  */
 #include "patterns/sync/sync.h"
 
@@ -74,7 +87,7 @@ truce_sync *truce_sync_new(truce_store *store, const truce_sync_options *options
     pthread_mutex_init(&sync->mutex, NULL);
     sync->refused = ROOM_CHECK(options, "truce_sync_options", &sync->refusal) != TRUCE_OK;
     if (!sync->refused && sync->options.batch > SYNC_BATCH_MAX) {
-        (void)truce__fail(TRUCE_INVALID, &sync->refusal, "batch is at most %d copies",
+        (void)truce__fail(TRUCE_INVALID, &sync->refusal, "the batch must have at most %d copies",
                           SYNC_BATCH_MAX);
         sync->refused = true;
     }
@@ -174,7 +187,8 @@ truce_status truce_sync_read(truce_sync *sync, const char *collection, const bso
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-/* How many carry a flag; *since: of the oldest token, seconds; INT64_MAX: none tells. */
+/* Counts the documents with a flag. `since`: the seconds of the oldest token; INT64_MAX: no token.
+ */
 static truce_status count_flags(truce_sync *sync, const char *collection, const char *flag,
                                 int64_t *count, int64_t *since, bson_error_t *error)
 {
@@ -204,12 +218,12 @@ static truce_status append_rule(truce_sync *sync, const struct sync_rule *rule, 
                                 bson_error_t *error)
 {
     int64_t syncing = 0, unchecked = 0, since = INT64_MAX;
-    truce_status status = count_flags(sync, rule->master, SYNC_FLAG, &syncing, &since, error);
+    truce_status status = count_flags(sync, rule->source, SYNC_FLAG, &syncing, &since, error);
 
     if (!status)
         status = count_flags(sync, rule->dependent, SYNC_UNCHECKED, &unchecked, &since, error);
     BSON_APPEND_UTF8(one, "rule", rule->name);
-    BSON_APPEND_UTF8(one, "master", rule->master);
+    BSON_APPEND_UTF8(one, "source", rule->source);
     BSON_APPEND_UTF8(one, "dependent", rule->dependent);
     BSON_APPEND_UTF8(one, "reference", rule->reference);
     BSON_APPEND_DOCUMENT(one, "copies", &rule->copies);
@@ -247,11 +261,11 @@ truce_status truce_sync_status(truce_sync *sync, bson_t *status, bson_error_t *e
 
 /* ---- sync rule ------------------------------------------------------------------------------- */
 
-/* The rules: what one may say, the graph of all of them, and how they are kept. */
+/* The rules: their checks, the graph of all rules, and their storage. */
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 
-/* One is the other, or stands in it. */
+/* Returns whether the paths are equal or one is a prefix of the other. */
 static bool overlap(const char *a, const char *b)
 {
     size_t least = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
@@ -272,7 +286,7 @@ static bool of_truce(const char *path)
     return false;
 }
 
-/* Parts of documents, no places of arrays. */
+/* Returns whether the path has only names, without array indexes. */
 static bool plain_path(const char *path)
 {
     const char *at = path;
@@ -302,12 +316,13 @@ static truce_status rule_check_place(const truce_sync_rule *rule, const char *wh
                                      const char *path, bool may_be_id, bson_error_t *error)
 {
     if (!path || !plain_path(path))
-        return truce__fail(TRUCE_INVALID, error,
-                           "rule \"%s\": %s is a path of fields, up to %d bytes, without places of "
-                           "arrays",
-                           rule->name, what, SYNC_PATH_BYTES_MAX);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "rule \"%s\": %s must be a path of field names of up to %d bytes, without array "
+            "indexes",
+            rule->name, what, SYNC_PATH_BYTES_MAX);
     if (of_truce(path) || (!may_be_id && overlap(path, "_id")))
-        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": %s cannot be \"%s\"", rule->name,
+        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": %s must not be \"%s\"", rule->name,
                            what, path);
     return TRUCE_OK;
 }
@@ -324,19 +339,19 @@ static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t 
         if (!BSON_ITER_HOLDS_UTF8(&iter))
             return truce__fail(TRUCE_INVALID, error,
                                "rule \"%s\": copies is {path in the dependent: \"path in the "
-                               "master\"}",
+                               "source\"}",
                                rule->name);
         status = rule_check_place(rule, "a copy", to, false, error);
         if (!status)
-            status =
-                rule_check_place(rule, "what is copied", bson_iter_utf8(&iter, NULL), true, error);
+            status = rule_check_place(rule, "the copied field", bson_iter_utf8(&iter, NULL), true,
+                                      error);
         if (!status && overlap(to, rule->reference))
             status = truce__fail(TRUCE_INVALID, error,
-                                 "rule \"%s\": \"%s\" is the reference, and cannot be a copy",
+                                 "rule \"%s\": \"%s\" is the reference and cannot be a copy",
                                  rule->name, to);
     }
     if (!status && (!count || count > SYNC_COPIES_MAX))
-        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": copies are 1 to %d fields",
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": `copies` must have 1 to %d fields",
                              rule->name, SYNC_COPIES_MAX);
     return status;
 }
@@ -348,7 +363,7 @@ static truce_status rule_check_collection(const truce_sync_rule *rule, const cha
         return truce__fail(TRUCE_INVALID, error, "rule \"%s\": the %s collection is missing",
                            rule->name, what);
     if (truce__reserved(collection))
-        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": collection %s is truce's own",
+        return truce__fail(TRUCE_INVALID, error, "rule \"%s\": collection %s is reserved for truce",
                            rule->name, collection);
     return TRUCE_OK;
 }
@@ -360,27 +375,28 @@ static truce_status rule_check_rule(const truce_sync_rule *rule, bson_error_t *e
     if (status)
         return status;
     if (!rule_plain_name(rule->name))
-        return truce__fail(TRUCE_INVALID, error,
-                           "the name of a rule is a word of up to %d bytes, without \".\", and "
-                           "without \"$\" or \"_\" in front",
-                           SYNC_NAME_MAX);
-    status = rule_check_collection(rule, "master", rule->master, error);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "the name of a rule must be a word of up to %d bytes, without \".\", and "
+            "without \"$\" or \"_\" in front",
+            SYNC_NAME_MAX);
+    status = rule_check_collection(rule, "source", rule->source, error);
     if (!status)
         status = rule_check_collection(rule, "dependent", rule->dependent, error);
     if (!status)
         status = rule_check_place(rule, "the reference", rule->reference, true, error);
     if (!status && !rule->copies)
-        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": copies are missing", rule->name);
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\": `copies` is missing", rule->name);
     if (!status)
         status = truce__document_check(rule->copies, "copies", error);
     return status ? status : rule_check_copies(rule, error);
 }
 
-/* As it is kept, by the names of its user. */
+/* Builds the stored form. */
 static bson_t *rule_build(const truce_sync_rule *rule)
 {
     bson_t *kept =
-        BCON_NEW("_id", BCON_UTF8(rule->name), "master", BCON_UTF8(rule->master), "dependent",
+        BCON_NEW("_id", BCON_UTF8(rule->name), "source", BCON_UTF8(rule->source), "dependent",
                  BCON_UTF8(rule->dependent), "reference", BCON_UTF8(rule->reference));
 
     BSON_APPEND_DOCUMENT(kept, "copies", rule->copies);
@@ -388,7 +404,7 @@ static bson_t *rule_build(const truce_sync_rule *rule)
     return kept;
 }
 
-/* False: somebody else made it. Takes `kept` over. */
+/* Owns `kept`. Returns false if the document is not a valid rule. */
 static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
 {
     truce_sync_rule same;
@@ -396,7 +412,7 @@ static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
     bson_steal(&rule->kept, kept);
     truce__names_restore_own(&rule->kept);
     rule->name = truce__field_text(&rule->kept, "_id");
-    rule->master = truce__field_text(&rule->kept, "master");
+    rule->source = truce__field_text(&rule->kept, "source");
     rule->dependent = truce__field_text(&rule->kept, "dependent");
     rule->reference = truce__field_text(&rule->kept, "reference");
     rule->resume_ms = (uint32_t)truce__field_number(&rule->kept, "resume_ms");
@@ -404,7 +420,7 @@ static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
     if (!truce__value_subdocument(&rule->kept, "copies", &rule->copies))
         return false;
     same = (truce_sync_rule){.name = rule->name,
-                             .master = rule->master,
+                             .source = rule->source,
                              .dependent = rule->dependent,
                              .reference = rule->reference,
                              .copies = &rule->copies};
@@ -416,12 +432,12 @@ static bool rule_read_rule(bson_t *kept, struct sync_rule *rule)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-/* A field that one copies to is one that the other copies, or its reference. */
+/* Returns whether one rule writes a field that the other copies, or its reference. */
 static bool leads_to(const struct sync_rule *one, const struct sync_rule *other)
 {
     bson_iter_t to, from;
 
-    if (strcmp(one->dependent, other->master))
+    if (strcmp(one->dependent, other->source))
         return false;
     for (bson_iter_init(&to, &one->copies); bson_iter_next(&to);) {
         for (bson_iter_init(&from, &other->copies); bson_iter_next(&from);) {
@@ -448,7 +464,8 @@ static bool leads_back(const struct sync_rules *rules, uint32_t at, uint32_t sta
     return false;
 }
 
-/* Two rules that write one field, or one that writes the reference of the other. */
+/* Refuses two rules that write the same field, and a rule that writes the reference of the other.
+ */
 static truce_status check_pair(const struct sync_rule *one, const struct sync_rule *other,
                                bson_error_t *error)
 {
@@ -465,14 +482,14 @@ static truce_status check_pair(const struct sync_rule *one, const struct sync_ru
         for (bson_iter_init(&b, &other->copies); bson_iter_next(&b);) {
             if (overlap(bson_iter_key(&a), bson_iter_key(&b)))
                 return truce__fail(TRUCE_INVALID, error,
-                                   "rule \"%s\": \"%s\" of %s is a copy by rule \"%s\" already",
-                                   one->name, bson_iter_key(&a), one->dependent, other->name);
+                                   "rule \"%s\": rule \"%s\" copies to \"%s\" of %s already",
+                                   one->name, other->name, bson_iter_key(&a), one->dependent);
         }
     }
     return TRUCE_OK;
 }
 
-/* One rule beside all the others. */
+/* Checks a rule against all others. */
 static truce_status check_among(const struct sync_rules *rules, uint32_t at, bson_error_t *error)
 {
     bool seen[SYNC_RULES_MAX] = {false};
@@ -484,12 +501,12 @@ static truce_status check_among(const struct sync_rules *rules, uint32_t at, bso
             status = check_pair(&rules->rules[i], &rules->rules[at], error);
     }
     if (!status && leads_to(&rules->rules[at], &rules->rules[at]))
-        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\" copies onto what it copies",
+        status = truce__fail(TRUCE_INVALID, error, "rule \"%s\" copies a field onto itself",
                              rules->rules[at].name);
     else if (!status && leads_back(rules, at, at, seen))
         status = truce__fail(TRUCE_INVALID, error,
-                             "rule \"%s\" closes a circle: what it copies comes back to it by "
-                             "other rules",
+                             "rule \"%s\" closes a cycle: other rules copy its fields back to "
+                             "its source",
                              rules->rules[at].name);
     return status;
 }
@@ -518,14 +535,14 @@ static void mark_feeding(struct sync_rules *rules)
     }
 }
 
-/* Adds a rule; takes `kept` over. */
+/* Adds a rule; owns `kept`. */
 static truce_status rule_add(struct sync_rules *rules, bson_t *kept, bson_error_t *error)
 {
     char shown[200] = "";
 
     if (rules->count == SYNC_RULES_MAX) {
         bson_destroy(kept);
-        return truce__fail(TRUCE_LIMIT, error, "a store has up to %d rules of copies",
+        return truce__fail(TRUCE_LIMIT, error, "a store can have at most %d rules of copies",
                            SYNC_RULES_MAX);
     }
     if (rule_read_rule(kept, &rules->rules[rules->count])) {
@@ -534,8 +551,8 @@ static truce_status rule_add(struct sync_rules *rules, bson_t *kept, bson_error_
     }
     snprintf(shown, sizeof shown, "%s", rules->rules[rules->count].name);
     bson_destroy(&rules->rules[rules->count].kept);
-    return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is no rule of copies", SYNC_RULES,
-                       shown);
+    return truce__fail(TRUCE_INVALID, error, "%s {_id: \"%s\"} is not a valid rule of copies",
+                       SYNC_RULES, shown);
 }
 
 static truce_status rule_read_all(truce_sync *sync, struct sync_rules **rules, bson_error_t *error)
@@ -582,10 +599,10 @@ static truce_status rule_make_index(truce_store *store, const char *collection, 
     return status;
 }
 
-static truce_status rule_make_indexes(truce_store *store, const char *master, const char *dependent,
+static truce_status rule_make_indexes(truce_store *store, const char *source, const char *dependent,
                                       const char *reference, bson_error_t *error)
 {
-    truce_status status = rule_make_index(store, master, SYNC_FLAG, true, error);
+    truce_status status = rule_make_index(store, source, SYNC_FLAG, true, error);
 
     if (!status)
         status = rule_make_index(store, dependent, SYNC_UNCHECKED, true, error);
@@ -594,18 +611,18 @@ static truce_status rule_make_indexes(truce_store *store, const char *master, co
     return status;
 }
 
-/* The collections of the rules may have been replaced. Without the indexes everything is right, and slower, so a store that
- * is only read does without. */
+/* Creates the indexes again, because the collections may have been replaced. Copies are correct
+ * without indexes, only slower, so a read-only store continues. */
 static void index_again(truce_store *store, const struct sync_rules *rules)
 {
     bson_error_t ignored;
 
     for (uint32_t i = 0; i < rules->count; i++)
-        (void)!rule_make_indexes(store, rules->rules[i].master, rules->rules[i].dependent,
+        (void)!rule_make_indexes(store, rules->rules[i].source, rules->rules[i].dependent,
                                  rules->rules[i].reference, &ignored);
 }
 
-/* Fresh ones, of a look at that time, take the place of what there was; NULL: what there is is forgotten. */
+/* Replaces the rules by those that were read at that time; NULL: forgets the rules. */
 static void rule_put(truce_sync *sync, struct sync_rules *fresh, int64_t looked_ns,
                      uint64_t structure)
 {
@@ -638,7 +655,8 @@ static struct sync_rules *rule_hold(truce_sync *sync, uint64_t structure, bool *
     return rules;
 }
 
-/* The rules as they are kept, read again when they are SYNC_FRESH_MS old. Give them back. */
+/* Returns the rules, which are read again when they are SYNC_FRESH_MS old. The caller releases
+ * them. */
 static truce_status truce__sync_rules(truce_sync *sync, struct sync_rules **rules,
                                       bson_error_t *error)
 {
@@ -691,7 +709,7 @@ static bool same_rule(const bson_t *kept, const bson_t *wanted)
 
 /* ---- what is stored already ------------------------------------------------------------------ */
 
-/* INVALID: a document of the collection has an array on the path. */
+/* Returns TRUCE_INVALID if a document of the collection has an array on the path. */
 static truce_status refuse_arrays(truce_sync *sync, const truce_sync_rule *rule,
                                   const char *collection, const char *path, bool end,
                                   bson_error_t *error)
@@ -738,23 +756,24 @@ static truce_status any_has(truce_sync *sync, const char *collection, const char
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* INVALID: no source has the field that is copied, and some have the one that it is copied to. */
+/* Returns TRUCE_INVALID if no source has the copied field, but some have the field that it is
+ * copied to. */
 static truce_status refuse_reversed(truce_sync *sync, const truce_sync_rule *rule, const char *to,
                                     const char *from, bson_error_t *error)
 {
     bool has_from = false, has_to = false;
-    truce_status status = any_has(sync, rule->master, from, &has_from, error);
+    truce_status status = any_has(sync, rule->source, from, &has_from, error);
 
     if (!status && !has_from)
-        status = any_has(sync, rule->master, to, &has_to, error);
+        status = any_has(sync, rule->source, to, &has_to, error);
     if (status || !has_to)
         return status;
     return truce__fail(TRUCE_INVALID, error,
                        "rule \"%s\": no document of %s has \"%s\", but some have \"%s\": copies is "
                        "{path in %s: \"path in %s\"}; write {\"%s\": \"%s\"}, or give %s the field "
                        "first",
-                       rule->name, rule->master, from, to, rule->dependent, rule->master, from, to,
-                       rule->master);
+                       rule->name, rule->source, from, to, rule->dependent, rule->source, from, to,
+                       rule->source);
 }
 
 static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, bson_error_t *error)
@@ -767,14 +786,14 @@ static truce_status check_stored(truce_sync *sync, const truce_sync_rule *rule, 
 
         status = refuse_arrays(sync, rule, rule->dependent, to, false, error);
         if (!status)
-            status = refuse_arrays(sync, rule, rule->master, from, false, error);
+            status = refuse_arrays(sync, rule, rule->source, from, false, error);
         if (!status)
             status = refuse_reversed(sync, rule, to, from, error);
     }
     return status;
 }
 
-/* *there: it is kept already. DUPLICATE: another one is. */
+/* `there`: the same rule is stored. TRUCE_DUPLICATE: another rule of this name is stored. */
 static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *there,
                               bson_error_t *error)
 {
@@ -790,7 +809,7 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     if (kept && same_rule(&kept->kept, wanted)) {
         *there = true;
     } else if (kept) {
-        status = truce__fail(TRUCE_DUPLICATE, error, "there is another rule \"%s\"; drop it first",
+        status = truce__fail(TRUCE_DUPLICATE, error, "another rule \"%s\" exists; drop it first",
                              kept->name);
     } else {
         bson_copy_to(wanted, &copy);
@@ -802,7 +821,8 @@ static truce_status check_new(truce_sync *sync, const bson_t *wanted, bool *ther
     return status;
 }
 
-/* Two that are declared at once may close a circle together: whoever comes second looks again. */
+/* Stores the rule, THEN checks again, because two concurrent declarations may close a cycle
+ * together. */
 static truce_status rule_keep(truce_sync *sync, const bson_t *wanted, bson_error_t *error)
 {
     struct sync_rules *rules;
@@ -851,7 +871,7 @@ truce_status truce_sync_declare(truce_sync *sync, const truce_sync_rule *rule, b
         status = check_stored(sync, rule, error);
     if (!status)
         status =
-            rule_make_indexes(sync->store, rule->master, rule->dependent, rule->reference, error);
+            rule_make_indexes(sync->store, rule->source, rule->dependent, rule->reference, error);
     if (!status && !there)
         status = rule_keep(sync, wanted, error);
     bson_destroy(wanted);

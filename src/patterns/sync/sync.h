@@ -1,7 +1,8 @@
 #ifndef TRUCE_PATTERNS_SYNC_SYNC_H
 #define TRUCE_PATTERNS_SYNC_SYNC_H
 
-/* What the files of copies share. The contract is in truce/sync.h; the essay in sync.c. */
+/* Declarations that the files of copies share. truce/sync.h has the contract; sync.c has the essay.
+ */
 #include <pthread.h>
 
 #include "base/limits.h"
@@ -11,21 +12,27 @@
 #include "store/maintenance.h"
 #include "truce/sync.h"
 
-#define SYNC_FLAG      "syncing"      /* in a source */
-#define SYNC_REVISION  "syncRevision" /* in a source */
-#define SYNC_ORIGIN    "syncOrigin"   /* in a source: a token of this incarnation */
-#define SYNC_COPIED    "synced"       /* in a copy: {rule: {source, origin, revision}}, the stamp */
-#define SYNC_UNCHECKED "unchecked"    /* in a dependent */
+/* The fields of a source; `syncOrigin` identifies its incarnation. */
+#define SYNC_FLAG     "syncing"
+#define SYNC_REVISION "syncRevision"
+#define SYNC_ORIGIN   "syncOrigin"
+/* The stamps in a dependent: {rule: {source, origin, revision}}. */
+#define SYNC_COPIED "synced"
+/* The flag of a dependent. */
+#define SYNC_UNCHECKED "unchecked"
 
-/* ---- sync_rule.c ---- */
+/* ---- rules (sync.c) ---- */
 
 struct sync_rule {
-    bson_t kept; /* the document; what follows borrows from it */
-    const char *name, *master, *dependent, *reference;
+    /* The stored document; the fields below borrow from it. */
+    bson_t kept;
+    const char *name, *source, *dependent, *reference;
     bson_t copies;
-    char copied[sizeof SYNC_COPIED + 1 + SYNC_NAME_MAX]; /* "synced.NAME" */
+    /* "synced.NAME" */
+    char copied[sizeof SYNC_COPIED + 1 + SYNC_NAME_MAX];
     uint32_t resume_ms;
-    bool feeds; /* what it copies is copied on */
+    /* Another rule copies its copies further. */
+    bool feeds;
 };
 
 struct sync_rules {
@@ -33,7 +40,7 @@ struct sync_rules {
     struct sync_rule rules[SYNC_RULES_MAX];
 };
 
-/* NULL: there is none. */
+/* Returns NULL if there is no such rule. */
 const struct sync_rule *truce__sync_rule(const struct sync_rules *rules, const char *name);
 
 /* ---- sync.c ---- */
@@ -43,104 +50,116 @@ struct truce_sync {
     truce_sync_options options;
     bool refused;
     bson_error_t refusal;
-    pthread_mutex_t mutex; /* of what follows */
+    /* Protects the fields below. */
+    pthread_mutex_t mutex;
     struct sync_rules *rules;
-    int64_t read_ns;    /* when */
-    uint64_t structure; /* of the store, before they were read; 0: never */
+    /* When the rules were read. */
+    int64_t read_ns;
+    /* The store's structure number plus one before they were read; 0: never. */
+    uint64_t structure;
 };
 
-/* What one call has at hand. */
+/* The state of one call. */
 struct sync_work {
     truce_sync *sync;
     struct sync_rules *rules;
     struct worker worker;
     int64_t copies;
-    int64_t begun_ns; /* for the rate */
+    /* Used to limit the rate. */
+    int64_t begun_ns;
 };
 
 truce_status truce__sync_begin(truce_sync *sync, struct sync_work *work, bson_error_t *error);
 void truce__sync_end(struct sync_work *work);
 
-/* ---- sync_copy.c: values and single writes ---- */
+/* ---- values and single writes (sync_write.c) ---- */
 
-/* The value at a path of documents; missing: there is none. */
+/* Returns the value at a path of documents, or missing. */
 struct value truce__sync_at(const bson_t *document, const char *path);
-/* The master that a dependent refers to; false: to none. Borrowed. */
+/* Finds the source that a dependent refers to, borrowed. Returns false without a reference. */
 bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent, bson_value_t *id);
-/* INVALID: an array lies on a path of the rule, in a document of its collection; NULL: none is looked at. */
+/* Returns TRUCE_INVALID if an array lies on a path of the rule, in a document of its collection.
+ * NULL: that document is not checked. */
 truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
-                                      const bson_t *master, bson_error_t *error);
+                                      const bson_t *source, bson_error_t *error);
 /* 0: truce has not numbered this source. */
-int64_t truce__sync_revision(const bson_t *master);
-/* Is the stamp of the dependent of this source, and of this incarnation of it? */
-bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
-/* The revision of the stamp; -1: it has none. To be compared for the same source only. */
+int64_t truce__sync_revision(const bson_t *source);
+/* Returns whether the dependent's stamp belongs to this source and incarnation. */
+bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
+/* Returns the revision of the stamp; -1: no stamp. Compare it for the same source only. */
 int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent);
-/* Does the dependent need nothing of that source? It has its revision, or a later one, or refers to another source. */
-bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
-/* May the source be copied to the dependent as it is? Else it is numbered first (S8). */
+/* Returns whether the dependent needs nothing from that source: it has its revision or a later one,
+ * or refers to another source. */
+bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
+/* Returns whether the source may be copied to the dependent as it is. If not, it is numbered first
+ * (S8). */
 bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
-                          const bson_t *master);
-/* Of a change of the master; LIMIT: there is none after it. */
-truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
+                          const bson_t *source);
+/* Computes the next revision. TRUCE_LIMIT: the maximum is reached. */
+truce_status truce__sync_next(const bson_t *source, int64_t least, int64_t *next,
                               bson_error_t *error);
-/* Appends to `set`: the number, and the token of a new incarnation to a source without one. */
-void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set);
-/* Do the copies equal the master's fields? */
-bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master);
+/* Appends the revision to `set`, and the token of a new incarnation to a source without one. */
+void truce__sync_append_number(const bson_t *source, int64_t number, bson_t *set);
+/* Returns whether the copies equal the source's fields. */
+bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source);
 bool truce__sync_token(const bson_t *document, const char *flag);
-/* {$set, $unset} with a fresh _rev; empty ones are left out. Takes both over. */
+/* Builds {$set, $unset} with a new _rev, without empty operators. Owns both. */
 void truce__sync_operators(bson_t *set, bson_t *unset, bson_t *update);
-/* {_id, flag: as it is in the document} -> flag away. *off: it is. */
+/* Removes a flag: {_id, flag: as read} -> without it. `off`: it is removed. */
 truce_status truce__sync_take_off(struct sync_work *work, const char *collection,
                                   const bson_t *document, const char *flag, bool *off,
                                   bson_error_t *error);
-/* Those that refer to the master, and to no other. */
-void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *master,
+/* Appends a filter for the dependents that refer to this source. */
+void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *source,
                                   bson_t *filter);
-/* Those that refer to the master and are not up, appended. */
-void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *master, bson_t *filter);
-/* An update that may land twice; made again while it is not answered. */
+/* Appends a filter for those of them that are outdated. */
+void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *source, bson_t *filter);
+/* Sends an idempotent update until it is answered. */
 truce_status truce__sync_write(struct sync_work *work, const char *collection, const bson_t *filter,
                                const bson_t *update, bool multi, int64_t *matched,
                                bson_error_t *error);
-/* The write of a copy, for one or for many; of a rule that feeds others two of them, one each time. `seen`: the one
- * dependent, read before its master was; NULL: only those without a stamp, or with one of this master, are written. */
+/* Writes a copy to one or many dependents. A rule that feeds others needs two writes, one each
+ * time. `seen`: the single dependent, read before its source. NULL: writes only dependents without
+ * a stamp, or with a stamp of this source. */
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              const bson_t *source, const bson_t *seen, const bson_t *which,
                               int64_t *matched, bson_error_t *error);
 
 #define SYNC_BULK 500
 
-/* Copies of one dependent each, that are sent together. */
+/* Copies of one dependent each that are sent together. */
 struct sync_bulk {
     uint32_t count;
     truce_write writes[SYNC_BULK];
     truce_write_outcome outcomes[SYNC_BULK];
-    bool copied[SYNC_BULK]; /* out: it is, by this write */
+    /* Out: this write copied it. */
+    bool copied[SYNC_BULK];
 };
 
-/* Of a rule that feeds none; the dependent was read before its master, and may have it (truce__sync_may_copy). */
+/* Adds a copy of a rule that feeds no other. The dependent was read before its source, and
+ * truce__sync_may_copy allows the copy. */
 void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
-                          const bson_t *dependent, const bson_t *master);
-/* Which failed is seen in `copied`, and why by a copy alone. */
+                          const bson_t *dependent, const bson_t *source);
+/* Sends the copies. `copied` tells which succeeded; a single copy returns the reason of a failure.
+ */
 void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk);
 
 /* ---- sync_reconcile.c: flags ---- */
 
-/* Every dependent of the master, if it carries a flag. */
-truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
-                                       const bson_value_t *id, bson_error_t *error);
+/* Brings every dependent of the source up to date, if the source has a flag. */
+truce_status truce__sync_reconcile_source(struct sync_work *work, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error);
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,
                                 const bson_value_t *id, bson_error_t *error);
-/* One dependent by one rule, as its master is now. The master is read after it. */
+/* Brings one dependent up to date by one rule. The source is read after the dependent. */
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *dependent, bson_error_t *error);
-/* The same by every rule. */
+/* Does the same by every rule. */
 truce_status truce__sync_bring_up_by_all(struct sync_work *work, const char *collection,
                                          const bson_t *dependent, bson_error_t *error);
-/* A revision above `least`, and a fresh flag if `flag`, on a master as it was read. *done false: it changed since. */
-truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
+/* Raises the revision of a source above `least`, and sets a new flag if `flag`, if the source is
+ * still as it was read. `done` false: it changed. */
+truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *source,
                                int64_t least, bool flag, bool *done, bson_error_t *error);
 
 #endif

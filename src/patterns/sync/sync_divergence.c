@@ -1,9 +1,11 @@
 /*
- * Drift: every dependent of a rule beside its master, page by page, while everything is in use.
+ * Divergence: compares every dependent of a rule with its source, page by page, while the data is
+ * in use.
  *
- * What carries a flag, the dependent or its master, is under way and no drift. What differs is looked at once more, alone
- * and in the order that tells: the dependent, then the master, then the dependent again. A master without a flag has
- * brought its revision to all that were there (S1), so what is still behind then stays so.
+ * If the dependent or its source has a flag, an update is in progress, which is not a divergence. A
+ * dependent that differs is read once more, alone, in the order that decides: the dependent, then
+ * the source, then the dependent again. A source without a flag has brought its revision to all
+ * dependents that existed (S1), so a dependent that is still outdated then stays so.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,9 @@
 #include "base/reserved_fields.h"
 #include "patterns/sync/sync.h"
 
-#define PAGE          SYNC_BULK
-#define PROGRESS_EACH 10 /* pages */
+#define PAGE SYNC_BULK
+/* In pages. */
+#define PROGRESS_EACH 10
 
 struct walk {
     struct sync_work *work;
@@ -24,11 +27,14 @@ struct walk {
 };
 
 struct page {
-    bson_t *dependents[PAGE], *masters[PAGE];
-    struct value ids[PAGE]; /* of the masters, in order */
-    uint32_t count, masters_count;
-    struct sync_bulk bulk; /* what is behind, and is mended together */
-    uint32_t mended[PAGE]; /* the dependents of the bulk */
+    bson_t *dependents[PAGE], *sources[PAGE];
+    /* The ids of the sources, in order. */
+    struct value ids[PAGE];
+    uint32_t count, sources_count;
+    /* Outdated dependents, which are repaired together. */
+    struct sync_bulk bulk;
+    /* The dependents in the bulk. */
+    uint32_t repaired[PAGE];
 };
 
 /* ---- one page -------------------------------------------------------------------------------- */
@@ -41,16 +47,16 @@ static int walk_by_id(const void *a, const void *b)
                                 truce__value_field(truce__value_document(other), "_id", 3));
 }
 
-static const bson_t *master_of(const struct page *page, struct value id)
+static const bson_t *source_of(const struct page *page, struct value id)
 {
-    uint32_t low = 0, high = page->masters_count;
+    uint32_t low = 0, high = page->sources_count;
 
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         int order = truce__value_compare(page->ids[middle], id);
 
         if (!order)
-            return page->masters[middle];
+            return page->sources[middle];
         if (order < 0)
             low = middle + 1;
         else
@@ -59,20 +65,21 @@ static const bson_t *master_of(const struct page *page, struct value id)
     return NULL;
 }
 
-/* {reference, copies, synced, flags} of a dependent; {what is copied, revision, flag} of a master */
-static void project(const struct sync_rule *rule, bool master, bson_t *projection)
+/* {reference, copies, synced, flags} of a dependent; {copied fields, revision, flag} of a source.
+ */
+static void project(const struct sync_rule *rule, bool source, bson_t *projection)
 {
     bson_iter_t iter;
 
     bson_init(projection);
-    BSON_APPEND_INT32(projection, master ? SYNC_FLAG : SYNC_UNCHECKED, 1);
-    BSON_APPEND_INT32(projection, master ? SYNC_REVISION : rule->copied, 1);
-    if (master)
+    BSON_APPEND_INT32(projection, source ? SYNC_FLAG : SYNC_UNCHECKED, 1);
+    BSON_APPEND_INT32(projection, source ? SYNC_REVISION : rule->copied, 1);
+    if (source)
         BSON_APPEND_INT32(projection, SYNC_ORIGIN, 1);
-    if (!master && strcmp(rule->reference, "_id"))
+    if (!source && strcmp(rule->reference, "_id"))
         BSON_APPEND_INT32(projection, rule->reference, 1);
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
-        const char *path = master ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
+        const char *path = source ? bson_iter_utf8(&iter, NULL) : bson_iter_key(&iter);
 
         if (strcmp(path, "_id") && !bson_has_field(projection, path))
             BSON_APPEND_INT32(projection, path, 1);
@@ -101,16 +108,16 @@ static truce_status read_masters(const struct walk *walk, struct page *page, bso
     bson_append_document_end(&filter, &inner);
     project(walk->rule, true, &projection);
     status =
-        truce_find(walk->work->sync->store, walk->rule->master, &filter, &options, &cursor, error);
-    while (!status && page->masters_count < PAGE &&
+        truce_find(walk->work->sync->store, walk->rule->source, &filter, &options, &cursor, error);
+    while (!status && page->sources_count < PAGE &&
            !(status = truce_cursor_next(cursor, &document, error)) && document)
-        page->masters[page->masters_count++] = bson_copy(document);
+        page->sources[page->sources_count++] = bson_copy(document);
     truce_cursor_close(cursor);
     bson_destroy(&projection);
     bson_destroy(&filter);
-    qsort(page->masters, page->masters_count, sizeof *page->masters, walk_by_id);
-    for (uint32_t i = 0; i < page->masters_count; i++)
-        page->ids[i] = truce__value_field(truce__value_document(page->masters[i]), "_id", 3);
+    qsort(page->sources, page->sources_count, sizeof *page->sources, walk_by_id);
+    for (uint32_t i = 0; i < page->sources_count; i++)
+        page->ids[i] = truce__value_field(truce__value_document(page->sources[i]), "_id", 3);
     return status;
 }
 
@@ -118,41 +125,43 @@ static void release_page(struct page *page)
 {
     for (uint32_t i = 0; i < page->count; i++)
         bson_destroy(page->dependents[i]);
-    for (uint32_t i = 0; i < page->masters_count; i++)
-        bson_destroy(page->masters[i]);
-    page->count = page->masters_count = 0;
+    for (uint32_t i = 0; i < page->sources_count; i++)
+        bson_destroy(page->sources[i]);
+    page->count = page->sources_count = 0;
 }
 
 /* ---- one dependent --------------------------------------------------------------------------- */
 
-static bool walk_under_way(const bson_t *dependent, const bson_t *master)
+static bool walk_under_way(const bson_t *dependent, const bson_t *source)
 {
-    return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(master, SYNC_FLAG);
+    return bson_has_field(dependent, SYNC_UNCHECKED) || bson_has_field(source, SYNC_FLAG);
 }
 
-/* Ahead of its master it would miss the next change, whatever it has. */
-static bool in_step(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+/* A dependent with a higher revision than its source is divergent, too: it would miss the next
+ * change. */
+static bool is_consistent(const struct sync_rule *rule, const bson_t *dependent,
+                               const bson_t *source)
 {
-    return truce__sync_equal(rule, dependent, master) &&
-           !(truce__sync_same(rule, dependent, master) &&
-             truce__sync_copied(rule, dependent) > truce__sync_revision(master));
+    return truce__sync_equal(rule, dependent, source) &&
+           !(truce__sync_same(rule, dependent, source) &&
+             truce__sync_copied(rule, dependent) > truce__sync_revision(source));
 }
 
-static void sync_walk_tell(const struct walk *walk, truce_sync_drift drift, const bson_t *dependent,
-                           bool mended)
+static void sync_walk_tell(const struct walk *walk, truce_sync_divergence divergence,
+                           const bson_t *dependent, bool repaired)
 {
-    bson_value_t id = truce__document_id(dependent), master = {.value_type = BSON_TYPE_NULL};
+    bson_value_t id = truce__document_id(dependent), source = {.value_type = BSON_TYPE_NULL};
     truce_sync_finding finding = {.rule = walk->rule->name,
-                                  .drift = drift,
+                                  .divergence = divergence,
                                   .dependent = &id,
-                                  .master = &master,
-                                  .mended = mended};
+                                  .source = &source,
+                                  .repaired = repaired};
 
-    (void)truce__sync_reference(walk->rule, dependent, &master);
-    walk->report->mended += mended;
-    if (drift == TRUCE_SYNC_DIFFERS)
+    (void)truce__sync_reference(walk->rule, dependent, &source);
+    walk->report->repaired += repaired;
+    if (divergence == TRUCE_SYNC_DIFFERS)
         walk->report->differ++;
-    else if (drift == TRUCE_SYNC_ORPHAN)
+    else if (divergence == TRUCE_SYNC_ORPHAN)
         walk->report->orphans++;
     else
         walk->report->unreadable++;
@@ -160,19 +169,20 @@ static void sync_walk_tell(const struct walk *walk, truce_sync_drift drift, cons
         walk->options->function(&finding, walk->options->arg);
 }
 
-/* Behind: a copy; else the master is raised above it, and all its dependents follow. */
-static truce_status walk_mend(const struct walk *walk, const bson_t *dependent,
-                              const bson_t *master, bson_error_t *error)
+/* Repairs by a copy if the dependent is outdated; otherwise raises the source above it, and all its
+ * dependents follow. */
+static truce_status walk_repair(const struct walk *walk, const bson_t *dependent,
+                              const bson_t *source, bson_error_t *error)
 {
-    int64_t revision = truce__sync_same(walk->rule, dependent, master)
+    int64_t revision = truce__sync_same(walk->rule, dependent, source)
                            ? truce__sync_copied(walk->rule, dependent)
                            : 0;
-    bson_value_t id = truce__document_id(master);
+    bson_value_t id = truce__document_id(source);
     bool done;
     truce_status status;
 
-    if (!truce__sync_is_up(walk->rule, dependent, master)) {
-        /* a walk has no deadline, but no dependent holds it up for ever */
+    if (!truce__sync_is_up(walk->rule, dependent, source)) {
+        /* A walk has no deadline, but no single dependent stops it forever. */
         walk->work->worker.deadline_ns =
             truce__clock_monotonic_ns() + COMMIT_DEADLINE_MS * INT64_C(1000000);
         status = truce__sync_bring_up(walk->work, walk->rule, dependent, error);
@@ -180,8 +190,9 @@ static truce_status walk_mend(const struct walk *walk, const bson_t *dependent,
         return status;
     }
     status =
-        truce__sync_touch(walk->work, walk->rule->master, master, revision, true, &done, error);
-    return status ? status : truce__sync_settle_master(walk->work, walk->rule->master, &id, error);
+        truce__sync_touch(walk->work, walk->rule->source, source, revision, true, &done, error);
+    return status ? status
+                  : truce__sync_reconcile_source(walk->work, walk->rule->source, &id, error);
 }
 
 static truce_status read_again(const struct walk *walk, const char *collection,
@@ -191,46 +202,47 @@ static truce_status read_again(const struct walk *walk, const char *collection,
     return truce__journal_read(&walk->work->worker, collection, id, document, error);
 }
 
-/* It looked different in its page. */
+/* Decides about a dependent that differed in its page. */
 static truce_status walk_judge(const struct walk *walk, const bson_t *seen, bson_error_t *error)
 {
-    bson_value_t id = truce__document_id(seen), master_id;
-    bson_t dependent = BSON_INITIALIZER, master = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(seen), source_id;
+    bson_t dependent = BSON_INITIALIZER, source = BSON_INITIALIZER;
     truce_status status = read_again(walk, walk->rule->dependent, &id, &dependent, error);
 
-    if (!status && !truce__sync_reference(walk->rule, &dependent, &master_id))
+    if (!status && !truce__sync_reference(walk->rule, &dependent, &source_id))
         status = TRUCE_NOT_FOUND;
     if (!status)
-        status = read_again(walk, walk->rule->master, &master_id, &master, error);
+        status = read_again(walk, walk->rule->source, &source_id, &source, error);
     if (!status)
         status = read_again(walk, walk->rule->dependent, &id, &dependent, error);
-    if (!status && walk_under_way(&dependent, &master)) {
+    if (!status && walk_under_way(&dependent, &source)) {
         walk->report->under_way++;
-    } else if (!status && !in_step(walk->rule, &dependent, &master)) {
-        if (walk->options->mend)
-            status = walk_mend(walk, &dependent, &master, error);
+    } else if (!status && !is_consistent(walk->rule, &dependent, &source)) {
+        if (walk->options->repair)
+            status = walk_repair(walk, &dependent, &source, error);
         if (!status)
-            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->mend);
+            sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, &dependent, walk->options->repair);
     }
-    bson_destroy(&master);
+    bson_destroy(&source);
     bson_destroy(&dependent);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A guarded copy of a master that was read after the dependent is right at any time. */
-static bool walk_is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *master)
+/* Returns whether a guarded copy suffices. It is correct at any time if the source was read after
+ * the dependent. */
+static bool walk_is_behind(const struct walk *walk, const bson_t *dependent, const bson_t *source)
 {
-    return !walk->rule->feeds && !truce__sync_is_up(walk->rule, dependent, master) &&
-           truce__sync_may_copy(walk->rule, dependent, master);
+    return !walk->rule->feeds && !truce__sync_is_up(walk->rule, dependent, source) &&
+           truce__sync_may_copy(walk->rule, dependent, source);
 }
 
 static truce_status walk_differs(const struct walk *walk, struct page *page, uint32_t at,
-                                 const bson_t *master, bson_error_t *error)
+                                 const bson_t *source, bson_error_t *error)
 {
-    if (!walk->options->mend || !walk_is_behind(walk, page->dependents[at], master))
+    if (!walk->options->repair || !walk_is_behind(walk, page->dependents[at], source))
         return walk_judge(walk, page->dependents[at], error);
-    page->mended[page->bulk.count] = at;
-    truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], master);
+    page->repaired[page->bulk.count] = at;
+    truce__sync_bulk_add(&page->bulk, walk->rule, page->dependents[at], source);
     return TRUCE_OK;
 }
 
@@ -239,7 +251,7 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
 {
     const bson_t *dependent = page->dependents[at];
     struct value reference = truce__sync_at(dependent, walk->rule->reference);
-    const bson_t *master;
+    const bson_t *source;
     bson_value_t id;
 
     walk->report->dependents++;
@@ -249,27 +261,27 @@ static truce_status walk_compare(const struct walk *walk, struct page *page, uin
     }
     if (!truce__sync_reference(walk->rule, dependent, &id))
         return TRUCE_OK;
-    master = master_of(page, reference);
-    if (!master)
+    source = source_of(page, reference);
+    if (!source)
         sync_walk_tell(walk, TRUCE_SYNC_ORPHAN, dependent, false);
-    else if (truce__sync_check_arrays(walk->rule, NULL, master, NULL))
+    else if (truce__sync_check_arrays(walk->rule, NULL, source, NULL))
         sync_walk_tell(walk, TRUCE_SYNC_UNREADABLE, dependent, false);
-    else if (walk_under_way(dependent, master))
+    else if (walk_under_way(dependent, source))
         walk->report->under_way++;
-    else if (!in_step(walk->rule, dependent, master))
-        return walk_differs(walk, page, at, master, error);
+    else if (!is_consistent(walk->rule, dependent, source))
+        return walk_differs(walk, page, at, source, error);
     return TRUCE_OK;
 }
 
-/* What could not be copied together is judged alone, which tells why. */
-static truce_status mend_together(const struct walk *walk, struct page *page, bson_error_t *error)
+/* Dependents that could not be copied together are repaired alone, which returns the reason. */
+static truce_status repair_together(const struct walk *walk, struct page *page, bson_error_t *error)
 {
     uint32_t count = page->bulk.count;
     truce_status status = TRUCE_OK;
 
     truce__sync_bulk_write(walk->work, &page->bulk);
     for (uint32_t i = 0; !status && i < count; i++) {
-        const bson_t *dependent = page->dependents[page->mended[i]];
+        const bson_t *dependent = page->dependents[page->repaired[i]];
 
         if (page->bulk.copied[i])
             sync_walk_tell(walk, TRUCE_SYNC_DIFFERS, dependent, true);
@@ -283,13 +295,13 @@ static truce_status mend_together(const struct walk *walk, struct page *page, bs
 
 static truce_status compare_page(const struct walk *walk, struct page *page, bson_error_t *error)
 {
-    truce_status status = read_masters(walk, page, error), mended;
+    truce_status status = read_masters(walk, page, error), repaired;
 
     for (uint32_t i = 0; !status && i < page->count; i++)
         status = walk_compare(walk, page, i, error);
-    mended = mend_together(walk, page, status ? NULL : error);
+    repaired = repair_together(walk, page, status ? NULL : error);
     release_page(page);
-    return status ? status : mended;
+    return status ? status : repaired;
 }
 
 static truce_status walk_pages(const struct walk *walk, bson_error_t *error)

@@ -1,8 +1,9 @@
 /*
- * The sweep: what carried a flag for resume_ms is settled. It is one more caller, so any number of them are safe.
+ * The sweep reconciles documents that have carried a flag for resume_ms. It is one more caller, so
+ * any number of sweeps are safe.
  *
- * The check: copies that differ from their master where no flag says that they will not, which --repair mends; flags that stand
- * for two days.
+ * The check reports copies that differ from their source without a flag, which --repair repairs,
+ * and flags that are two days old.
  */
 #include "patterns/sync/sync_maintenance.h"
 
@@ -14,7 +15,8 @@
 
 #define STUCK_MS INT64_C(172800000)
 
-/* A flag that is older, to a second: a token or a date from before then, or anything else. */
+/* A filter for flags that are older, to the second: a token or date before that time, or any other
+ * value. */
 static bson_t *older(const char *flag, int64_t then_ms)
 {
     uint8_t bytes[12] = {0};
@@ -65,7 +67,7 @@ truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
 
         status = sweep_flag(sweep, &work, rule->dependent, SYNC_UNCHECKED, rule->resume_ms, error);
         if (!status)
-            status = sweep_flag(sweep, &work, rule->master, SYNC_FLAG, rule->resume_ms, error);
+            status = sweep_flag(sweep, &work, rule->source, SYNC_FLAG, rule->resume_ms, error);
     }
     truce__sync_end(&work);
     truce_sync_free(sync);
@@ -84,23 +86,25 @@ static void sync_care_tell(const truce_sync_finding *found, void *arg)
     const struct looking *looking = arg;
     char text[300];
 
-    if (found->drift == TRUCE_SYNC_ORPHAN)
-        return; /* a master was removed: the user's affair */
+    /* The source was removed, which the user may do. */
+    if (found->divergence == TRUCE_SYNC_ORPHAN)
+        return;
     snprintf(text, sizeof text,
-             found->drift == TRUCE_SYNC_DIFFERS ? "its copies by rule \"%s\" are not what %s has"
-                                                : "an array lies on a path of rule \"%s\" to %s",
-             found->rule, looking->rule->master);
+             found->divergence == TRUCE_SYNC_DIFFERS
+                 ? "its copies by rule \"%s\" differ from %s"
+                 : "an array lies on a path of rule \"%s\" to %s",
+             found->rule, looking->rule->source);
     truce__check_tell(
         looking->check,
         &(struct finding){.rule = "sync-copy",
                           .collection = looking->rule->dependent,
                           .id = found->dependent,
                           .text = text,
-                          .repair = found->drift == TRUCE_SYNC_DIFFERS
-                                        ? "the master's values are copied"
-                                        : "nothing: a reference and a copy are fields of "
+                          .repair = found->divergence == TRUCE_SYNC_DIFFERS
+                                        ? "the values of the source are copied"
+                                        : "nothing: references and copies must be fields of "
                                           "documents"},
-        found->mended);
+        found->repaired);
 }
 
 static truce_status care_check_stuck(struct check *check, const char *collection,
@@ -110,13 +114,13 @@ static truce_status care_check_stuck(struct check *check, const char *collection
     char text[200];
 
     (void)error;
-    snprintf(text, sizeof text, "it carries the flag \"%s\" for two days", (const char *)arg);
+    snprintf(text, sizeof text, "it has carried the flag \"%s\" for two days", (const char *)arg);
     truce__check_tell(check,
                       &(struct finding){.rule = "sync-stuck",
                                         .collection = collection,
                                         .id = &id,
                                         .text = text,
-                                        .repair = "truce sync run, which tells what is in its way"},
+                                        .repair = "truce sync run, which reports the obstacle"},
                       false);
     return TRUCE_OK;
 }
@@ -137,12 +141,12 @@ static truce_status care_check_rule(struct check *check, truce_sync *sync,
 {
     struct looking looking = {check, rule};
     truce_sync_walk_options options = {
-        .mend = check->repair, .function = sync_care_tell, .arg = &looking};
+        .repair = check->repair, .function = sync_care_tell, .arg = &looking};
     truce_sync_report report;
     truce_status status = truce_sync_walk(sync, rule->name, &options, &report, error);
 
     if (!status)
-        status = check_flag(check, rule->master, SYNC_FLAG, error);
+        status = check_flag(check, rule->source, SYNC_FLAG, error);
     return status ? status : check_flag(check, rule->dependent, SYNC_UNCHECKED, error);
 }
 

@@ -1,4 +1,5 @@
-/* What a flag asks for: copies of a master, in batches; the look of a dependent at its masters. S3 to S6 of sync.c. */
+/* Completes the work that a flag asks for: copies of a source, in batches, and the read of a
+ * dependent's sources. S3 to S6 of sync.c. */
 #include <string.h>
 
 #include "base/clock.h"
@@ -11,7 +12,7 @@ static truce_status settle_read_one(struct sync_work *work, const char *collecti
     return truce__journal_read(&work->worker, collection, id, document, error);
 }
 
-/* No faster than the rate. */
+/* Limits the rate. */
 static truce_status pace(struct sync_work *work, bson_error_t *error)
 {
     int64_t due_ms, gone_ms;
@@ -34,8 +35,9 @@ static truce_status pace(struct sync_work *work, bson_error_t *error)
 struct batch {
     struct sync_work *work;
     const struct sync_rule *rule;
-    const bson_t *master;
-    bson_t *ids; /* an array */
+    const bson_t *source;
+    /* An array. */
+    bson_t *ids;
     uint32_t count;
 };
 
@@ -49,8 +51,9 @@ static void which_of(const struct batch *batch, bson_t *which)
     bson_append_document_end(which, &inner);
 }
 
-/* Copies one by one what a batch did not copy: a commit holds it, the store refuses it, or its stamp is of another source. A
- * status is of the last that failed; the others are copied. */
+/* Copies one by one the dependents that a batch skipped: a commit holds the dependent, the store
+ * refused it, or its stamp is of another source. Returns the last failure; the others are copied.
+ */
 static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
@@ -73,7 +76,7 @@ static truce_status copy_singly(const struct batch *batch, const bson_t *ids, bs
     return last;
 }
 
-/* Those of the batch that are still behind: appended to an array. */
+/* Appends the dependents of the batch that are still outdated to an array. */
 static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
                                       bson_error_t *error)
 {
@@ -85,7 +88,7 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
     truce_status status;
 
     which_of(batch, &filter);
-    truce__sync_append_behind(batch->rule, batch->master, &filter);
+    truce__sync_append_behind(batch->rule, batch->source, &filter);
     BSON_APPEND_INT32(&projection, "_id", 1);
     status = truce_find(batch->work->sync->store, batch->rule->dependent, &filter, &options,
                         &cursor, error);
@@ -98,15 +101,15 @@ static truce_status find_those_behind(const struct batch *batch, bson_t *behind,
     return status;
 }
 
-/* Those that feed others are masters: what they carry now is theirs to settle. */
+/* Dependents that feed others are sources: reconciles the flags that they have now. */
 static truce_status settle_each(const struct batch *batch, bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
     bson_iter_t iter;
 
     for (bson_iter_init(&iter, batch->ids); bson_iter_next(&iter);) {
-        status = truce__sync_settle_master(batch->work, batch->rule->dependent,
-                                           bson_iter_value(&iter), error);
+        status = truce__sync_reconcile_source(batch->work, batch->rule->dependent,
+                                              bson_iter_value(&iter), error);
         last = status ? status : last;
     }
     return last;
@@ -125,7 +128,7 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
 
     which_of(batch, &which);
     status =
-        truce__sync_copy(batch->work, batch->rule, batch->master, NULL, &which, &matched, error);
+        truce__sync_copy(batch->work, batch->rule, batch->source, NULL, &which, &matched, error);
     bson_destroy(&which);
     if (sync_settle_refused(status) || (!status && matched < batch->count)) {
         status = find_those_behind(batch, &behind, error);
@@ -140,16 +143,17 @@ static truce_status copy_batch(struct batch *batch, bson_error_t *error)
     return status ? status : pace(batch->work, error);
 }
 
-/* ---- one master ------------------------------------------------------------------------------ */
+/* ---- one source ------------------------------------------------------------------------------ */
 
-/* Each dependent that refers to it now. One that comes later carries a flag of its own (S4). */
+/* Copies to each dependent that refers to the source now. A later one has a flag of its own (S4).
+ */
 static truce_status copy_rule(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, bson_error_t *error)
+                              const bson_t *source, bson_error_t *error)
 {
-    struct batch batch = {.work = work, .rule = rule, .master = master, .ids = bson_new()};
+    struct batch batch = {.work = work, .rule = rule, .source = source, .ids = bson_new()};
     bson_t filter = BSON_INITIALIZER, projection = BSON_INITIALIZER;
     truce_find_options options = {.projection = &projection};
-    bson_value_t id = truce__document_id(master);
+    bson_value_t id = truce__document_id(source);
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
     truce_status status, last = TRUCE_OK;
@@ -167,7 +171,8 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
             batch.ids->len < SYNC_BATCH_BYTES)
             continue;
         status = batch.count ? copy_batch(&batch, &why) : TRUCE_OK;
-        if (sync_settle_refused(status)) { /* one that cannot be copied stops no other */
+        /* One dependent that cannot be copied does not stop the others. */
+        if (sync_settle_refused(status)) {
             last = status;
             status = TRUCE_OK;
         }
@@ -183,7 +188,7 @@ static truce_status copy_rule(struct sync_work *work, const struct sync_rule *ru
     return status ? status : last;
 }
 
-static truce_status copy_all(struct sync_work *work, const char *collection, const bson_t *master,
+static truce_status copy_all(struct sync_work *work, const char *collection, const bson_t *source,
                              bson_error_t *error)
 {
     truce_status status, last = TRUCE_OK;
@@ -191,11 +196,11 @@ static truce_status copy_all(struct sync_work *work, const char *collection, con
     for (uint32_t i = 0; i < work->rules->count; i++) {
         const struct sync_rule *rule = &work->rules->rules[i];
 
-        if (strcmp(rule->master, collection))
+        if (strcmp(rule->source, collection))
             continue;
-        status = truce__sync_check_arrays(rule, NULL, master, error);
+        status = truce__sync_check_arrays(rule, NULL, source, error);
         if (!status)
-            status = copy_rule(work, rule, master, error);
+            status = copy_rule(work, rule, source, error);
         if (status && !sync_settle_refused(status))
             return status;
         last = status ? status : last;
@@ -203,24 +208,24 @@ static truce_status copy_all(struct sync_work *work, const char *collection, con
     return last;
 }
 
-truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *master,
+truce_status truce__sync_touch(struct sync_work *work, const char *collection, const bson_t *source,
                                int64_t least, bool flag, bool *done, bson_error_t *error)
 {
     static const char *const fields[] = {SYNC_REVISION, SYNC_ORIGIN};
     bson_t filter = BSON_INITIALIZER, set = BSON_INITIALIZER, unset = BSON_INITIALIZER,
            update = BSON_INITIALIZER;
-    bson_value_t id = truce__document_id(master);
+    bson_value_t id = truce__document_id(source);
     int64_t next = 0, matched = 0;
     bson_oid_t token;
     bson_iter_t iter;
-    truce_status status = truce__sync_next(master, least, &next, error);
+    truce_status status = truce__sync_next(source, least, &next, error);
 
     *done = false;
     if (status)
         return status;
     BSON_APPEND_VALUE(&filter, "_id", &id);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (bson_iter_init_find(&iter, master, fields[i]))
+        if (bson_iter_init_find(&iter, source, fields[i]))
             BCON_APPEND(&filter, fields[i], "{", "$eq", BCON_ITER(&iter), "}");
         else
             BCON_APPEND(&filter, fields[i], "{", "$exists", BCON_BOOL(false), "}");
@@ -229,7 +234,7 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
     truce__id_new(&token);
     if (flag)
         BSON_APPEND_OID(&set, SYNC_FLAG, &token);
-    truce__sync_append_number(master, next, &set);
+    truce__sync_append_number(source, next, &set);
     truce__sync_operators(&set, &unset, &update);
     status = truce__sync_write(work, collection, &filter, &update, false, &matched, error);
     *done = !status && matched;
@@ -238,7 +243,7 @@ truce_status truce__sync_touch(struct sync_work *work, const char *collection, c
     return status;
 }
 
-/* The document and its flag; *over: there is nothing to do. */
+/* Reads the document and its flag; `over`: nothing must be done. */
 static truce_status settle_look(struct sync_work *work, const char *collection,
                                 const bson_value_t *id, const char *flag, int round,
                                 bson_t *document, bool *over, bson_error_t *error)
@@ -256,7 +261,7 @@ static truce_status settle_look(struct sync_work *work, const char *collection,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Is the flag another one than was seen? Then it is somebody else's, who works on it now. */
+/* Returns whether the flag differs from the one that was read. Then another process works on it. */
 static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
 {
     struct value one = truce__value_field(truce__value_document(seen), flag, strlen(flag)),
@@ -267,35 +272,37 @@ static bool passed_on(const bson_t *seen, const bson_t *now, const char *flag)
 
 /* ---- one dependent --------------------------------------------------------------------------- */
 
-/* The master as it is, under a flag of truce's own if it has one. NOT_FOUND: there is none. */
-static truce_status settle_read_master(struct sync_work *work, const struct sync_rule *rule,
-                                       const bson_value_t *id, bson_t *master, bson_error_t *error)
+/* Reads the source. If it has a flag, the flag is one of truce's tokens. TRUCE_NOT_FOUND: there is
+ * no such source. */
+static truce_status settle_read_source(struct sync_work *work, const struct sync_rule *rule,
+                                       const bson_value_t *id, bson_t *source, bson_error_t *error)
 {
-    truce_status status = settle_read_one(work, rule->master, id, master, error);
+    truce_status status = settle_read_one(work, rule->source, id, source, error);
     bool done;
 
     for (int round = 0;
-         !status && bson_has_field(master, SYNC_FLAG) && !truce__sync_token(master, SYNC_FLAG);
+         !status && bson_has_field(source, SYNC_FLAG) && !truce__sync_token(source, SYNC_FLAG);
          round++) {
         if (round > 1)
             status = truce__worker_wait(&work->worker, "a flag", error);
         if (!status)
-            status = truce__sync_touch(work, rule->master, master, 0, true, &done, error);
+            status = truce__sync_touch(work, rule->source, source, 0, true, &done, error);
         if (!status) {
-            bson_destroy(master);
-            status = settle_read_one(work, rule->master, id, master, error);
+            bson_destroy(source);
+            status = settle_read_one(work, rule->source, id, source, error);
         }
     }
     return status;
 }
 
-/* The source is read after the dependent was seen: so the guard of the copy, which compares the stamp that was seen, refuses
- * a source that was replaced since (S8). *over: nothing is left to do. */
+/* The source is read after the dependent. So the guard of the copy, which compares the stamp that
+ * was read, refuses a source that was replaced in the meantime (S8). `over`: nothing is left to do.
+ */
 static truce_status bring_up_once(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *seen, bool *over, bson_error_t *error)
 {
     bson_value_t own = truce__document_id(seen), id;
-    bson_t master, which = BSON_INITIALIZER;
+    bson_t source, which = BSON_INITIALIZER;
     int64_t matched = 0;
     bool done;
     truce_status status = truce__sync_check_arrays(rule, seen, NULL, error);
@@ -304,18 +311,18 @@ static truce_status bring_up_once(struct sync_work *work, const struct sync_rule
     if (status || *over)
         return status;
     BSON_APPEND_VALUE(&which, "_id", &own);
-    status = settle_read_master(work, rule, &id, &master, error);
-    *over = status == TRUCE_NOT_FOUND || (!status && truce__sync_is_up(rule, seen, &master));
+    status = settle_read_source(work, rule, &id, &source, error);
+    *over = status == TRUCE_NOT_FOUND || (!status && truce__sync_is_up(rule, seen, &source));
     if (!status && !*over)
-        status = truce__sync_check_arrays(rule, NULL, &master, error);
-    if (!status && !*over && !truce__sync_may_copy(rule, seen, &master)) {
-        status = truce__sync_touch(work, rule->master, &master, 0, false, &done, error);
+        status = truce__sync_check_arrays(rule, NULL, &source, error);
+    if (!status && !*over && !truce__sync_may_copy(rule, seen, &source)) {
+        status = truce__sync_touch(work, rule->source, &source, 0, false, &done, error);
     } else if (!status && !*over) {
-        status = truce__sync_copy(work, rule, &master, seen, &which, &matched, error);
+        status = truce__sync_copy(work, rule, &source, seen, &which, &matched, error);
         *over = matched > 0;
     }
     bson_destroy(&which);
-    bson_destroy(&master);
+    bson_destroy(&source);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
@@ -342,7 +349,7 @@ truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A token of truce's own takes the place of what a plain writer set, who may set it again at any time. */
+/* Replaces a flag of another program by a token. The program may set its flag again at any time. */
 static truce_status settle_mark(struct sync_work *work, const char *collection,
                                 const bson_t *document, bson_error_t *error)
 {
@@ -384,22 +391,24 @@ typedef truce_status flag_function(struct sync_work *work, const char *collectio
 
 struct flag {
     const char *name;
-    flag_function *adopt, /* makes somebody else's a token (S3) */
-        *fulfil;          /* does what it asks for */
+    /* Replaces another program's flag by a token (S3). */
+    flag_function *adopt,
+        /* Does the work that the flag asks for. */
+        *fulfil;
 };
 
-static truce_status adopt_master(struct sync_work *work, const char *collection,
-                                 const bson_t *master, bson_error_t *error)
+static truce_status adopt_source(struct sync_work *work, const char *collection,
+                                 const bson_t *source, bson_error_t *error)
 {
     bool done;
 
-    return truce__sync_touch(work, collection, master, 0, true, &done, error);
+    return truce__sync_touch(work, collection, source, 0, true, &done, error);
 }
 
-/* Until the flag that was seen is off (S1, S5), or is somebody else's. */
-static truce_status settle_settle(struct sync_work *work, const char *collection,
-                                  const bson_value_t *id, const struct flag *flag,
-                                  bson_error_t *error)
+/* Repeats until the flag that was read is removed (S1, S5), or another process has replaced it. */
+static truce_status reconcile_flag(struct sync_work *work, const char *collection,
+                                   const bson_value_t *id, const struct flag *flag,
+                                   bson_error_t *error)
 {
     bson_t document, fulfilled = BSON_INITIALIZER;
     truce_status status = TRUCE_OK;
@@ -424,20 +433,20 @@ static truce_status settle_settle(struct sync_work *work, const char *collection
     return status;
 }
 
-truce_status truce__sync_settle_master(struct sync_work *work, const char *collection,
-                                       const bson_value_t *id, bson_error_t *error)
+truce_status truce__sync_reconcile_source(struct sync_work *work, const char *collection,
+                                          const bson_value_t *id, bson_error_t *error)
 {
-    return settle_settle(work, collection, id, &(struct flag){SYNC_FLAG, adopt_master, copy_all},
-                         error);
+    return reconcile_flag(work, collection, id, &(struct flag){SYNC_FLAG, adopt_source, copy_all},
+                          error);
 }
 
-/* The dependent, if it carries a flag. */
+/* Reconciles the dependent, if it has a flag. */
 static truce_status sync_settle_dependent(struct sync_work *work, const char *collection,
                                           const bson_value_t *id, bson_error_t *error)
 {
-    return settle_settle(work, collection, id,
-                         &(struct flag){SYNC_UNCHECKED, settle_mark, truce__sync_bring_up_by_all},
-                         error);
+    return reconcile_flag(work, collection, id,
+                          &(struct flag){SYNC_UNCHECKED, settle_mark, truce__sync_bring_up_by_all},
+                          error);
 }
 
 truce_status truce__sync_settle(struct sync_work *work, const char *collection,
@@ -445,5 +454,5 @@ truce_status truce__sync_settle(struct sync_work *work, const char *collection,
 {
     truce_status status = sync_settle_dependent(work, collection, id, error);
 
-    return status ? status : truce__sync_settle_master(work, collection, id, error);
+    return status ? status : truce__sync_reconcile_source(work, collection, id, error);
 }

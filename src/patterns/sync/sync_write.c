@@ -1,4 +1,5 @@
-/* Values, and the single writes of masters and dependents. */
+/* Values, single writes, updates, and inserts of sources and dependents (S1, S2, and S4 of sync.c).
+ */
 #include <string.h>
 
 #include "base/assert.h"
@@ -49,7 +50,8 @@ bool truce__sync_reference(const struct sync_rule *rule, const bson_t *dependent
            id->value_type != BSON_TYPE_UNDEFINED;
 }
 
-/* Does an array lie on the path, so that it leads to no field of a document? `end`: a value that is an array counts, too. */
+/* Returns whether an array lies on the path, so that it does not lead to a field of a document.
+ * `end`: a value that is an array counts, too. */
 static bool sync_meets_array(const bson_t *document, const char *path, bool end)
 {
     struct value value = truce__value_document(document);
@@ -74,15 +76,14 @@ static truce_status refuse_array(const struct sync_rule *rule, const char *path,
 
     truce__value_show(truce__value_field(truce__value_document(document), "_id", 3), text,
                       sizeof text);
-    return truce__fail(
-        TRUCE_INVALID, error,
-        "rule \"%s\": \"%s\" leads through an array in %s {_id: %s}; a reference and "
-        "a copy are fields of documents",
-        rule->name, path, collection, text);
+    return truce__fail(TRUCE_INVALID, error,
+                       "rule \"%s\": \"%s\" leads through an array in %s {_id: %s}; references and "
+                       "copies must be fields of documents",
+                       rule->name, path, collection, text);
 }
 
 truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t *dependent,
-                                      const bson_t *master, bson_error_t *error)
+                                      const bson_t *source, bson_error_t *error)
 {
     bson_iter_t iter;
 
@@ -93,31 +94,31 @@ truce_status truce__sync_check_arrays(const struct sync_rule *rule, const bson_t
 
         if (dependent && sync_meets_array(dependent, to, false))
             return refuse_array(rule, to, rule->dependent, dependent, error);
-        if (master && sync_meets_array(master, from, false))
-            return refuse_array(rule, from, rule->master, master, error);
+        if (source && sync_meets_array(source, from, false))
+            return refuse_array(rule, from, rule->source, source, error);
     }
     return TRUCE_OK;
 }
 
 /* ---- numbers and stamps ---------------------------------------------------------------------- */
 
-static struct value copy_origin_of(const bson_t *master)
+static struct value copy_origin_of(const bson_t *source)
 {
-    return truce__value_field(truce__value_document(master), SYNC_ORIGIN, strlen(SYNC_ORIGIN));
+    return truce__value_field(truce__value_document(source), SYNC_ORIGIN, strlen(SYNC_ORIGIN));
 }
 
-int64_t truce__sync_revision(const bson_t *master)
+int64_t truce__sync_revision(const bson_t *source)
 {
     struct value value =
-        truce__value_field(truce__value_document(master), SYNC_REVISION, strlen(SYNC_REVISION));
+        truce__value_field(truce__value_document(source), SYNC_REVISION, strlen(SYNC_REVISION));
 
-    return copy_origin_of(master).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
+    return copy_origin_of(source).type == BSON_TYPE_OID && truce__value_is_integer(value) &&
                    truce__value_integer(value) > 0
                ? truce__value_integer(value)
                : 0;
 }
 
-bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source)
 {
     struct value stamp = truce__sync_at(dependent, rule->copied), origin;
 
@@ -125,8 +126,8 @@ bool truce__sync_same(const struct sync_rule *rule, const bson_t *dependent, con
         return false;
     origin = truce__value_field(stamp, "origin", 6);
     return truce__value_equal(truce__value_field(stamp, "source", 6),
-                              truce__value_field(truce__value_document(master), "_id", 3)) &&
-           (truce__sync_revision(master) ? truce__value_identical(origin, copy_origin_of(master))
+                              truce__value_field(truce__value_document(source), "_id", 3)) &&
+           (truce__sync_revision(source) ? truce__value_identical(origin, copy_origin_of(source))
                                          : origin.type == VALUE_MISSING);
 }
 
@@ -139,57 +140,58 @@ int64_t truce__sync_copied(const struct sync_rule *rule, const bson_t *dependent
     return truce__value_is_integer(revision) ? truce__value_integer(revision) : -1;
 }
 
-bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+bool truce__sync_is_up(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source)
 {
-    struct value id = truce__value_field(truce__value_document(master), "_id", 3);
-    int64_t revision = truce__sync_revision(master);
+    struct value id = truce__value_field(truce__value_document(source), "_id", 3);
+    int64_t revision = truce__sync_revision(source);
 
     if (!truce__value_equal(truce__sync_at(dependent, rule->reference), id))
         return true;
-    if (!truce__sync_same(rule, dependent, master))
+    if (!truce__sync_same(rule, dependent, source))
         return false;
     return revision ? truce__sync_copied(rule, dependent) >= revision
-                    : truce__sync_equal(rule, dependent, master);
+                    : truce__sync_equal(rule, dependent, source);
 }
 
 bool truce__sync_may_copy(const struct sync_rule *rule, const bson_t *dependent,
-                          const bson_t *master)
+                          const bson_t *source)
 {
-    return truce__sync_revision(master) ||
+    return truce__sync_revision(source) ||
            truce__sync_at(dependent, rule->copied).type == VALUE_MISSING;
 }
 
-truce_status truce__sync_next(const bson_t *master, int64_t least, int64_t *next,
+truce_status truce__sync_next(const bson_t *source, int64_t least, int64_t *next,
                               bson_error_t *error)
 {
-    int64_t revision = truce__sync_revision(master);
+    int64_t revision = truce__sync_revision(source);
 
     if (revision < least)
         revision = least;
     if (revision == INT64_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "%s is at its last number", SYNC_REVISION);
+        return truce__fail(TRUCE_LIMIT, error, "%s has reached the maximum revision",
+                           SYNC_REVISION);
     *next = revision + 1;
     return TRUCE_OK;
 }
 
-void truce__sync_append_number(const bson_t *master, int64_t number, bson_t *set)
+void truce__sync_append_number(const bson_t *source, int64_t number, bson_t *set)
 {
     bson_oid_t origin;
 
-    if (!truce__sync_revision(master)) {
+    if (!truce__sync_revision(source)) {
         truce__id_new(&origin);
         BSON_APPEND_OID(set, SYNC_ORIGIN, &origin);
     }
     BSON_APPEND_INT64(set, SYNC_REVISION, number);
 }
 
-bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *master)
+bool truce__sync_equal(const struct sync_rule *rule, const bson_t *dependent, const bson_t *source)
 {
     bson_iter_t iter;
 
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
         if (!truce__value_identical(truce__sync_at(dependent, bson_iter_key(&iter)),
-                                    truce__sync_at(master, bson_iter_utf8(&iter, NULL))))
+                                    truce__sync_at(source, bson_iter_utf8(&iter, NULL))))
             return false;
     }
     return true;
@@ -204,13 +206,13 @@ bool truce__sync_token(const bson_t *document, const char *flag)
 
 /* ---- parts of filters and updates ------------------------------------------------------------ */
 
-static void sync_append_copies(const struct sync_rule *rule, const bson_t *master, bson_t *set,
+static void sync_append_copies(const struct sync_rule *rule, const bson_t *source, bson_t *set,
                                bson_t *unset)
 {
     bson_iter_t iter;
 
     for (bson_iter_init(&iter, &rule->copies); bson_iter_next(&iter);) {
-        struct value value = truce__sync_at(master, bson_iter_utf8(&iter, NULL));
+        struct value value = truce__sync_at(source, bson_iter_utf8(&iter, NULL));
         const char *to = bson_iter_key(&iter);
 
         if (value.type == VALUE_MISSING)
@@ -220,17 +222,17 @@ static void sync_append_copies(const struct sync_rule *rule, const bson_t *maste
     }
 }
 
-/* Appends to `set`: the stamp of these copies. */
-static void sync_append_stamp(const struct sync_rule *rule, const bson_t *master, bson_t *set)
+/* Appends the stamp of these copies to `set`. */
+static void sync_append_stamp(const struct sync_rule *rule, const bson_t *source, bson_t *set)
 {
-    bson_value_t id = truce__document_id(master);
-    int64_t revision = truce__sync_revision(master);
+    bson_value_t id = truce__document_id(source);
+    int64_t revision = truce__sync_revision(source);
     bson_t stamp;
 
     BSON_APPEND_DOCUMENT_BEGIN(set, rule->copied, &stamp);
     BSON_APPEND_VALUE(&stamp, "source", &id);
     if (revision)
-        truce__value_append(&stamp, "origin", 6, copy_origin_of(master));
+        truce__value_append(&stamp, "origin", 6, copy_origin_of(source));
     BSON_APPEND_INT64(&stamp, "revision", revision);
     bson_append_document_end(set, &stamp);
 }
@@ -257,14 +259,14 @@ static void append_equal(bson_t *filter, const char *field, const bson_value_t *
     bson_append_document_end(filter, &inner);
 }
 
-/* An array with the master in it is no reference. */
-void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *master,
+/* An array that contains the source is not a reference. */
+void truce__sync_append_reference(const struct sync_rule *rule, const bson_value_t *source,
                                   bson_t *filter)
 {
     bson_t inner;
 
     BSON_APPEND_DOCUMENT_BEGIN(filter, rule->reference, &inner);
-    BSON_APPEND_VALUE(&inner, "$eq", master);
+    BSON_APPEND_VALUE(&inner, "$eq", source);
     BCON_APPEND(&inner, "$not", "{", "$type", "array", "}");
     bson_append_document_end(filter, &inner);
 }
@@ -279,34 +281,36 @@ static void append_part(const struct sync_rule *rule, const char *field, const b
     BSON_APPEND_DOCUMENT(filter, path, condition);
 }
 
-/* The stamp is of this source and incarnation; `revision` >= 0: and has this revision or a later one. */
-static void append_same(const struct sync_rule *rule, const bson_t *master, int64_t revision,
+/* The stamp is of this source and incarnation. `revision` >= 0: and has this revision or a later
+ * one. */
+static void append_same(const struct sync_rule *rule, const bson_t *source, int64_t revision,
                         bson_t *filter)
 {
-    bson_value_t id = truce__document_id(master);
-    bson_t source = BSON_INITIALIZER, origin = BSON_INITIALIZER, least = BSON_INITIALIZER;
+    bson_value_t id = truce__document_id(source);
+    bson_t same_id = BSON_INITIALIZER, origin = BSON_INITIALIZER, least = BSON_INITIALIZER;
 
-    BSON_APPEND_VALUE(&source, "$eq", &id);
-    if (truce__sync_revision(master))
-        truce__value_append(&origin, "$eq", 3, copy_origin_of(master));
+    BSON_APPEND_VALUE(&same_id, "$eq", &id);
+    if (truce__sync_revision(source))
+        truce__value_append(&origin, "$eq", 3, copy_origin_of(source));
     else
         BSON_APPEND_BOOL(&origin, "$exists", false);
     BSON_APPEND_INT64(&least, "$gte", revision);
-    append_part(rule, "source", &source, filter);
+    append_part(rule, "source", &same_id, filter);
     append_part(rule, "origin", &origin, filter);
     if (revision >= 0)
         append_part(rule, "revision", &least, filter);
     bson_destroy(&least);
     bson_destroy(&origin);
-    bson_destroy(&source);
+    bson_destroy(&same_id);
 }
 
-void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *master, bson_t *filter)
+void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *source, bson_t *filter)
 {
-    bson_value_t id = truce__document_id(master);
+    bson_value_t id = truce__document_id(source);
     bson_t none, one, inner;
 
-    /* In a form that no index serves: the documents are found by _id, and not by all that have the same reference. */
+    /* No index serves this form, so the documents are found by _id, and not by their common
+     * reference. */
     BSON_APPEND_ARRAY_BEGIN(filter, "$nor", &none);
     BSON_APPEND_DOCUMENT_BEGIN(&none, "0", &one);
     BSON_APPEND_DOCUMENT_BEGIN(&one, rule->reference, &inner);
@@ -317,19 +321,19 @@ void truce__sync_append_behind(const struct sync_rule *rule, const bson_t *maste
     BCON_APPEND(&one, rule->reference, "{", "$type", "array", "}");
     bson_append_document_end(&none, &one);
     BSON_APPEND_DOCUMENT_BEGIN(&none, "2", &one);
-    append_same(rule, master, truce__sync_revision(master), &one);
+    append_same(rule, source, truce__sync_revision(source), &one);
     bson_append_document_end(&none, &one);
     bson_append_array_end(filter, &none);
 }
 
-/* What every copy compares (S2): the reference, the stamp, no intent. */
-static void copy_append_guard(const struct sync_rule *rule, const bson_t *master,
+/* Appends the guard of every copy (S2): the reference, the stamp, no intent. */
+static void copy_append_guard(const struct sync_rule *rule, const bson_t *source,
                               const bson_t *seen, bson_t *filter)
 {
     struct value stamp = seen ? truce__sync_at(seen, rule->copied) : truce__value_missing();
     bson_t any, one, inner;
 
-    truce__sync_append_behind(rule, master, filter);
+    truce__sync_append_behind(rule, source, filter);
     BSON_APPEND_ARRAY_BEGIN(filter, "$or", &any);
     BSON_APPEND_DOCUMENT_BEGIN(&any, "0", &one);
     BSON_APPEND_DOCUMENT_BEGIN(&one, rule->copied, &inner);
@@ -340,7 +344,7 @@ static void copy_append_guard(const struct sync_rule *rule, const bson_t *master
     bson_append_document_end(&one, &inner);
     bson_append_document_end(&any, &one);
     BSON_APPEND_DOCUMENT_BEGIN(&any, "1", &one);
-    append_same(rule, master, -1, &one);
+    append_same(rule, source, -1, &one);
     bson_append_document_end(&any, &one);
     bson_append_array_end(filter, &any);
     truce__intent_append_absent(filter);
@@ -368,7 +372,8 @@ truce_status truce__sync_write(struct sync_work *work, const char *collection, c
     }
 }
 
-/* Of what is copied on: the write is a change of a master. `numbered`: of those that have a revision. */
+/* The copy is copied further, so the write is a change of a source. `numbered`: for documents that
+ * have a revision. */
 static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *update)
 {
     bson_oid_t token;
@@ -388,30 +393,30 @@ static void append_feed(bool numbered, bson_t *filter, bson_t *set, bson_t *upda
     BSON_APPEND_INT64(set, SYNC_REVISION, 1);
 }
 
-/* The filter and the update of a copy; both are initialised here. */
-static void copy_build(const struct sync_rule *rule, const bson_t *master, const bson_t *seen,
+/* Builds the filter and the update of a copy; initialises both. */
+static void copy_build(const struct sync_rule *rule, const bson_t *source, const bson_t *seen,
                        const bson_t *which, bool numbered, bson_t *filter, bson_t *update)
 {
     bson_t set = BSON_INITIALIZER, unset = BSON_INITIALIZER;
 
     bson_copy_to(which, filter);
     bson_init(update);
-    copy_append_guard(rule, master, seen, filter);
-    sync_append_copies(rule, master, &set, &unset);
-    sync_append_stamp(rule, master, &set);
+    copy_append_guard(rule, source, seen, filter);
+    sync_append_copies(rule, source, &set, &unset);
+    sync_append_stamp(rule, source, &set);
     if (rule->feeds)
         append_feed(numbered, filter, &set, update);
     truce__sync_operators(&set, &unset, update);
 }
 
 static truce_status copy_once(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              const bson_t *source, const bson_t *seen, const bson_t *which,
                               bool numbered, int64_t *matched, bson_error_t *error)
 {
     bson_t filter, update;
     truce_status status;
 
-    copy_build(rule, master, seen, which, numbered, &filter, &update);
+    copy_build(rule, source, seen, which, numbered, &filter, &update);
     status = truce__sync_write(work, rule->dependent, &filter, &update, true, matched, error);
     work->copies += *matched;
     bson_destroy(&update);
@@ -422,14 +427,14 @@ static truce_status copy_once(struct sync_work *work, const struct sync_rule *ru
 /* ---- many at once ---------------------------------------------------------------------------- */
 
 void truce__sync_bulk_add(struct sync_bulk *bulk, const struct sync_rule *rule,
-                          const bson_t *dependent, const bson_t *master)
+                          const bson_t *dependent, const bson_t *source)
 {
     bson_value_t id = truce__document_id(dependent);
     bson_t which = BSON_INITIALIZER, *parts = bson_malloc(2 * sizeof *parts);
 
     truce_assert(bulk->count < SYNC_BULK && !rule->feeds);
     BSON_APPEND_VALUE(&which, "_id", &id);
-    copy_build(rule, master, dependent, &which, false, &parts[0], &parts[1]);
+    copy_build(rule, source, dependent, &which, false, &parts[0], &parts[1]);
     bulk->writes[bulk->count++] = (truce_write){.kind = TRUCE_WRITE_UPDATE,
                                                 .collection = rule->dependent,
                                                 .filter = &parts[0],
@@ -458,14 +463,14 @@ void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk)
 }
 
 truce_status truce__sync_copy(struct sync_work *work, const struct sync_rule *rule,
-                              const bson_t *master, const bson_t *seen, const bson_t *which,
+                              const bson_t *source, const bson_t *seen, const bson_t *which,
                               int64_t *matched, bson_error_t *error)
 {
     int64_t more = 0;
-    truce_status status = copy_once(work, rule, master, seen, which, true, matched, error);
+    truce_status status = copy_once(work, rule, source, seen, which, true, matched, error);
 
     if (!status && rule->feeds) {
-        status = copy_once(work, rule, master, seen, which, false, &more, error);
+        status = copy_once(work, rule, source, seen, which, false, &more, error);
         *matched += more;
     }
     return status;
@@ -496,14 +501,16 @@ truce_status truce__sync_take_off(struct sync_work *work, const char *collection
 
 /* ---- sync write ------------------------------------------------------------------------------ */
 
-/* Changes and inserts of masters and dependents: S1 and S4 of sync.c. */
+/* An update or an insert of a source or dependent. */
 
 struct writing {
     struct sync_work *work;
     const char *collection;
     bson_value_t id;
-    const bson_t *update;   /* NULL: */
-    const bson_t *document; /* an insert */
+    /* NULL for an insert. */
+    const bson_t *update;
+    /* NULL for an update. */
+    const bson_t *document;
     bool changed;
 };
 
@@ -519,8 +526,8 @@ static truce_status check_own_fields(const struct writing *writing, const bson_t
         if (!truce__value_identical(truce__sync_at(before, fields[i]),
                                     truce__sync_at(after, fields[i])))
             return truce__fail(TRUCE_INVALID, error,
-                               "\"%s\" of %s is kept by truce, and cannot be written", fields[i],
-                               writing->collection);
+                               "\"%s\" of %s is maintained by truce and cannot be written",
+                               fields[i], writing->collection);
     }
     return TRUCE_OK;
 }
@@ -538,7 +545,7 @@ static truce_status sync_write_check_copies(const struct writing *writing,
             return truce__fail(TRUCE_INVALID, error,
                                "\"%s\" of %s is a copy of \"%s\" of %s, by rule \"%s\": change it "
                                "there",
-                               to, writing->collection, bson_iter_utf8(&iter, NULL), rule->master,
+                               to, writing->collection, bson_iter_utf8(&iter, NULL), rule->source,
                                rule->name);
     }
     return TRUCE_OK;
@@ -548,7 +555,8 @@ static truce_status sync_write_check_copies(const struct writing *writing,
 
 struct addition {
     bson_t set, unset;
-    bool flag, check; /* the document gets the flag of a master, of a dependent */
+    /* `flag`: the document gets the flag of a source. `check`: that of a dependent. */
+    bool flag, check;
 };
 
 static bool source_changed(const struct sync_rule *rule, const bson_t *before, const bson_t *after)
@@ -564,13 +572,13 @@ static bool source_changed(const struct sync_rule *rule, const bson_t *before, c
     return false;
 }
 
-/* The values that it begins with; the look that counts comes after it. So nobody is waited for, whom this commit may
- * stand in the way of. */
+/* Sets the initial values. The read that decides comes after the commit, so the commit does not
+ * wait for another one that may wait for it. */
 static truce_status begin_copies(const struct writing *writing, const struct sync_rule *rule,
                                  const bson_t *after, struct addition *addition,
                                  bson_error_t *error)
 {
-    bson_t filter = BSON_INITIALIZER, master;
+    bson_t filter = BSON_INITIALIZER, source;
     bson_value_t id;
     truce_status status;
 
@@ -581,16 +589,17 @@ static truce_status begin_copies(const struct writing *writing, const struct syn
         return TRUCE_OK;
     }
     BSON_APPEND_VALUE(&filter, "_id", &id);
-    /* latest: the copies that go into the new dependent; its master may have been settled already */
-    status = truce_find_one(writing->work->sync->store, rule->master, &filter, &truce__find_latest,
-                            &master, error);
+    /* A latest read: its values go into the new dependent, whose source may have been reconciled
+     * already. */
+    status = truce_find_one(writing->work->sync->store, rule->source, &filter, &truce__find_latest,
+                            &source, error);
     if (!status)
-        sync_append_copies(rule, &master, &addition->set, &addition->unset);
-    if (!status && truce__sync_revision(&master))
-        sync_append_stamp(rule, &master, &addition->set);
+        sync_append_copies(rule, &source, &addition->set, &addition->unset);
+    if (!status && truce__sync_revision(&source))
+        sync_append_stamp(rule, &source, &addition->set);
     else if (!status || status == TRUCE_NOT_FOUND)
         BSON_APPEND_BOOL(&addition->unset, rule->copied, true);
-    bson_destroy(&master);
+    bson_destroy(&source);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
@@ -600,7 +609,7 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
                             bson_error_t *error)
 {
     bool is_copy = !strcmp(rule->dependent, writing->collection),
-         is_source = !strcmp(rule->master, writing->collection);
+         is_source = !strcmp(rule->source, writing->collection);
     truce_status status =
         truce__sync_check_arrays(rule, is_copy ? after : NULL, is_source ? after : NULL, error);
 
@@ -618,7 +627,7 @@ static truce_status add_for(const struct writing *writing, const struct sync_rul
     return status;
 }
 
-/* A reference that moves takes copies with it, which may be copied on. */
+/* A changed reference changes copies, which may be copied further. */
 static bool copied_on(const struct writing *writing, const struct addition *addition)
 {
     for (uint32_t i = 0; addition->check && i < writing->work->rules->count; i++) {
@@ -762,10 +771,11 @@ static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struc
     *result = (truce_sync_result){0};
     writing->work = &work;
     if (!status && truce__reserved(writing->collection))
-        status =
-            truce__fail(TRUCE_INVALID, error, "collection %s is truce's own", writing->collection);
+        status = truce__fail(TRUCE_INVALID, error, "collection %s is reserved for truce",
+                             writing->collection);
     if (!status && commit && commit->store != sync->store)
-        status = truce__fail(TRUCE_INVALID, error, "the rules and the commit are of two stores");
+        status = truce__fail(TRUCE_INVALID, error,
+                             "the rules and the commit belong to different stores");
     if (!status && commit) {
         status = function(commit, writing, error);
         result->changed = writing->changed;

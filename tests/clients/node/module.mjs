@@ -106,7 +106,7 @@ await check("sets, items, copies", async () => {
   await db.collection("employees").insertOne({ _id: 1 });
   assert.equal((await badges.upsert({ _id: 1 }, { type: "A", n: 1 })).added, true);
   assert.equal((await badges.update({ _id: 1 }, { type: "A" }, { $inc: { n: 1 } })).modified, 1);
-  await school.sync.declare("author", { master: "users", dependent: "comments", reference: "user",
+  await school.sync.declare("author", { source: "users", dependent: "comments", reference: "user",
     copies: { author: "name" }, settleMS: 1 });
   await db.collection("users").insertOne({ _id: 17, name: "John" });
   await school.sync.insert("comments", { _id: 1, user: 17 });
