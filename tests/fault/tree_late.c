@@ -267,3 +267,50 @@ TEST(an_item_that_was_put_again_and_lands_late_does_nothing)
     truce_tree_free(tree);
     truce_store_close(store);
 }
+
+/* ---- drop --------------------------------------------------------------------------------------- */
+
+static bool followed; /* another tree of the name was created while the drop was stopped */
+
+static void drop_and_follow(truce_store *store)
+{
+    truce_tree *next = rig_tree(store, NULL, 0);
+    bson_error_t error = {0};
+
+    if (count_json(store, "truce_trees", "{'dropped': true}") ||
+        !count_json(store, "truce_trees", "{}")) {
+        CHECK_OK(rig_publish(next, "z=9", NULL, &error), error);
+        followed = true;
+    }
+    truce_tree_free(next);
+}
+
+TEST(a_drop_that_was_stopped_removes_nothing_of_the_next_tree)
+{
+    bool entered = true, ever = false;
+
+    meanwhile = drop_and_follow;
+    for (enter_at = 1; entered && !test_failures() && enter_at < 300; enter_at++) {
+        truce_store *store = begin();
+        truce_tree *tree = rig_tree(store, NULL, 0);
+        bson_error_t error = {0};
+
+        inside = followed = false;
+        CHECK_OK(truce_tree_drop(tree, &error), error);
+        entered = calls >= enter_at;
+        inside = true;
+        ever = ever || followed;
+        if (followed) {
+            CHECK_TREE("z=9", tree, 1);
+            CHECK_INT(count_json(store, "truce_tree_edits", "{}"), ==, 1);
+        }
+        inside = false;
+        truce_tree_free(tree);
+        bson_destroy(&late);
+        truce_store_close(store);
+        if (test_failures())
+            fprintf(stderr, "    stopped before call %d\n", enter_at);
+    }
+    meanwhile = collect_and_land;
+    CHECK(ever);
+}

@@ -52,7 +52,8 @@
  *      day before the commit, which makes the hold permanent; a later merge releases earlier holds.
  *      After the commit, the merge reads the source again for items that were erased in the
  *      meantime.
- * T11. Dropping a tree marks its master first, and removes the master last.
+ * T11. Dropping a tree marks its master first, and removes the master last. Each removal reads the
+ *      _ids, THEN the master, so a paused process removes nothing of a later tree of the name.
  * T12. The caller's id of a publication is in the edit's record. Before a publication with an id,
  *      the records of all versions from the caller's `since` up to the edit's base are read, and
  *      the write of the master compares the base (T1). So at most one version is published under an
@@ -479,9 +480,24 @@ static truce_status drop_remove_all(truce_tree *tree, const char *collection, co
     return status;
 }
 
-/* Removes one batch of the documents; `more`: there may be others. */
+/* Reports whether the dropped tree still has its master. */
+static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born, bool *unfinished,
+                                       bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born)), found;
+    truce_status status =
+        truce_find_one(tree->store, TREES, filter, &truce__find_latest, &found, error);
+
+    *unfinished = !status;
+    bson_destroy(&found);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+/* Removes one batch of the documents; `more`: there may be others. The _ids are read before the
+ * master: if it still exists, no later tree of the name can have written them (T11). */
 static truce_status remove_some(truce_tree *tree, const char *collection, const bson_t *filter,
-                                bool *more, bson_error_t *error)
+                                const bson_oid_t *born, bool *more, bson_error_t *error)
 {
     bson_t *keys = BCON_NEW("_id", BCON_INT32(1)), these = BSON_INITIALIZER, inner, array;
     truce_find_options options = {.projection = keys, .limit = TREE_REMOVALS};
@@ -489,6 +505,7 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
     const bson_t *document;
     uint32_t count = 0;
     int64_t removed;
+    bool unfinished = false;
     truce_status status = truce_find(tree->store, collection, filter, &options, &cursor, error);
 
     BSON_APPEND_DOCUMENT_BEGIN(&these, "_id", &inner);
@@ -499,8 +516,10 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
     bson_append_array_end(&inner, &array);
     bson_append_document_end(&these, &inner);
     if (!status && count)
+        status = drop_is_unfinished(tree, born, &unfinished, error);
+    if (unfinished)
         status = drop_remove_all(tree, collection, &these, &removed, error);
-    *more = count == TREE_REMOVALS;
+    *more = unfinished && count == TREE_REMOVALS;
     truce_cursor_close(cursor);
     bson_destroy(&these);
     bson_destroy(keys);
@@ -508,13 +527,13 @@ static truce_status remove_some(truce_tree *tree, const char *collection, const 
 }
 
 static truce_status remove_every(truce_tree *tree, const char *collection, bson_t *filter,
-                                 bson_error_t *error)
+                                 const bson_oid_t *born, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool more = true;
 
     while (!status && more)
-        status = remove_some(tree, collection, filter, &more, error);
+        status = remove_some(tree, collection, filter, born, &more, error);
     bson_destroy(filter);
     return status;
 }
@@ -525,15 +544,17 @@ static truce_status remove_rest(truce_tree *tree, const char *items, const bson_
     bson_t *master =
         BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born), "dropped", BCON_BOOL(true));
     int64_t removed;
-    truce_status status = remove_every(tree, items, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+    truce_status status =
+        remove_every(tree, items, BCON_NEW("tree", BCON_UTF8(tree->name)), born, error);
 
     if (!status)
-        status = remove_every(tree, TREE_EDITS, BCON_NEW("tree", BCON_UTF8(tree->name)), error);
+        status =
+            remove_every(tree, TREE_EDITS, BCON_NEW("tree", BCON_UTF8(tree->name)), born, error);
     if (!status)
         status = remove_every(tree, TREE_HOLDS,
                               BCON_NEW("$or", "[", "{", "tree", BCON_UTF8(tree->name), "}", "{",
                                        "branch", BCON_UTF8(tree->name), "}", "]"),
-                              error);
+                              born, error);
     /* A commit works on it: the next sweep removes it. */
     truce__intent_append_absent(master);
     if (!status)
