@@ -52,7 +52,7 @@ TEST(what_is_wrong_is_told)
     ANSWERS(1, NULL, "comments {\"_id\": 9} does not exist", "sync", "update", "comments", "9",
             "{$set: {a: 1}}");
     ANSWERS(2, NULL, "UPDATE", "sync", "update", "comments", "1", "{$set");
-    ANSWERS(2, NULL, "kept by truce", "sync", "insert", "comments", "{synced: 1}");
+    ANSWERS(2, NULL, "maintained by truce", "sync", "insert", "comments", "{synced: 1}");
     ANSWERS(1, NULL, "no rule \"nope\"", "sync", "repair", "nope");
     ANSWERS(1, NULL, "no rule \"nope\"", "sync", "drop", "nope");
 }

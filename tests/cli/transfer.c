@@ -33,7 +33,7 @@ TEST(a_transfer_is_started_shown_and_listed)
     ANSWERS(0, "\"meta\": {\"why\": \"trust\"}", NULL, "transfer", "show", "moves", "3");
     ANSWERS(0, "\"reason\": ", NULL, "transfer", "list", "moves", "--state", "canceled");
     ANSWERS(0, "\"balance\": -1", NULL, "find", "accounts", "{_id: \"A\"}");
-    ANSWERS(1, NULL, "cannot be canceled any more", "transfer", "cancel", "moves", "3");
+    ANSWERS(1, NULL, "can no longer be canceled", "transfer", "cancel", "moves", "3");
     ANSWERS(1, NULL, "no transfer", "transfer", "resume", "moves", "4");
     ANSWERS(1, NULL, "", "transfer", "show", "moves", "4");
     ANSWERS(0, "0 findings", NULL, "check");

@@ -293,15 +293,15 @@ TEST(what_cannot_be_done_is_named_and_changes_nothing)
         check_refused(way, plain, ABC, "add {'n': 5}", TRUCE_INVALID, 0, "no field \"type\"");
         check_refused(way, plain, ABC, "add {'type': [1]}", TRUCE_INVALID, 0, "\"type\"");
         check_refused(way, plain, "{'_id': 1, 'badges': 'text'}", "add {'type': 'A'}",
-                      TRUCE_INVALID, 0, "string, no array");
+                      TRUCE_INVALID, 0, "string; expected an array");
         check_refused(way, (truce_item_options){.field = "a..b"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a..b");
         check_refused(way, (truce_item_options){.field = "a.$[]"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.$[]");
         check_refused(way, (truce_item_options){.version = "badges"}, ABC, "remove {}",
-                      TRUCE_INVALID, 0, "number cannot be \"badges\"");
+                      TRUCE_INVALID, 0, "version field is \"badges\"");
         check_refused(way, (truce_item_options){.version = "_rev"}, ABC, "remove {}", TRUCE_INVALID,
-                      0, "number cannot be \"_rev\"");
+                      0, "version field is \"_rev\"");
         check_refused(way, (truce_item_options){.identity = "a.b"}, ABC, "remove {}", TRUCE_INVALID,
                       0, "a.b");
         if (way->layout == TRUCE_ITEM_MAP)

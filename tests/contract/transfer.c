@@ -152,21 +152,23 @@ static void bad(truce_store *store, const struct setting *setting)
     } cases[] = {
         {"posts", "p", "", "{'$push': {'tags': 'y'}}", "", "needs an undo"},
         {"posts", "p", "", "{'$push': {'tags': 'x'}}", "{'$pull': {'tags': 'x'}}",
-         "does not take its effect back"},
+         "does not revert its effect"},
         {"posts", "p", "", "{'$inc': {'likes': 1}}", "{'$inc': {'likes': -2}}",
-         "does not take its effect back"},
-        {"posts", "p", "after", "{'$inc': {'likes': 1}}", "{'$inc': {'likes': -1}}", "no undo"},
+         "does not revert its effect"},
+        {"posts", "p", "after", "{'$inc': {'likes': 1}}", "{'$inc': {'likes': -1}}",
+         "its undo is not allowed"},
         {"posts", "p", "", "", "", "effect"},
-        {"posts", "p", "", "{'likes': 1}", "", "no update operator"},
+        {"posts", "p", "", "{'likes': 1}", "", "not an update operator"},
         {"posts", "p", "", "{'$frob': {'likes': 1}}", "", "$frob"},
-        {"posts", "p", "", "{'$inc': {'pendingTransactions.0': 1}}", "", "kept by transfers"},
-        {"posts", "p", "", "{'$inc': {'pendingFence': 1}}", "", "kept by transfers"},
+        {"posts", "p", "", "{'$inc': {'pendingTransactions.0': 1}}", "",
+         "transfers or commits maintain"},
+        {"posts", "p", "", "{'$inc': {'pendingFence': 1}}", "", "transfers or commits maintain"},
         {"posts", "p", "", "{'$rename': {'likes': '_intent'}}", "{'$rename': {'_intent': 'likes'}}",
-         "kept by transfers"},
+         "transfers or commits maintain"},
         {"posts", "p", "{'$or': 1}", "{'$inc': {'likes': 1}}", "", "guard"},
         {"posts", "p", "", "{'$inc': {'likes': 'one'}}", "", "likes"},
-        {"truce_queue", "p", "", "{'$inc': {'likes': 1}}", "", "takes part in no transfer"},
-        {"transactions", "p", "", "{'$inc': {'likes': 1}}", "", "takes part in no transfer"},
+        {"truce_queue", "p", "", "{'$inc': {'likes': 1}}", "", "cannot take part"},
+        {"transactions", "p", "", "{'$inc': {'likes': 1}}", "", "cannot take part"},
         {"a$b", "p", "", "{'$inc': {'likes': 1}}", "", "a$b"},
     };
     truce_transfers *transfers;
@@ -226,11 +228,12 @@ static void layouts(truce_store *store, const struct setting *setting)
     insert_json(store, "accounts", "{'_id': 'A', 'wallet': {'cents': 5}}");
     insert_json(store, "accounts", "{'_id': 'B', 'wallet': {'cents': 0}}");
     refused_options(store, &(truce_transfer_options){.accounts = "accounts"}, "collection");
-    refused_options(store, &(truce_transfer_options){.collection = "truce_jobs"}, "truce's own");
+    refused_options(store, &(truce_transfer_options){.collection = "truce_jobs"},
+                    "reserved for truce");
     refused_options(store, &(truce_transfer_options){.collection = "t", .marks = "a.b"}, "top");
     refused_options(store, &(truce_transfer_options){.collection = "t", .fence = "_rev"}, "top");
     refused_options(store, &(truce_transfer_options){.collection = "t", .fence = "balance"},
-                    "different");
+                    "must differ");
     refused_options(store, &(truce_transfer_options){.collection = "t", .keep_ms = 5}, "keep_ms");
     refused_options(store, &(truce_transfer_options){.collection = "t"}, "accounts");
     transfers = truce_transfers_new(store, &options);

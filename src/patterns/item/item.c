@@ -1,29 +1,31 @@
 /*
- * Array items: the handle, the checks, and the steps of a call until it has ended.
+ * Array items: the handle, the checks, the steps of a call, and the effect of a call on a document.
  *
- *     direct write, in the layout that the handle has          took: counted from the old document
- *          |  found nothing
- *     look at the document    none: NOT_FOUND; held by a commit: help or wait
+ *     direct write, for the expected layout      matched: counted from the old document
+ *          |  no match
+ *     read the document                          none: NOT_FOUND; held by a commit: complete
+ *                                                it or wait
  *          |
- *     judge it here           nothing to be changed: the answer is what the look counted
- *          |  something to be changed
- *     the layout is another than was tried: direct write in that one
- *     otherwise: the compared write; the items are no longer as they were: look again
+ *     compute the effect                         no change: the result is what this step counted
+ *          |  change
+ *     if the layout differs from the one tried: direct write for that layout
+ *     otherwise: the compared write; if the items changed in the meantime: read again
  *
- * Invariants, for whoever reads at any moment:
- *   1. An item that a call changes is there, once, before and after; there is no moment between.
- *   2. The other items stand in the order in which they stood.
- *   3. An identity is added at most once, whoever else adds it.
+ * Invariants, for every concurrent reader:
  *
- * A crash leaves the one write done or not done. A write without an answer is looked for by the
- * `_rev` that it would have left.
+ * 1. An item that a call changes exists exactly once, before and after. No intermediate state is
+ *    visible.
+ * 2. The other items keep their order.
+ * 3. An identity is added at most once, even by concurrent calls.
  *
- *     item_list.c      what a call makes of a document; keys of maps
+ * A crash leaves the single write done or not done. After a write without an answer, the call looks
+ * for the `_rev` that the write would have left.
+ *
  *     item_form.c      a call as one write
  *     item_convert.c   arrays to maps and back; indexes
  *
- * Deliberately not done: adding and replacing in arrays below arrays. A line of an order is added by
- * an update of the order: {$push: {lines: ...}}.
+ * Deliberately not done: adding and replacing in arrays below arrays. To add a line to an order,
+ * update the order: {$push: {lines: ...}}.
  */
 #include "patterns/item/item.h"
 
@@ -42,7 +44,7 @@
 
 /* ---- the handle ------------------------------------------------------------------------------ */
 
-/* The handle of array items: names that can be, and a form that the store can write. */
+/* The handle of array items: valid names, and a form that the store supports. */
 
 static bool item_identifies(struct value value);
 static truce_status item_judge(const struct item_call *call, truce_item_layout layout,
@@ -55,10 +57,11 @@ static void handle_refuse(truce_item *item, const char *what, const char *name)
     if (item->refused)
         return;
     item->refused = true;
-    (void)truce__fail(TRUCE_INVALID, &item->refusal, "%s cannot be \"%s\"", what, name);
+    (void)truce__fail(TRUCE_INVALID, &item->refusal, "%s is \"%s\", which is not valid", what,
+                      name);
 }
 
-/* names with dots between; $[] as a whole name in the middle, if `arrays` */
+/* Accepts names separated by dots; `arrays`: also $[] as a whole name in the middle. */
 static bool path_is_good(const char *path, bool arrays)
 {
     if (strlen(path) > 400)
@@ -75,7 +78,7 @@ static bool path_is_good(const char *path, bool arrays)
     }
 }
 
-/* "a.b" is "a" or below it */
+/* "a.b" is "a" or below it. */
 static bool handle_is_below(const char *path, const char *name)
 {
     size_t length = strlen(name);
@@ -83,7 +86,7 @@ static bool handle_is_below(const char *path, const char *name)
     return !strncmp(path, name, length) && (!path[length] || path[length] == '.');
 }
 
-/* "orders.$[].lines": plain "orders.lines", owner "orders" */
+/* For "orders.$[].lines", `plain` is "orders.lines" and `owner` is "orders". */
 static void split_field(truce_item *item)
 {
     bson_string_t *plain = bson_string_new(NULL);
@@ -111,14 +114,14 @@ static truce_item_form handle_form_for(const truce_store *store, truce_item_form
                                                          : TRUCE_ITEM_FORM_POSITIONAL;
 }
 
-/* The user's own names: no default may write into a field that nobody meant. */
+/* These names have no defaults: a default could write into another field of the user. */
 static const char *handle_must(truce_item *item, const char *option, const char *given)
 {
     if (given)
         return given;
     if (!item->refused)
         (void)truce__fail(TRUCE_INVALID, &item->refusal,
-                          "the option \"%s\" of the items is missing (they need collection, field"
+                          "the option \"%s\" of the items is missing (required: collection, field,"
                           " and identity)",
                           option);
     item->refused = true;
@@ -153,7 +156,7 @@ truce_item *truce_item_new(truce_store *store, const truce_item_options *options
         handle_refuse(item, "the path of the items", item->field);
     if (item->version && (!path_is_good(item->version, false) || strchr(item->version, '.') ||
                           item->version[0] == '_' || handle_is_below(item->owner, item->version)))
-        handle_refuse(item, "the field of the number", item->version);
+        handle_refuse(item, "the version field", item->version);
     if (item->nested && item->layout == TRUCE_ITEM_MAP)
         handle_refuse(item, "the path of items in a map", item->field);
     if ((item->form == TRUCE_ITEM_FORM_OPERATOR &&
@@ -187,7 +190,7 @@ static truce_status item_check_document(const bson_t *document, const char *what
     return truce__document_check(document, what, error);
 }
 
-/* add, replace, upsert: the condition is the item's identity */
+/* Add, replace, and upsert find the item by its identity. */
 static truce_status query_of_item(struct item_call *call, const bson_t *query, bson_error_t *error)
 {
     const truce_item *item = call->item;
@@ -199,15 +202,15 @@ static truce_status query_of_item(struct item_call *call, const bson_t *query, b
         return status;
     if (item->nested)
         return truce__fail(TRUCE_INVALID, error,
-                           "an item of \"%s\" is added or replaced by an update of the document "
-                           "around its array",
+                           "an item of \"%s\" cannot be added or replaced: update the document "
+                           "that contains its array",
                            item->field);
     identity = truce__value_field(truce__value_document(call->change), item->identity,
                                   strlen(item->identity));
     if (!item_identifies(identity))
         return truce__fail(TRUCE_INVALID, error,
-                           "the item has no field \"%s\" that tells it from the others (%s)",
-                           item->identity, truce__type_name(identity.type));
+                           "the item has no field \"%s\" that identifies it (%s)", item->identity,
+                           truce__type_name(identity.type));
     truce__value_append(&call->query, item->identity, strlen(item->identity), identity);
     if (!query || bson_empty(query))
         return TRUCE_OK;
@@ -272,16 +275,17 @@ static void end_call(struct item_call *call)
 
 /* ---- alone ----------------------------------------------------------------------------------- */
 
-/* While a call is settled. */
+/* The state of a running call. */
 struct run {
     const struct item_call *call;
     struct worker worker;
-    truce_item_layout layout; /* that the next direct write is for */
+    /* The layout of the next direct write. */
+    truce_item_layout layout;
     truce_item_result result;
     bool settled;
 };
 
-/* A write that was not answered: its `_rev` tells. */
+/* Decides about an unanswered write by its `_rev`. */
 static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, truce_status status,
                                      bson_error_t *error)
 {
@@ -303,7 +307,7 @@ static truce_status judge_unanswered(struct run *run, const bson_oid_t *rev, tru
     return status;
 }
 
-/* Sends it; what it did is counted from the document as it was. */
+/* Sends the write and counts its effect from the document before it. */
 static truce_status item_send(struct run *run, const struct item_write *write,
                               const bson_oid_t *rev, bson_error_t *error)
 {
@@ -371,7 +375,7 @@ static truce_status send_compared(struct run *run, const bson_t *document,
     return status;
 }
 
-/* The owner of the field may not lie behind an array. */
+/* Checks that no array lies above the owner of the field. */
 static truce_status check_way(const truce_item *item, const bson_t *document, bson_error_t *error)
 {
     for (const char *dot = strchr(item->owner, '.'); dot; dot = strchr(dot + 1, '.')) {
@@ -387,7 +391,7 @@ static truce_status check_way(const truce_item *item, const bson_t *document, bs
     return TRUCE_OK;
 }
 
-/* What the document says of a call whose direct write found nothing. */
+/* Decides about a call whose direct write matched nothing, from the document. */
 static truce_status item_settle(struct run *run, const bson_t *document, bson_error_t *error)
 {
     const truce_item *item = run->call->item;
@@ -470,8 +474,8 @@ static truce_status no_document(const truce_item *item, bson_error_t *error)
                        item->collection);
 }
 
-/* The document as the commit sees it. A filter without an _id is asked of the store, and the
- * document found is guarded by being read. */
+/* Reads the document through the commit. A filter without an _id is first sent to the store;
+ * reading the document that it finds through the commit guards it. */
 static truce_status item_find_in(const struct item_call *call, truce_commit *commit,
                                  bson_t *document, bson_error_t *error)
 {
@@ -502,7 +506,7 @@ static truce_status item_find_in(const struct item_call *call, truce_commit *com
     if (!status && !matched)
         status = by_id ? no_document(item, error)
                        : truce__fail(TRUCE_CONFLICT, error,
-                                     "the document of \"%s\" that matched is another now",
+                                     "the document of \"%s\" that matched was changed",
                                      item->collection);
     bson_destroy(&found);
     return status;
@@ -600,14 +604,15 @@ truce_status truce_item_remove(truce_item *item, truce_commit *commit, const bso
 /* ---- item list ------------------------------------------------------------------------------- */
 
 /*
- * What a call makes of a document, without a store: the items counted, and the list or map as it
- * will stand. The same operators that are sent to a store are run here by query/update/update.c, so what is
- * counted is what was done.
+ * The effect of a call on a document, without a store: the counts of items, and the new list or
+ * map. query/update/update.c runs the same operators that are sent to a store, so the counts agree
+ * with the write.
  *
- * A map is judged as the array of its items: the keys are taken from the items' identities again, and
- * since no call changes an identity, they come back as they were.
+ * A map is handled as the array of its items. The keys are then derived from the items' identities
+ * again. No call changes an identity, so the keys stay the same.
  *
- *     {TOP: {type: "TOP", n: 1}}  ->  [{type: "TOP", n: 1}]  -> change ->  {TOP: {type: "TOP", n: 2}}
+ *     {TOP: {type: "TOP", n: 1}}  ->  [{type: "TOP", n: 1}]
+ *                                 -> change ->  {TOP: {type: "TOP", n: 2}}
  */
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -668,7 +673,7 @@ static char *key_of_text(struct value value)
     return bson_string_free(key, false);
 }
 
-/* Equal numbers have one key, whatever their types. */
+/* Equal numbers have the same key, whatever their types. */
 static char *key_of_number(struct value value)
 {
     char text[80];
@@ -729,7 +734,7 @@ char *truce__item_key_of(struct value identity)
     return bson_string_free(key, false);
 }
 
-/* two digits in capitals after "%"; -1: they are not */
+/* Returns the value of two uppercase hexadecimal digits; -1: other characters. */
 static int escaped(const char *at)
 {
     static const char digits[] = "0123456789ABCDEF";
@@ -739,7 +744,7 @@ static int escaped(const char *at)
     return low ? (int)(high - digits) * 16 + (int)(low - digits) : -1;
 }
 
-/* The text that a key stands for; its length. `text` has room for the key. */
+/* Decodes a key into `text`, which has space for the key. Returns the length. */
 static uint32_t text_of_key(const char *key, char *text)
 {
     uint32_t length = 0;
@@ -755,8 +760,8 @@ static uint32_t text_of_key(const char *key, char *text)
     return length;
 }
 
-/* The identity of an item that has only its key: a number or a text; what is neither stays the text
- * of the key. */
+/* Appends the identity of an item that has only its key: a number or a string. Other keys become
+ * strings unchanged. */
 static void append_identity(const truce_item *item, const char *key, bson_t *to)
 {
     char *text, *end = NULL;
@@ -801,7 +806,7 @@ truce_status truce__item_to_map(const truce_item *item, struct value items, bson
 
         if (!key)
             status =
-                truce__fail(TRUCE_INVALID, error, "an item has no \"%s\" that names it: %s",
+                truce__fail(TRUCE_INVALID, error, "an item has no \"%s\" that identifies it: %s",
                             item->identity, truce__value_show(fields.value, text, sizeof text));
         else if (truce__value_field(truce__value_document(&map), key, strlen(key)).type)
             status =
@@ -815,7 +820,7 @@ truce_status truce__item_to_map(const truce_item *item, struct value items, bson
     return status;
 }
 
-/* An item of a map as an item of an array: with its identity. */
+/* Appends an item of a map to an array, with its identity. */
 static void list_append_item(const truce_item *item, const struct fields *field, bson_t *items,
                              uint32_t index)
 {
@@ -873,7 +878,7 @@ static truce_status list_apply(const bson_t *update, const bson_t *array_filters
     return status;
 }
 
-/* What the change makes of a document whose items stand in an array, if any. */
+/* Applies the call to a document whose items are in an array, or that has none. */
 static truce_status list_change(const struct item_call *call, bool matched, const bson_t *before,
                                 bson_t *after, bson_error_t *error)
 {
@@ -928,7 +933,7 @@ static truce_status judge_list(const struct item_call *call, const bson_t *befor
     return status;
 }
 
-/* The document with another value at the field. */
+/* Copies the document with another value at the field. */
 static truce_status with_items(const truce_item *item, const bson_t *document, struct value items,
                                bson_t *made, bson_error_t *error)
 {
@@ -944,7 +949,8 @@ static truce_status with_items(const truce_item *item, const bson_t *document, s
     return status;
 }
 
-/* `list` is the document with an array; the result goes into the outcome in the wanted layout. */
+/* `list` is the document with an array. The result goes into the outcome in the requested layout.
+ */
 static truce_status judge_in(const struct item_call *call, bool as_map, const bson_t *list,
                              struct item_outcome *outcome, bson_error_t *error)
 {
@@ -968,8 +974,9 @@ static truce_status judge_in(const struct item_call *call, bool as_map, const bs
     return status;
 }
 
-/* Always initialises `outcome`; release it. INVALID: the field is neither array nor map, or an item
- * cannot be changed so. `layout`: of a document that has no items. */
+/* Computes the effect of a call. Always initialises `outcome`; the caller releases it.
+ * TRUCE_INVALID: the field is neither an array nor a map, or an item cannot be changed this way.
+ * `layout`: the layout for a document without items. */
 static truce_status item_judge(const struct item_call *call, truce_item_layout layout,
                                const bson_t *document, struct item_outcome *outcome,
                                bson_error_t *error)
@@ -983,9 +990,10 @@ static truce_status item_judge(const struct item_call *call, truce_item_layout l
     memset(outcome, 0, sizeof *outcome);
     bson_init(&outcome->memory);
     if (state == ITEM_OTHER)
-        return truce__fail(
-            TRUCE_INVALID, error, "the field \"%s\" of the document is %s, no array and no map",
-            item->owner, truce__type_name(truce__item_at(document, item->owner).type));
+        return truce__fail(TRUCE_INVALID, error,
+                           "the field \"%s\" of the document is %s; expected an array or a map",
+                           item->owner,
+                           truce__type_name(truce__item_at(document, item->owner).type));
     if (state != ITEM_TABLE)
         return judge_in(call, as_map, document, outcome, error);
     truce__item_to_array(item, truce__item_at(document, item->owner), &items);

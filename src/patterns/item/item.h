@@ -1,64 +1,79 @@
 #ifndef TRUCE_PATTERNS_ITEM_ITEM_H
 #define TRUCE_PATTERNS_ITEM_ITEM_H
 
-/* What the files of array items share. The contract is in truce/item.h; the essay in item.c. */
+/* Declarations that the files of array items share. truce/item.h has the contract; item.c has the
+ * essay. */
 #include "base/status.h"
 #include "bson/value.h"
 #include "truce/item.h"
 #include "truce/sys/store.h"
 
-#define ITEM_IDENTITY_MAX 1024 /* bytes of a value that identifies an item */
+/* The maximum size of an identity in bytes. */
+#define ITEM_IDENTITY_MAX 1024
 
 struct truce_item {
     truce_store *store;
     char *collection, *field, *identity;
-    char *plain;   /* the field without $[]: for filters */
-    char *version; /* raised by every change; NULL: none */
-    char *owner;   /* what is written as a whole: the field, or (nested) its first name */
-    bool nested;   /* the field leads through arrays */
+    /* The field without $[], for filters. */
+    char *plain;
+    /* The field that every change increments; NULL: none. */
+    char *version;
+    /* The field that is written as a whole: the field itself or, if nested, its first name. */
+    char *owner;
+    /* The field leads through arrays. */
+    bool nested;
     truce_item_layout layout;
-    truce_item_form form; /* never AUTO */
+    /* Never AUTO. */
+    truce_item_form form;
     uint32_t deadline_ms;
     bool relaxed;
     bson_error_t refusal;
-    bool refused; /* the options were wrong, `refusal` says why */
+    /* The options are invalid; `refusal` says why. */
+    bool refused;
 };
 
 enum item_verb { ITEM_UPDATE = 1, ITEM_ADD, ITEM_REPLACE, ITEM_UPSERT, ITEM_REMOVE };
 
-/* One public call, checked. */
+/* A checked public call. */
 struct item_call {
     const truce_item *item;
     enum item_verb verb;
-    const bson_t *filter;  /* names the document; borrowed */
-    const bson_t *change;  /* operators, or the item; borrowed; NULL: remove */
-    bson_t query;          /* the whole condition on items */
-    struct value identity; /* the one item that is meant; MISSING: the query may mean several */
-    bool exact;            /* the query is this identity and nothing else */
-    char *key;             /* of the identity in a map; NULL without one */
+    /* Selects the document; borrowed. */
+    const bson_t *filter;
+    /* The operators, or the item; borrowed. NULL: remove. */
+    const bson_t *change;
+    /* The whole condition on items. */
+    bson_t query;
+    /* The identity of the single item that is meant; missing: the query may match several. */
+    struct value identity;
+    /* The query is exactly this identity. */
+    bool exact;
+    /* The key of the identity in a map; NULL without an identity. */
+    char *key;
 };
 
-/* What stands at the field of a document. */
+/* The value at the field of a document. */
 enum item_state { ITEM_NONE, ITEM_LIST, ITEM_TABLE, ITEM_OTHER };
 
 /* ---- item_list.c: pure functions on documents ------------------------------------------------ */
 
-/* What a call makes of a document. */
+/* The effect of a call on a document. */
 struct item_outcome {
     truce_item_result result;
     bool changed;
-    struct value after; /* if changed: what stands at `owner` afterwards; in `memory` */
+    /* The new value at `owner` if `changed`; points into `memory`. */
+    struct value after;
     bson_t memory;
 };
 
 enum item_state truce__item_state(const truce_item *item, const bson_t *document);
 struct value truce__item_at(const bson_t *document,
-                            const char *path); /* without arrays on the way */
+                            const char *path); /* without arrays on the path */
 
-char *truce__item_key_of(struct value identity); /* NULL: it does not identify */
+char *truce__item_key_of(struct value identity); /* NULL: not a valid identity */
 
-/* {v: the items in the other layout}. An item of a map that does not carry its identity gets that of
- * its key. INVALID: an item has no identity, or two have the same. */
+/* Build {v: the items in the other layout}. An item of a map without its identity gets that of its
+ * key. TRUCE_INVALID: an item has no identity, or two have the same. */
 truce_status truce__item_to_map(const truce_item *item, struct value items, bson_t *made,
                                 bson_error_t *error);
 void truce__item_to_array(const truce_item *item, struct value map, bson_t *made);
@@ -70,24 +85,27 @@ struct item_write {
     bool has_filters;
 };
 
-/* The query and the operators themselves, whatever form they take afterwards. */
+/* Checks the query and the operators, independent of their later form. */
 truce_status truce__item_check(const struct item_call *call, bson_error_t *error);
 
-/* {$update: {field: {$query, operators}}}, or {$setOnInsert} in their place: counts the items. */
+/* {$update: {field: {$query, operators}}}, or with {$setOnInsert} in their place to count the
+ * items. */
 void truce__item_operator(const struct item_call *call, const bson_t *operators, bson_t *update);
-/* {$set: {"field.$[i].date": ...}} and its array filter; false: some operator cannot be said so */
+/* {$set: {"field.$[i].date": ...}} and its array filter. Returns false if an operator has no such
+ * form. */
 bool truce__item_filters(const struct item_call *call, bson_t *update, bson_t *array_filters);
 
-/* One write that needs no look before, where there is one for this call in a document of this
- * layout. An upsert is asked for as what it may be: REPLACE, then ADD. */
+/* Builds a single write that needs no read, if this call has one for documents of this layout. An
+ * upsert is tried as REPLACE, then as ADD. */
 bool truce__item_direct(const struct item_call *call, enum item_verb verb, truce_item_layout layout,
                         const bson_oid_t *rev, struct item_write *write);
-/* The write that brings `document`, if its items are as they were read, to the outcome. */
+/* Builds the write that brings `document` to the outcome if its items are still as they were read.
+ */
 void truce__item_compared(const struct item_call *call, const bson_t *document,
                           const struct item_outcome *outcome, const bson_oid_t *rev,
                           struct item_write *write);
 void truce__item_write_release(struct item_write *write);
-/* {$inc: {version: 1}}, where there is one, for an update that has no other $inc */
+/* Adds {$inc: {version: 1}}, if there is a version field, to an update without another $inc. */
 void truce__item_raise(const truce_item *item, bson_t *update);
 
 #endif

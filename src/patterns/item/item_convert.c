@@ -1,14 +1,14 @@
 /*
- * Arrays to maps and back, while writers use either; and indexes for both.
+ * Converts arrays to maps and back while writers use either, and creates indexes for both.
  *
  *     {_id, badges: as read} -> {$set: {badges: in the other layout}}
  *
- * one compared write for each document, in the order of _id, in passes until one finds nothing left. A
- * document that a writer changed in between is read again. What is done can be seen from the documents themselves, so a conversion that
- * was killed goes on by being started again, and two at once do no harm.
+ * Each document gets one compared write, in the order of _id, in passes until a pass finds nothing
+ * to convert. A document that changed in between is read again. The documents themselves show what
+ * is done. So an interrupted conversion can be started again, and two concurrent ones are harmless.
  *
- * A document that cannot be converted (an item without identity, two of one identity) is left as it
- * is and counted.
+ * A document that cannot be converted (an item without identity, or two with the same) stays
+ * unchanged and is counted.
  */
 #include "patterns/item/item.h"
 
@@ -37,7 +37,7 @@ static bool wants(const struct conversion *conversion, const bson_t *document)
     return state == (conversion->layout == TRUCE_ITEM_MAP ? ITEM_LIST : ITEM_TABLE);
 }
 
-/* *took: the document has the other layout now. */
+/* `took`: the document has the new layout. */
 static truce_status convert_write_document(struct conversion *conversion, const bson_t *document,
                                            const bson_t *made, bool *took, bson_error_t *error)
 {
@@ -111,7 +111,8 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
             done = true;
         } else if (!status) {
             status = convert_as_read(conversion, &document, &done, error);
-            if (truce__unanswered(status)) /* it may have been done: look again */
+            /* The write may have taken effect: read again. */
+            if (truce__unanswered(status))
                 status = TRUCE_OK;
         }
         bson_destroy(&document);
@@ -119,7 +120,8 @@ static truce_status convert_one(struct conversion *conversion, const bson_value_
     return status;
 }
 
-/* Everything that has the other layout now; what writers make meanwhile is for the next pass. */
+/* Converts the documents of the old layout. Documents that are written concurrently are left to the
+ * next pass. */
 static truce_status convert_pass(struct conversion *conversion, bson_error_t *error)
 {
     const truce_item *item = conversion->item;
@@ -163,8 +165,9 @@ truce_status truce_item_convert(truce_item *item, truce_item_layout layout,
     if (item->refused)
         status = truce__fail(TRUCE_INVALID, error, "%s", item->refusal.message);
     else if (item->nested)
-        status = truce__fail(TRUCE_INVALID, error,
-                             "items below an array (\"%s\") have no form of a map", item->field);
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "items below an array (\"%s\") cannot be stored as a map", item->field);
     do {
         before = counted.documents;
         counted.refused = 0;
@@ -227,7 +230,7 @@ truce_status truce_item_index(truce_item *item, truce_item_layout layout, const 
         return index_keys(item, path, keys, error);
     if (!(item->store->capabilities & TRUCE_CAN_WILDCARD_INDEX))
         return truce__fail(TRUCE_INVALID, error,
-                           "this store has no wildcard index: name the keys of the map that are to "
+                           "this store has no wildcard indexes: name the keys of the map that must "
                            "be indexed");
     return convert_create(item, bson_strdup_printf("%s.$**", item->plain), error);
 }

@@ -7,21 +7,21 @@
  *     replace   filters, positional: {$set: {"badges.$[i]": item}}
  *     add       {badges: no $elemMatch identity} -> {$push: {badges: item}}
  *     remove    {badges: $elemMatch query} -> {$pull: {badges: query}}
- *     in a map  {"badges.X": there, or not} -> {$set or $unset: {"badges.X...": ...}}
+ *     in a map  {"badges.X": exists, or not} -> {$set or $unset: {"badges.X...": ...}}
  *
- * The positional operator means the first item that matched, so it is used only where the query
- * names one item by its identity and the filter has no other condition on arrays. For what none of
- * these can say there is the compared write:
+ * The positional operator refers to the first item that matched. So it is used only if the query is
+ * one identity and the filter has no other condition on arrays. Calls that none of these forms can
+ * express use the compared write:
  *
- *     {_id, badges: as read} -> {$set: {badges: as judged}}
+ *     {_id, badges: as read} -> {$set: {badges: as computed}}
  *
- * Every write is guarded so that it does all or nothing:
+ * Every write is guarded so that it takes effect as a whole or not at all:
  *
- *   I1  No index of an item is ever computed outside of the write: what stood at badges.3 when it was
- *       read may stand at badges.2 now.
- *   I2  The field has the layout that the write is for: "badges.0" in a map is a name, in an array a
- *       place.
- *   I3  The document is not held by a commit, and gets a fresh `_rev`.
+ * I1. No array index is computed outside of the write, because the item at badges.3 may be at
+ *     badges.2 when the write lands.
+ * I2. The field has the layout that the write is for: "badges.0" is a name in a map and an index in
+ *     an array.
+ * I3. No commit holds the document, and it gets a new `_rev`.
  */
 #include "patterns/item/item.h"
 
@@ -32,7 +32,7 @@
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
-/* The conditions of a filter, all of which must hold. */
+/* The conditions of a filter; all of them must hold. */
 struct conditions {
     bson_t *filter, list;
     uint32_t count;
@@ -60,7 +60,7 @@ static void form_add_document(struct conditions *conditions, const bson_t *condi
     bson_append_document(&conditions->list, key, -1, condition);
 }
 
-/* takes the condition */
+/* Owns the condition. */
 static void form_add(struct conditions *conditions, bson_t *condition)
 {
     form_add_document(conditions, condition);
@@ -93,7 +93,7 @@ static bson_t *about(const char *path, const char *operator_, const bson_t *oper
     return condition;
 }
 
-/* I3; a `_rev` of somebody else's making is not overwritten */
+/* I3. A `_rev` that another program set is not overwritten. */
 static void add_free(struct conditions *conditions)
 {
     form_add(conditions, exists("_intent", false));
@@ -102,7 +102,7 @@ static void add_free(struct conditions *conditions)
                       "_rev", "{", "$type", BCON_UTF8("objectId"), "}", "}", "]"));
 }
 
-/* I2, above the field: where an array must be gone through, and where none may be */
+/* I2 for the path above the field: where an array is required and where none is allowed. */
 static void add_way(struct conditions *conditions, const truce_item *item)
 {
     size_t owner = strlen(item->owner);
@@ -164,7 +164,7 @@ void truce__item_operator(const struct item_call *call, const bson_t *operators,
     bson_append_document_end(update, &outer);
 }
 
-/* One operator's fields with a path in front of each. */
+/* Appends one operator's fields, each with a prefix. */
 static bool prefix_fields(const char *prefix, struct value operands, bson_t *to)
 {
     struct fields fields = truce__fields(operands);
@@ -180,7 +180,8 @@ static bool prefix_fields(const char *prefix, struct value operands, bson_t *to)
     return true;
 }
 
-/* The operators with a path in front of each field. False: not all can be said so. */
+/* Appends the operators with a prefix for each field. Returns false if an operator has no such
+ * form. */
 static bool prefix_operators(const char *prefix, const bson_t *operators, bson_t *update)
 {
     struct fields fields = truce__fields(truce__value_document(operators));
@@ -210,7 +211,7 @@ static void set_value(const char *path, struct value value, bson_t *update)
     bson_append_document_end(update, &set);
 }
 
-/* update: the operators at `path`; replace: the item there */
+/* For an update the operators at `path`, for a replace the item. */
 static bool change_at(const struct item_call *call, const char *path, bson_t *update)
 {
     if (call->verb == ITEM_UPDATE)
@@ -238,7 +239,7 @@ static void rename_list(struct value list, bson_t *to)
     }
 }
 
-/* {type: "X", $or: [...]} becomes {"i.type": "X", $or: [...]} */
+/* {type: "X", $or: [...]} becomes {"i.type": "X", $or: [...]}. */
 static void rename_query(struct value query, bson_t *to)
 {
     struct fields fields = truce__fields(query);
@@ -307,7 +308,7 @@ static truce_status refuse_identity(const truce_item *item, const char *operator
                                     bson_error_t *error)
 {
     return truce__fail(TRUCE_INVALID, error,
-                       "%s cannot change \"%s\", which tells an item from the others; remove the "
+                       "%s cannot change \"%s\", which identifies an item; remove the "
                        "item and add another",
                        operator_, item->identity);
 }
@@ -354,7 +355,7 @@ truce_status truce__item_check(const struct item_call *call, bson_error_t *error
 
 /* ---- direct writes --------------------------------------------------------------------------- */
 
-/* All operands of one operator. */
+/* Appends all operands of one operator. */
 static void append_operands(struct value update, const char *operator_, bson_t *to)
 {
     struct value operands = truce__value_field(update, operator_, strlen(operator_));
@@ -377,7 +378,7 @@ void truce__item_raise(const truce_item *item, bson_t *update)
     bson_append_document_end(update, &inc);
 }
 
-/* The operators with `_rev: rev` in their $set, and the number raised. */
+/* Copies the operators with `_rev: rev` in their $set, and with the version incremented. */
 static void add_rev(const truce_item *item, bson_t *update, const bson_oid_t *rev)
 {
     struct value given = truce__value_document(update);
@@ -400,7 +401,8 @@ static void add_rev(const truce_item *item, bson_t *update, const bson_oid_t *re
     bson_steal(update, &with);
 }
 
-/* No other condition on an array may decide which item the positional operator means. */
+/* Returns whether no other condition on an array can decide which item the positional operator
+ * refers to. */
 static bool names_by_id(const bson_t *filter)
 {
     struct value id = truce__value_field(truce__value_document(filter), "_id", 3);

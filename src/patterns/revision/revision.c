@@ -1,35 +1,38 @@
 /*
- * Revisions: one save inside of a commit.
+ * Revisions: optimistic concurrency for documents, by a revision number. A save has three versions:
+ * base is what the caller read, mine is what it saves, and theirs is the stored document.
  *
  *     read theirs in the commit, which guards it
  *          |
- *     theirs is what was read (4)            replace: number + 1         SAVED
- *     mine says nothing new                  nothing                     UNCHANGED
+ *     theirs is base (4)                     replace: number + 1         SAVED
+ *     mine has no change                     nothing                     UNCHANGED
  *     save                                   nothing                     CONFLICT, with the paths
  *     merge: base, mine, theirs into one     replace: number + 1         MERGED
- *     what cannot be merged                  nothing, or the inbox       CONFLICT
+ *     if they cannot be merged               nothing, or the inbox       CONFLICT
  *
- * All of a save is one commit (the usual one, of a document alone, a single write): the document, the version that is kept, the one that is dropped, the
- * entry of the inbox. A save that loses a race begins again from the look, a bounded number of times
- * with a pause (truce_transact); what it merges with is then what the winner left.
+ * A save is one commit of the document, the version that is kept, the version that is dropped, and
+ * the entry of the inbox. The usual save touches one document and is a single write. A save that
+ * loses a race starts again with the read, a bounded number of times with a pause (truce_transact).
+ * It then merges with the winner's document.
  *
  * Invariants:
- *   1. A number is given once for an _id, also if the document was removed in between, and whoever removed it: the
- *      numbers of a document that had none come from a range that no other document of this _id has
- *      (revision_keep.c).
- *   2. What was saved under a number that was current is never lost: a later save replaces it only
- *      with that number, or merged.
- *   3. With `keep`, number n of a document is kept exactly if n + 1 replaced it, and n is among the
- *      last `keep`.
- *   4. What another program changed without raising the number is not lost either, as far as the caller
- *      has what was read: theirs is that only if the number and all else is the same.
+ *
+ * 1. A number is given once for an _id, even if the document was removed in between by any program.
+ *    A document that had no number gets its numbers from a range that no other document of this _id
+ *    has (revision_keep.c).
+ * 2. A document that was saved under a current number is never lost: a later save replaces it only
+ *    with that number as its base, or merged.
+ * 3. With `keep`, the document of number n is kept exactly if n + 1 replaced it and n is among the
+ *    last `keep` numbers.
+ * 4. A change by a program that does not raise the number is not lost either, if the caller passes
+ *    its base: theirs is base only if the number and the rest are the same.
  *
  * A crash leaves the commit done or not done.
  *
- *     this file         the handle, the comparison with what was read, the usual save as one write, the save
- *     revision_keep.c   versions that were replaced
- *     revision_inbox.c  conflicts that are kept for a person to decide, and the decisions
- *     revision_patch.c  saves that are said as patches; the differences of documents
+ *     this file         the handle, the comparison with base, the usual save as one write, the save
+ *     revision_keep.c   replaced versions
+ *     revision_inbox.c  conflicts that wait for a decision, and the decisions
+ *     revision_patch.c  saves as patches; differences of documents
  *     revision_http.c   ETags and conditions of HTTP
  */
 #include "patterns/revision/revision.h"
@@ -69,7 +72,8 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
         ROOM_CHECK(options, "truce_revision_options", &revision->refusal) != TRUCE_OK;
     revision->collection = bson_strdup(options->collection ? options->collection : "?");
     if (!options->collection)
-        revision_handle_refuse(revision, "the revisions' option \"%s\" is missing", "collection");
+        revision_handle_refuse(revision, "the option \"%s\" of the revisions is missing",
+                               "collection");
     revision->version = bson_strdup(options->version ? options->version : "version");
     revision->kept = bson_strdup_printf("%s" REVISIONS_SUFFIX, revision->collection);
     revision->strict = options->strict;
@@ -81,10 +85,10 @@ truce_revision *truce_revision_new(truce_store *store, const truce_revision_opti
     revision->relaxed = options->relaxed;
     if (!revision->version[0] || revision->version[0] == '$' || revision->version[0] == '_' ||
         strchr(revision->version, '.'))
-        revision_handle_refuse(revision, "the field of the number cannot be \"%s\"",
+        revision_handle_refuse(revision, "the version field is \"%s\", which is not valid",
                                revision->version);
     if (options->keep_ms < 0)
-        revision_handle_refuse(revision, "versions cannot be kept for a time below 0%s", "");
+        revision_handle_refuse(revision, "the time to keep versions is negative%s", "");
     if (truce__check_optional(options->rules, "document of rules", &revision->refusal) ||
         truce__merge_rules_new(options->rules, &revision->rules, &revision->refusal))
         revision->refused = true;
@@ -123,20 +127,20 @@ const char *truce_revision_outcome_name(truce_revision_outcome outcome)
 /* ---- the comparison with what was read ------------------------------------------------------- */
 
 /*
- * Is what stands there what was read? The number alone does not say: a program that knows nothing of it
- * changes a document and leaves the number as it was. So the caller's copy is compared, too:
+ * Whether theirs is base. The number alone does not decide, because a program that ignores it may
+ * change a document without raising it. So the caller's base is compared, too:
  *
- *     in a commit    same bytes                         as read
- *                    same values                        as read; a number that has got another type since, and
- *                                                       that mine leaves alone, keeps it
- *                    otherwise                          stale, as under another number
- *     in a filter    the fields in their order, but for `_id`, the number and truce's own:
- *                        {$expr: {$eq: [{$filter: the fields of $$ROOT}, [{k: "a", v: 1}, ...]]}}
- *                    and, because numbers of all types are equal there, the type of each number:
- *                        {"a": {$type: 16}, "list.0.n": {$type: 1}}
+ *     in a commit    same bytes         unchanged
+ *                    same values        unchanged; if a number has another type now and mine does
+ *                                       not change it, it keeps the new type
+ *                    otherwise          stale, as under another number
+ *     in a filter    the fields in order, without `_id`, the number, and truce's fields:
+ *                    {$expr: {$eq: [{$filter: the fields of $$ROOT}, [{k: "a", v: 1}, ...]]}}
+ *                    and the type of each number, because numbers of all types are equal there:
+ *                    {"a": {$type: 16}, "list.0.n": {$type: 1}}
  *
- * Invariant:
- *   B1. The filter matches nothing that a commit would call stale. What it cannot say is left to the commit.
+ * B1. The filter matches nothing that a commit would call stale. If a filter cannot express base, a
+ *     commit decides.
  */
 
 /* ---- in a commit ----------------------------------------------------------------------------- */
@@ -152,7 +156,7 @@ static uint32_t base_count_of(struct value container)
     return count;
 }
 
-/* The order of fields alone says nothing. */
+/* A different order of fields is not a difference. */
 static bool base_same_fields(struct value a, struct value b)
 {
     for (struct fields fields = truce__fields(a); truce__fields_next(&fields);) {
@@ -185,14 +189,14 @@ static bool same_values(struct value a, struct value b)
     return b.type && truce__value_equal(a, b);
 }
 
-/* `_keys` is what commits make of the rest. */
+/* Omits `_keys`, which commits derive from the other fields. */
 static void without_own(const bson_t *content, bson_t *plain)
 {
     bson_init(plain);
     bson_copy_to_excluding_noinit(content, plain, "_id", "_keys", NULL);
 }
 
-/* The contents of two documents are equal, whatever the types of numbers and the order of fields. */
+/* Returns whether two contents are equal, whatever the types of numbers and the order of fields. */
 static bool revision_same_values(const bson_t *base, const bson_t *theirs)
 {
     bson_t a, b;
@@ -268,7 +272,7 @@ static bool is_index(const char *name)
     return name[0] && strspn(name, "0123456789") == strlen(name);
 }
 
-/* A name that a path cannot say: "a.b" is two, and "0" may be an element's. */
+/* Refuses names that a path cannot express: "a.b" is two names, and "0" may be an array index. */
 static bool base_is_sayable(const struct fields *field, bool element)
 {
     return element || (field->key_length && field->key[0] != '$' && !is_index(field->key) &&
@@ -305,7 +309,7 @@ static bool append_types(struct types *types, struct value container)
     return true;
 }
 
-/* Adds to a filter by `_id` and number that all else is as in `base`. False: a filter cannot say it. */
+/* Adds base to a filter by `_id` and number. Returns false if a filter cannot express it. */
 static bool revision_filter_base(const truce_revision *revision, const bson_t *base, bson_t *filter)
 {
     struct types types = {.filter = filter};
@@ -325,25 +329,26 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
 /* ---- the usual save -------------------------------------------------------------------------- */
 
 /*
- * The usual save in one round trip: nobody saved since, nothing is kept, and the caller has the
- * document as it was read. Then everything that a save looks at can stand in the filter of one write:
+ * The usual save in one round trip: no other save happened since the read, no version is kept, and
+ * the caller passes its base. Then one filter contains everything that a save checks:
  *
- *     {_id, version: n, all else as read, _intent: absent, _rev: absent or truce's}
- *                             -> mine, version: n + 1, _rev: fresh
+ *     {_id, version: n, the rest as read, _intent: absent, _rev: absent or truce's}
+ *         -> mine, version: n + 1, _rev: fresh
  *
  *     matched                 SAVED
- *     not matched             the save is made by a commit, which looks why
- *     refused                 likewise: a unique key may be held by somebody for a moment only
- *     no answer, then:        _rev is ours      SAVED
- *                             as it was read    it has no effect yet: send it again (D1)
- *                             otherwise         TRUCE_UNKNOWN: it may have been saved, and others after
+ *     not matched             a commit makes the save and finds out why
+ *     refused                 likewise: a unique key may be taken only temporarily
+ *     no answer, then         _rev is ours      SAVED
+ * still as read     it has no effect yet: send it again (D1) otherwise         TRUCE_UNKNOWN: it
+ * may have been saved, and others after it
  *
  * Invariants:
- *   D1. A number is given once for an _id, also if the document was removed in between, so
- *       of any number of sends one takes effect at most.
- *   D2. After a send without an answer, one that matched nothing is no proof: the first may have
- *       landed, and others may have saved since. Only `_rev` tells.
- *   D3. Of a collection whose unique keys are declared, commits alone know what `_keys` must hold.
+ *
+ * D1. A number is given once for an _id, even if the document was removed in between. So of any
+ *     number of sends at most one takes effect.
+ * D2. After a send without an answer, a send that matches nothing proves nothing: the first may
+ *     have landed, and others may have saved since. Only `_rev` decides.
+ * D3. If the collection has declared unique keys, only a commit knows the right `_keys`.
  */
 
 struct direct {
@@ -366,7 +371,7 @@ static bool has_operators(const bson_t *document)
     return false;
 }
 
-/* `mine` says something new, as far as the caller knows. */
+/* Returns whether `mine` has a change, as far as the caller knows. */
 static bool direct_differs(const struct revision_save *save)
 {
     bson_t mine, base;
@@ -407,7 +412,7 @@ static void append_own_rev(bson_t *filter)
                 "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}", "}", "]");
 }
 
-/* False: a filter cannot say what was read. */
+/* Returns false if a filter cannot express base. */
 static bool direct_make_filter(struct direct *direct)
 {
     const char *version = direct->save->revision->version;
@@ -415,7 +420,8 @@ static bool direct_make_filter(struct direct *direct)
 
     truce__filter_id(&direct->id, &direct->filter);
     BSON_APPEND_INT64(&direct->filter, version, direct->save->version);
-    direct_append_absent(&direct->filter, first); /* a number in an array matches, too */
+    /* A number in an array matches, too. */
+    direct_append_absent(&direct->filter, first);
     direct_append_absent(&direct->filter, "_intent");
     append_own_rev(&direct->filter);
     bson_free(first);
@@ -452,7 +458,7 @@ static truce_status direct_send(const struct direct *direct, bool *matched, bson
 
 enum verdict { TOOK, AS_READ, OTHERWISE };
 
-/* Somebody who does not raise the number may have put it back: all else tells, too. */
+/* A program that does not raise the number may have put it back, so the rest is compared, too. */
 static bool direct_is_as_read(const struct direct *direct, const bson_t *document)
 {
     const struct revision_save *save = direct->save;
@@ -489,7 +495,8 @@ static enum verdict direct_judge(struct direct *direct)
     return verdict;
 }
 
-/* Sends it until its outcome is certain. *saved false, OK: it has no effect, and never will. */
+/* Sends the write until its outcome is certain. `saved` false with TRUCE_OK: it has no effect and
+ * never will. */
 static truce_status send_certainly(struct direct *direct, bool *saved, bson_error_t *error)
 {
     bool unanswered = false, silent = false;
@@ -512,19 +519,20 @@ static truce_status send_certainly(struct direct *direct, bool *saved, bson_erro
         if (verdict != OTHERWISE && !truce__disk_refused(direct->worker.store, status) &&
             !truce__worker_wait(&direct->worker, "the store", NULL))
             continue;
-        if (!silent && error) /* the disk failed each time: that is told, with its reason */
+        /* If the disk failed each time, the error gives the reason. */
+        if (!silent && error)
             *error = why;
         if (!silent)
             return TRUCE_IO;
         return truce__fail(TRUCE_UNKNOWN, error,
-                           "the store did not answer a save in \"%s\", and what stands there "
-                           "now does not tell whether it took effect",
+                           "the store did not answer a save in \"%s\", and the stored document "
+                           "does not show whether it took effect",
                            direct->save->revision->collection);
     }
 }
 
-/* The save as one write, where that can be. OK with *saved false: it was not made, and a commit has to
- * find out why. UNKNOWN: no answer, and the document does not tell. */
+/* Makes the save as one write if possible. TRUCE_OK with `saved` false: a commit must make it.
+ * TRUCE_UNKNOWN: no answer, and the document does not decide. */
 static truce_status revision_save_direct(struct revision_save *save, bool *saved,
                                          bson_error_t *error)
 {
@@ -602,7 +610,7 @@ truce_status truce__revision_number(const truce_revision *revision, const bson_t
     if (truce__value_is_number(value) && truce__number_to_int64(value, number) && *number >= 0 &&
         *number < INT64_MAX)
         return TRUCE_OK;
-    return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of the document is %s, no number",
+    return truce__fail(TRUCE_INVALID, error, "the field \"%s\" of the document is %s, not a number",
                        revision->version, truce__value_show(value, text, sizeof text));
 }
 
@@ -619,7 +627,7 @@ static truce_status revision_id_of(const bson_t *document, bson_value_t *id, bso
     bson_iter_t iter;
 
     if (!document || !bson_iter_init_find(&iter, document, "_id"))
-        return truce__fail(TRUCE_INVALID, error, "a document that is saved has an _id");
+        return truce__fail(TRUCE_INVALID, error, "the document has no _id");
     *id = *bson_iter_value(&iter);
     return TRUCE_OK;
 }
@@ -664,7 +672,7 @@ void truce__revision_append_conflict(bson_t *conflicts, const char *path, const 
     bson_append_document_end(conflicts, &one);
 }
 
-/* The contents of the three; an empty one is missing. */
+/* The contents of the three versions; an empty one is missing. */
 struct contents {
     bson_t base, mine, theirs;
     bool has_base, has_theirs;
@@ -685,7 +693,7 @@ static void revision_describe(struct revision_save *save, const struct contents 
     BSON_APPEND_ARRAY(conflict, "conflicts", conflicts);
 }
 
-/* A conflict of the whole document. */
+/* Describes a conflict of the whole document. */
 static void describe_whole(struct revision_save *save, const struct contents *contents,
                            int64_t number, const char *kind)
 {
@@ -720,7 +728,8 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
     truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
     int64_t next = number + 1;
 
-    if (!status && !number) /* it has none yet */
+    /* It has no number yet. */
+    if (!status && !number)
         status = truce__revision_first(save->revision, commit, id, &next, error);
     if (status)
         return status;
@@ -730,7 +739,7 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
                                 &save->result->document, error);
 }
 
-/* The document as it was read: the caller's copy, or what is kept. */
+/* Finds base: the caller's copy, or the kept version. */
 static truce_status find_base(struct revision_save *save, truce_commit *commit,
                               const bson_value_t *id, struct contents *contents,
                               bson_error_t *error)
@@ -751,7 +760,7 @@ static truce_status find_base(struct revision_save *save, truce_commit *commit,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* The paths that mine and theirs disagree about, for a save that does not merge. */
+/* Lists the paths on which mine and theirs disagree, for a save that does not merge. */
 static truce_status describe_stale(struct revision_save *save, const struct contents *contents,
                                    int64_t number, bson_error_t *error)
 {
@@ -801,7 +810,7 @@ static truce_status revision_revision_merge(struct revision_save *save, truce_co
     return status;
 }
 
-/* Theirs is not what was read. */
+/* Handles a save whose base is not theirs. */
 static truce_status save_stale(struct revision_save *save, truce_commit *commit,
                                const bson_value_t *id, const bson_t *theirs, int64_t number,
                                struct contents *contents, bson_error_t *error)
@@ -810,7 +819,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
 
     if (status)
         return status;
-    /* what is merged may have to be summed: two equal changes are two */
+    /* A merge may have to add two equal changes. */
     if (contents->has_theirs && bson_equal(&contents->mine, &contents->theirs) &&
         !(save->merges && contents->has_base)) {
         save->result->outcome = TRUCE_REVISION_UNCHANGED;
@@ -829,7 +838,7 @@ static truce_status save_stale(struct revision_save *save, truce_commit *commit,
     return status;
 }
 
-/* Of the same values, what mine leaves alone stays as it is: a number may have got another type. */
+/* Fields that mine does not change keep the types of theirs. */
 static truce_status revision_keep_types(struct contents *contents, bson_error_t *error)
 {
     struct merge_options options = {.settle = MERGE_SETTLE_MINE};
@@ -844,7 +853,8 @@ static truce_status revision_keep_types(struct contents *contents, bson_error_t 
     return status;
 }
 
-/* Of the same number: somebody may have changed it all the same. */
+/* Compares documents of the same number: another program may have changed the document
+ * nevertheless. */
 static truce_status revision_compare_base(struct revision_save *save, struct contents *contents,
                                           bool *stale, bson_error_t *error)
 {
@@ -935,13 +945,13 @@ static truce_status revision_revision_save(truce_revision *revision, truce_commi
 
     begin_result(result);
     if (!mine)
-        status = truce__fail(TRUCE_INVALID, error, "there is no document to save");
+        status = truce__fail(TRUCE_INVALID, error, "the document to save is NULL");
     else
         status = truce__document_check(mine, "document", error);
     if (!status && base)
         status = truce__document_check(base, "base", error);
     if (!status && version < TRUCE_REVISION_NEW)
-        status = truce__fail(TRUCE_INVALID, error, "the number of a revision is not below 0");
+        status = truce__fail(TRUCE_INVALID, error, "the revision number is negative");
     if (!status && !commit)
         status = revision_save_direct(&one, &saved, error);
     if (status || saved)
@@ -1011,11 +1021,12 @@ struct removal {
     truce_revision *revision;
     const bson_value_t *id;
     int64_t version;
-    const bson_t *base; /* NULL: the number says it all */
+    /* NULL: only the number is compared. */
+    const bson_t *base;
     truce_revision_result *result;
 };
 
-/* What stands is what was read. */
+/* Returns whether the stored document is still as it was read. */
 static bool revision_is_as_read(const struct removal *removal, int64_t number,
                                 const bson_t *content)
 {

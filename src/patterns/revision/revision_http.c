@@ -1,8 +1,6 @@
-/*
- * What HTTP says of conditions, as a function: RFC 9110, sections 8.8.3 (entity tags), 13.1.1, 13.1.2
- * and 13.2.2 (the order), and RFC 6585 (428). Dates as conditions are not looked at: a document with
- * a number has a better one.
- */
+/* The conditions of HTTP as a function: RFC 9110, sections 8.8.3 (entity tags), 13.1.1, 13.1.2, and
+ * 13.2.2 (the order), and RFC 6585 (428). Conditions by date are ignored, because a document with a
+ * number has a better one. */
 #include <stdio.h>
 
 #include "patterns/revision/revision.h"
@@ -30,7 +28,7 @@ static const char *http_skip_space(const char *at)
     return at;
 }
 
-/* One tag from `at` on; its end, or NULL. */
+/* Reads one tag at `at`. Returns its end, or NULL. */
 static const char *read_tag(const char *at, bool *weak, const char **tag, size_t *length)
 {
     const char *end;
@@ -49,7 +47,7 @@ static const char *read_tag(const char *at, bool *weak, const char **tag, size_t
     return end + 1;
 }
 
-/* Is the document among the tags of a field? Empty elements of the list are allowed. */
+/* Returns whether the document is among the tags of a field. Empty list elements are allowed. */
 static enum answer http_names(const char *field, int64_t version, bool strongly)
 {
     bool there = version != TRUCE_REVISION_NEW, found = false, any = false;

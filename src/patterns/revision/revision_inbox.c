@@ -1,18 +1,21 @@
 /*
- * The inbox: conflicts that are kept, and their decisions.
+ * The inbox: stored conflicts and their decisions.
  *
- * A decision is made against a revision: the one that was seen. It is made of base, mine and what was seen, and
- * saved like any late save, with what was seen as its base. So what was saved since is merged with it.
- * The save and the closing of the entry (state "resolved") are one commit, so of two who decide at once one
- * finds nothing open any more. So is the closing of those that say the same: the same edit of the document, read
- * under another number, or one that is in what stands now whole.
+ * A decision refers to a revision that its author saw. It combines base, mine, and that revision,
+ * and is saved like any late save whose base is that revision. So changes saved since are merged
+ * with it. The save and the closing of the entry (state "resolved") are one commit, so of two
+ * concurrent decisions the second finds no open entry. The same commit closes equivalent entries:
+ * the same edit, read under another number, or an edit that the stored document contains
+ * completely.
  *
- * What was seen is named by the entry as it was shown (number and document), by its number alone, or it is what the
- * entry was told against. Of a number alone the document is that of the entry, what stands now, or what is kept.
+ * The revision is given by the entry as it was shown (number and document), by its number alone, or
+ * it is the revision that the entry was created against. The document of a number alone is that of
+ * the entry, the stored one, or a kept version.
  *
- *   1. No change that stands and was not seen is overwritten by a decision: it disagrees with it, or is merged.
- *   2. Where they disagree, or where what was seen is not known any more, nothing is saved, and the entry stays open,
- *      told against what stands now, be it that the document was removed. So every entry can be decided by who looks again.
+ * 1. A decision never overwrites a stored change that its author did not see: it conflicts with the
+ *    change, or is merged.
+ * 2. If they conflict, or the revision is unknown, nothing is saved, and the entry stays open
+ *    against the stored document or its removal. So every entry can be decided after another look.
  */
 #include "base/clock.h"
 #include "base/fingerprint.h"
@@ -27,21 +30,23 @@
 /* ---- entries --------------------------------------------------------------------------------- */
 
 /*
- * Entries of the inbox: conflicts kept for somebody to decide, in `truce_conflicts`:
+ * Entries of the inbox, in `truce_conflicts`:
  *
  *     {_id, collection, id, state: "open", at, rules?, version, base?, mine, theirs?, conflicts}
  *
- * The _id is made of what was sent (collection, id, version, document), so an edit that is sent again is the
- * same entry, told against what stands then. `version` and `theirs` are the revision that it was told against, -1
- * and none where the document was removed; `rules` those of the save, as text, for who decides without any.
+ * The _id is derived from the edit (collection, id, version, document). So an edit that is sent
+ * again is the same entry, updated to the document that is stored then. `version` and `theirs` are
+ * the revision that the entry was created against: -1 and none if the document was removed. `rules`
+ * are the rules of the save, as text, for decisions by a handle without rules.
  *
- * An entry that is listed is shown against what stands now: its `version`, `theirs` and `conflicts` are made anew,
- * and nothing is written. An entry of which no more can be said (the document's number is no number) is shown as it was told.
+ * An entry is listed against the stored document: `version`, `theirs`, and `conflicts` are computed
+ * again, and nothing is written. If that is impossible because the document's number is invalid,
+ * the entry is shown as it was created.
  */
 
 /* ---- putting in ------------------------------------------------------------------------------ */
 
-/* The same edit of the same version, however often it is sent, is one entry. */
+/* The same edit of the same version is one entry, however often it is sent. */
 static void name_entry(const struct revision_save *save, const bson_value_t *id, bson_oid_t *name)
 {
     struct fingerprint sum = {0};
@@ -57,7 +62,7 @@ static void name_entry(const struct revision_save *save, const bson_value_t *id,
     bson_destroy(&edit);
 }
 
-/* An entry of the inbox as it is stored (bson/field_names.h). */
+/* Converts an entry to its stored form (bson/field_names.h). */
 static void revision_entry_store(bson_t *entry)
 {
     bson_t stored = BSON_INITIALIZER;
@@ -114,7 +119,8 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
                                                       struct merge_rules **kept)
 {
     struct json_reader reader = {0};
-    bson_error_t ignored; /* what are no rules of this version are none */
+    /* Rules that are invalid in this version are ignored. */
+    bson_error_t ignored;
     bson_iter_t iter;
     const char *text;
     uint32_t length;
@@ -133,7 +139,7 @@ const struct merge_rules *truce__revision_entry_rules(const truce_revision *revi
     return *kept ? *kept : revision->rules;
 }
 
-/* What mine and theirs disagree about; `conflicts` is initialised. */
+/* Lists the paths on which mine and theirs disagree; initialises `conflicts`. */
 static truce_status entry_disagree(const truce_revision *revision, const bson_t *entry,
                                    const bson_t *theirs, bson_t *conflicts, bson_error_t *error)
 {
@@ -157,8 +163,8 @@ static truce_status entry_disagree(const truce_revision *revision, const bson_t 
     return status;
 }
 
-/* The entry against a document (NULL: there is none) of that number. `shown` is initialised; with an error
- * it is the entry as it was told. */
+/* Builds the entry against a document of that number (NULL: removed). Initialises `shown`; after an
+ * error it is the entry as it was created. */
 static truce_status revision_entry_against(const truce_revision *revision, const bson_t *entry,
                                            const bson_t *theirs, int64_t number, bson_t *shown,
                                            bson_error_t *error)
@@ -193,18 +199,20 @@ static bson_t *open_entries(const truce_revision *revision)
 }
 
 struct entries {
-    truce_cursor base; /* first */
+    /* The first field: cursor functions get a pointer to it. */
+    truce_cursor base;
     truce_revision *revision;
     truce_cursor *told;
     bson_t shown;
 };
 
-/* `shown` is initialised. */
+/* Initialises `shown`. */
 static truce_status entry_show(truce_revision *revision, const bson_t *entry, bson_t *shown,
                                bson_error_t *error)
 {
     bson_t document, content;
-    bson_error_t ignored; /* such an entry is shown as it was told */
+    /* Such an entry is shown as it was created. */
+    bson_error_t ignored;
     bson_iter_t id;
     int64_t number;
     truce_status status;
@@ -325,7 +333,7 @@ struct resolving {
     truce_revision_result *result;
 };
 
-/* A document as it stands, or was seen to stand. */
+/* A stored document, or one that was seen. */
 struct standing {
     int64_t number;
     bool exists;
@@ -378,7 +386,7 @@ static truce_status read_now(const struct resolving *resolving, truce_commit *co
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* *known false: there is no telling what that number was. */
+/* `known` false: the document of that number is unknown. */
 static truce_status find_seen(const struct resolving *resolving, truce_commit *commit,
                               const bson_value_t *id, const bson_t *entry,
                               const struct standing *now, struct standing *seen, bool *known,
@@ -409,7 +417,7 @@ static truce_status find_seen(const struct resolving *resolving, truce_commit *c
 
 /* ---- the decision ---- */
 
-/* What is to be saved; `made` is initialised by the caller. */
+/* Builds the document to save; the caller initialises `made`. */
 static truce_status inbox_decide(const struct resolving *resolving, const bson_t *entry,
                                  const struct standing *seen, const struct merge_rules *rules,
                                  bson_t *made, bson_error_t *error)
@@ -461,7 +469,8 @@ static truce_status save_decision(const struct resolving *resolving, truce_commi
     return status;
 }
 
-/* What was seen to be removed and what was seen to stand are decided where that still holds, or is known. */
+/* If the author saw a removal, or a stored document, the decision is valid only if that still holds
+ * or is known. */
 static truce_status decide_against(const struct resolving *resolving, truce_commit *commit,
                                    const bson_value_t *id, const bson_t *entry,
                                    const struct standing *now, bson_error_t *error)
@@ -497,7 +506,7 @@ static truce_status close_entry(truce_commit *commit, const bson_value_t *id, bs
 
 #define SAME_MAX 100
 
-/* Is everything that the entry's edit changed in `now`? */
+/* Returns whether `now` contains every change of the entry's edit. */
 static bool is_contained(const struct resolving *resolving, const bson_t *entry, const bson_t *now)
 {
     struct merge_options options = {.mine_is_newer = true};
@@ -530,7 +539,7 @@ static bool says_the_same(const struct resolving *resolving, const bson_t *decid
     return resolving->result->version != TRUCE_REVISION_NEW && is_contained(resolving, other, now);
 }
 
-/* The other open entries of the document. */
+/* Lists the other open entries of the document. */
 static truce_status list_others(const struct resolving *resolving, const bson_t *entry,
                                 bson_oid_t *others, size_t *count, bson_error_t *error)
 {
@@ -591,7 +600,7 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 
 /* ---- the whole ---- */
 
-/* The answer is the entry against what stands now. */
+/* Sets the answer: the entry against the stored document. */
 static void inbox_tell(const struct resolving *resolving, const bson_t *told)
 {
     static const char *const sides[] = {"base", "mine", "theirs"};
@@ -614,7 +623,7 @@ static void inbox_tell(const struct resolving *resolving, const bson_t *told)
     resolving->result->inbox = *resolving->conflict;
 }
 
-/* The entry stays open: what the decision disagrees with is what stands now. */
+/* Leaves the entry open: the decision conflicts with the stored document. */
 static truce_status leave_open(const struct resolving *resolving, truce_commit *commit,
                                const bson_value_t *entry_id, const bson_t *entry,
                                const struct standing *now, bson_error_t *error)
@@ -678,8 +687,10 @@ static truce_status resolve_in(truce_commit *commit, void *arg, bson_error_t *er
         status = truce__fail(status, error, "there is no conflict %s", hex);
     }
     if (!status && !inbox_is_open(resolving, &entry))
-        status = truce__fail(TRUCE_NOT_FOUND, error, "the conflict is resolved, or not of \"%s\"",
-                             resolving->revision->collection);
+        status =
+            truce__fail(TRUCE_NOT_FOUND, error,
+                        "the conflict is resolved, or belongs to another collection than \"%s\"",
+                        resolving->revision->collection);
     if (!status)
         status = resolve_entry(resolving, commit, &id, &entry, error);
     bson_destroy(&entry);
@@ -698,7 +709,7 @@ static truce_status check_seen(const bson_t *seen, bson_error_t *error)
     if (truce__value_is_number(number) && truce__number_to_int64(number, &ignored))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
-                       "the entry that was seen has a whole number \"version\"");
+                       "the entry that was seen must have an integer \"version\"");
 }
 
 truce_status truce_revision_resolve(truce_revision *revision, truce_commit *commit,
@@ -717,7 +728,8 @@ truce_status truce_revision_resolve(truce_revision *revision, truce_commit *comm
     if (status)
         return status;
     if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (document != NULL))
-        return truce__fail(TRUCE_INVALID, error,
-                           "a document goes with a resolution by document, and with no other");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "a document must be given with the resolution by document, and only with it");
     return truce__revision_write(revision, commit, resolve_in, &resolving, error);
 }

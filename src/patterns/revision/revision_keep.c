@@ -1,18 +1,18 @@
 /*
  * Replaced versions, in "<collection>.revisions":
  *
- *     {_id: {id, version: 3}, at, until?, document}    what version 3 was, written by the save of 4
- *     {_id: {id, version: -1}, last: 4}                the document was removed when it had 4
- *     {_id: {id, version: -1}, last: 4294967296,       the document has numbers from 1 to that one; it may have been
- *      reserved: true}                                 removed by a plain writer since
+ *     {_id: {id, version: 3}, at, until?, document}    version 3, written by the save of 4
+ *     {_id: {id, version: -1}, last: 4}                the document was removed at version 4
+ *     {_id: {id, version: -1}, last: 4294967296,       the document has numbers from 1 to that one;
+ *      reserved: true}                                 a plain writer may have removed it since
  *
- * All are written in the commit that replaces, removes or first numbers the document, so there is never one without the
- * other. A document that comes back continues behind the last number: a caller that has a number of the former document
- * cannot save over the new one. A plain writer removes a document without a trace, so the first number of a document
- * reserves a range that its saves do not exhaust.
+ * All of them are written in the commit that replaces, removes, or first numbers the document. A
+ * document that is created again continues after the last number, so a caller with a number of the
+ * former document cannot save over the new one. A plain writer removes a document without a trace.
+ * Therefore the first number of a document reserves a range that its saves cannot exhaust.
  *
- * With keep_ms a version has its end in `until`, and an index with expireAfterSeconds: `truce sweep`
- * (or the server itself) removes what is over.
+ * With keep_ms a version expires at `until`, which has an index with expireAfterSeconds: `truce
+ * sweep` (or the server) removes expired versions.
  */
 #include "patterns/revision/revision.h"
 
@@ -31,7 +31,7 @@ static bson_value_t keep_id_of(const bson_t *holder)
     return bson_iter_init_find(&iter, holder, "_id") ? *bson_iter_value(&iter) : none;
 }
 
-/* {_id: {id, version}}, the beginning of a document */
+/* {_id: {id, version}}, the beginning of a document. */
 static void keep_begin_document(const bson_value_t *id, int64_t number, bson_t *document)
 {
     bson_t inner;
@@ -43,7 +43,7 @@ static void keep_begin_document(const bson_value_t *id, int64_t number, bson_t *
     bson_append_document_end(document, &inner);
 }
 
-/* Inserts the document, or puts it in the place of one of its _id. */
+/* Inserts the document, or replaces the one of its _id. */
 static truce_status keep_put(truce_revision *revision, truce_commit *commit, const bson_t *document,
                              bson_error_t *error)
 {
@@ -133,7 +133,7 @@ static truce_status put_last(truce_revision *revision, truce_commit *commit, con
     return status;
 }
 
-/* *last -1: there is none. */
+/* `last` -1: none. */
 static truce_status read_last(truce_revision *revision, truce_commit *commit,
                               const bson_value_t *id, int64_t *last, bool *reserved,
                               bson_error_t *error)
@@ -155,7 +155,8 @@ static truce_status read_last(truce_revision *revision, truce_commit *commit,
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A document without a number, or with one of a plain writer, does not give up numbers that another one had. */
+/* A document without a number, or with a number of a plain writer, does not release the numbers of
+ * another document. */
 truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_error_t *error)
 {
@@ -168,8 +169,8 @@ truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit
     return put_last(revision, commit, id, number, false, error);
 }
 
-/* Behind the versions that are kept: their successor may have been removed by somebody who knows no
- * graves. What is kept only grows at its end, so it need not be guarded. */
+/* Counts after the kept versions: a program without tombstones may have removed their successor.
+ * The kept versions only grow at the end, so this needs no guard. */
 static truce_status count_kept(truce_revision *revision, const bson_value_t *id, int64_t *last,
                                bson_error_t *error)
 {
@@ -216,8 +217,8 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
     return put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
 }
 
-/* A commit that replaced the document may be decided and not have got as far as what it replaced, which
- * is a stub then: reading through the journal brings it to its end. */
+/* A decided commit may not have reached the replaced version yet, which is a stub then. A read
+ * through the journal completes the commit. */
 static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_t *found,
                               bson_error_t *error)
 {
@@ -232,8 +233,9 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
                         &(truce_read_many_options){.deadline_ms = revision->deadline_ms}, error);
     bson_destroy(found);
     bson_steal(found, &look.document);
-    return status || look.found ? status
-                                : truce__fail(TRUCE_NOT_FOUND, error, "it is not kept any more");
+    return status || look.found
+               ? status
+               : truce__fail(TRUCE_NOT_FOUND, error, "the version is no longer kept");
 }
 
 truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
@@ -244,7 +246,8 @@ truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit
     bson_iter_t iter;
     truce_status status;
 
-    (void)commit; /* what a number was never changes: it need not be guarded */
+    /* The version of a number never changes, so it needs no guard. */
+    (void)commit;
     bson_init(document);
     keep_begin_document(id, number, &filter);
     status = find_kept(revision, &filter, &found, error);
@@ -312,7 +315,8 @@ truce_status truce_revision_log(truce_revision *revision, const bson_value_t *id
     bson_append_value(&equal, "$eq", 3, id);
     bson_append_document_end(&filter, &equal);
     BCON_APPEND(&filter, "_id.version", "{", "$gte", BCON_INT64(0), "}", "document", "{", "$exists",
-                BCON_BOOL(true), "}"); /* no stub of a commit that is not decided */
+                /* Not a stub of an undecided commit. */
+                BCON_BOOL(true), "}");
     status = revision->refused
                  ? keep_refused(revision, error)
                  : truce_find(revision->store, revision->kept, &filter, &options, cursor, error);

@@ -1,4 +1,4 @@
-/* Saves that are said as patches, and the differences of documents. */
+/* Saves as patches, and differences of documents. */
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
@@ -27,9 +27,10 @@ static truce_status patch_apply_operators(const bson_t *before, const bson_t *op
     truce_status status = truce__update_new(operators, NULL, &update, error);
 
     if (!status && truce__update_is_replacement(update))
-        status =
-            truce__fail(TRUCE_INVALID, error,
-                        "a patch of operators is made of $set, $inc ...; save a whole document");
+        status = truce__fail(
+            TRUCE_INVALID, error,
+            "a patch must consist of operators ($set, $inc, ...); save a whole document "
+            "to replace it");
     if (status)
         bson_init(after);
     else
@@ -49,7 +50,7 @@ static truce_status apply_json(const bson_t *before, const bson_t *operations, b
 
     bson_init(after);
     if (!status && value.type != BSON_TYPE_DOCUMENT) {
-        status = truce__fail(TRUCE_INVALID, error, "the patch leaves %s, no document",
+        status = truce__fail(TRUCE_INVALID, error, "the patch results in %s, not in a document",
                              truce__type_name(value.type));
     } else if (!status) {
         bson_t borrowed;
@@ -61,7 +62,7 @@ static truce_status apply_json(const bson_t *before, const bson_t *operations, b
     return status;
 }
 
-/* The document of that number, patched; its _id stays. */
+/* Patches the document of that number; its _id stays. */
 static truce_status patch_apply(const struct patching *patching, const bson_t *before,
                                 bson_t *after, bson_error_t *error)
 {
@@ -99,7 +100,8 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
         bson_destroy(&after);
         status = patch_apply(patching, &content, &after, error);
     }
-    if (!status && !patching->any) /* another number is the conflict of a save */
+    /* Another number is a conflict of the save. */
+    if (!status && !patching->any)
         save.version = patching->version;
     save.mine = &after;
     if (!status)
@@ -146,6 +148,6 @@ truce_status truce_revision_diff(const bson_t *before, const bson_t *after, truc
         truce__operators_diff(old, new, patch);
     else if (!truce__merge_patch_diff(old, new, patch))
         return truce__fail(TRUCE_INVALID, error,
-                           "a merge patch cannot set a field to null; make a JSON patch");
+                           "a merge patch cannot set a field to null; use a JSON patch");
     return TRUCE_OK;
 }

@@ -140,7 +140,7 @@ static bool walk_under_way(const bson_t *dependent, const bson_t *source)
 /* A dependent with a higher revision than its source is divergent, too: it would miss the next
  * change. */
 static bool is_consistent(const struct sync_rule *rule, const bson_t *dependent,
-                               const bson_t *source)
+                          const bson_t *source)
 {
     return truce__sync_equal(rule, dependent, source) &&
            !(truce__sync_same(rule, dependent, source) &&
@@ -172,7 +172,7 @@ static void sync_walk_tell(const struct walk *walk, truce_sync_divergence diverg
 /* Repairs by a copy if the dependent is outdated; otherwise raises the source above it, and all its
  * dependents follow. */
 static truce_status walk_repair(const struct walk *walk, const bson_t *dependent,
-                              const bson_t *source, bson_error_t *error)
+                                const bson_t *source, bson_error_t *error)
 {
     int64_t revision = truce__sync_same(walk->rule, dependent, source)
                            ? truce__sync_copied(walk->rule, dependent)

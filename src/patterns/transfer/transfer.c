@@ -1,48 +1,62 @@
 /*
- * Two-phase transfers: the handle, the layout that is kept, and the calls.
+ * Two-phase transfers: the handle, the stored layout, the calls, and the rules of all files.
  *
- *     pending -> committed -> applied -> done             the way forward
- *     pending -> canceling -> canceled                    the way back
+ * T is the transfer's id. A mark is T in the field `marks` of a document: the effect of T's entry
+ * is made there. A fence is a counter in each document.
  *
- *     1. read the fences of all documents, then insert the transfer, pending (or find it there: then read it)
- *     2. each entry before:   {_id, guard, fence as read, marks: no T} -> effect, push T
+ *     pending -> committed -> applied -> done             forward
+ *     pending -> canceling -> canceled                    back
+ *
+ *     1. Read the fences of all documents, then insert the transfer as pending. If it exists
+ *        already, read it.
+ *     2. Each entry before the decision:
+ *        {_id, guard, fence as read, marks: no T} -> effect, push T
  *     3. {T, pending} -> committed
- *     4. each entry after:    {_id, fence as read, marks: no T} -> effect, push T
- *     5. {T, committed} -> applied; from here on nobody applies
- *     6. each document:       {_id, marks: T} -> pull T, fence + 1;       then {T, applied} -> done
- *     back: {T, pending} -> canceling; each document of an entry before:
- *                             {_id, marks: T} -> undo, pull T, fence + 1, or else {_id, marks: no T} -> fence + 1, until
- *                             one of the two matches; then {T, canceling} -> canceled
+ *     4. Each entry after the decision:
+ *        {_id, fence as read, marks: no T} -> effect, push T
+ *     5. {T, committed} -> applied; from here on no process makes an entry
+ *     6. Each document:  {_id, marks: T} -> pull T, fence + 1;       then {T, applied} -> done
+ *     Back: {T, pending} -> canceling; each document of an entry before the decision:
+ *           {_id, marks: T} -> undo, pull T, fence + 1, or {_id, marks: no T} -> fence + 1,
+ *           until one of the two matches; then {T, canceling} -> canceled
  *
- * A step 2 or 4 that matches nothing: there is the mark: it was made. The fence moved: from 1 on, with a look at T after
- * it. The guard fails: back. A transfer without entries after the decision goes from pending to applied.
+ * If a write of step 2 or 4 matches nothing, there are three cases. The mark exists: the effect was
+ * made. The fence moved: start again from step 1, with a read of T afterwards. The guard fails: go
+ * back. A transfer without entries after the decision goes from pending to applied.
  *
- * Invariants (models/transfer.cpp is the model; its mutants are these rules, left out one by one):
+ * Invariants (models/transfer.cpp is the model; its mutants omit these rules one by one):
  *
- *   F1  An effect and its mark are one write, which finds no mark: so it is made at most once while the mark is there.
- *   F2  It compares a fence that was read BEFORE the transfer was seen in the state that allows it (inserted by this
- *       caller, read, or decided by this caller). A mark goes, or is kept from coming, only with a write that raises the
- *       fence: so what comes late, of whoever stopped for however long, finds another fence.
- *   F3  Marks go in "applied" only, when nobody makes entries any more: not while others may still credit.
- *   F4  Back: a document without the mark is fenced off before "canceled", with a write that looks for the mark once more.
- *   F5  Credits come after the decision: what they bring cannot be taken back, so it can be spent.
- *   F6  A state changes by a write that compares the one before.
- *   F7  Every write of a document finds no intent of a commit in it, and leaves a fresh _rev: so commits that read it
- *       notice, and a held document is waited for.
+ * F1. An effect and its mark are one write, which requires that the mark is absent. So an effect is
+ *     made at most once while the mark exists.
+ * F2. That write compares a fence that was read BEFORE the transfer was seen in the state that
+ *     allows it (inserted, read, or decided by this caller). A write that removes a mark, or
+ *     prevents it, raises the fence. So a late write of a paused process finds another fence.
+ * F3. Marks are removed only in "applied", when no process makes entries any more, and not while
+ *     another process may still credit.
+ * F4. On the way back, a document without the mark is fenced before "canceled", by a write that
+ *     checks the mark once more.
+ * F5. Credits come after the decision. They cannot be taken back, so they can be spent.
+ * F6. A write that changes the state compares the state before.
+ * F7. Every write requires that the document has no intent of a commit, and writes a new _rev. So
+ *     commits that read the document notice it, and a held document is waited for.
  *
- * A crash leaves a transfer between two states; whoever comes goes on from there, and clocks decide nothing: the sweep's
- * wait is politeness. An ended transfer is removed after keep_ms; an insert of the same id that was sent before and
- * lands later than that would begin anew, which is why it is long.
+ * A crash leaves a transfer between two states, and any caller continues from there. Correctness
+ * does not depend on clocks; the sweep waits only to avoid needless work. An ended transfer is
+ * removed after keep_ms. That time is long because an insert of the same id that was sent before
+ * and lands later would start the transfer again.
  *
- * In one step: where a commit is native all of it is one, and T is inserted in "done".
+ * In one step: if the store has native commits, the transfer is one commit, which inserts T as
+ * "done".
  *
- * The recipe's own documents have no entries: all of theirs are before (it makes both in "pending"), and no fence: no
- * fence is a fence that is not there.
+ * Documents of MongoDB's recipe have no entries: all of theirs come before the decision, because
+ * the recipe makes both in "pending". They have no fence either; a missing fence counts as a fence.
  *
- * Deliberately not done: unique values (`_keys`) are not kept by a transfer's writes, as with plain ones.
+ * Deliberately not done: a transfer's writes do not maintain unique values (`_keys`), like plain
+ * writes.
  *
- *     transfer_plan.c    from a request to its document and entries; reads of the documents that take part
- *     transfer_drive.c   the single writes and their order        transfer_maintenance.c   sweep and check
+ *     transfer_plan.c         from a request to its document and entries; reads of the documents
+ *     transfer_drive.c        the single writes and their order
+ *     transfer_maintenance.c  the sweep and the check
  */
 #include "patterns/transfer/transfer.h"
 
@@ -64,25 +78,31 @@
 /* ---- in one step ----------------------------------------------------------------------------- */
 
 /*
- * A transfer in one step: every entry's effect under its guard, and the transfer in "done", are one commit. No mark and no fence
- * is needed, and none is touched: what others drive step by step goes on as if a plain writer had come by.
+ * A transfer in one step: every entry's effect under its guard, and the transfer in "done", are one
+ * commit. It needs no mark and no fence and changes none; for transfers that are driven step by
+ * step it looks like a plain writer.
  *
- * One that is refused leaves a document, too (in "canceled"), so that the answer under this id stays what it was.
+ * A refused transfer leaves a document, too (in "canceled"), so that the answer under this id stays
+ * the same.
  *
- * Nearly every id is new. So where it costs nothing but the try, the first one does not look whether the transfer is there,
- * but inserts it: whatever refuses that says nothing, and the next try looks.
+ * Almost every id is new. So if a failed attempt is cheap, the first one inserts the transfer
+ * without checking whether it exists. If that is refused for any reason, the next attempt checks.
  */
 
 struct at_once {
     truce_transfers *transfers;
     struct transfer_plan plan;
-    enum transfer_state state; /* that it enters */
+    /* The state that the transfer gets. */
+    enum transfer_state state;
     const char *reason;
-    bool exists, other; /* other: with other content */
+    /* `other`: it exists with other content. */
+    bool exists, other;
     enum transfer_state found;
-    bool blind; /* nobody has looked whether it is there */
-    bool
-        unproved; /* an undo does not undo; unless it is there, and has changed what was looked at */
+    /* No read has shown whether it exists. */
+    bool blind;
+    /* An undo does not revert its effect, unless the transfer exists and has changed the documents.
+     */
+    bool unproved;
     bson_error_t why;
 };
 
@@ -100,7 +120,8 @@ static truce_status commit_meet(struct at_once *once, const bson_value_t *id, co
         return truce__transfer_other(once->transfers, id, error);
     if (once->found == TRANSFER_DONE || once->found == TRANSFER_CANCELED)
         return truce__transfer_answer(once->transfers, there, error);
-    return truce__fail(TRUCE_LOCKED, error, "%s is under way; `truce transfer resume` ends it",
+    return truce__fail(TRUCE_LOCKED, error,
+                       "%s is in progress; `truce transfer resume` completes it",
                        truce__transfer_show(once->transfers->collection, id, text, sizeof text));
 }
 
@@ -132,7 +153,7 @@ static truce_status commit_put(truce_commit *commit, const struct at_once *once,
     return status;
 }
 
-/* NOT_FOUND: it is not there, and may be made. */
+/* TRUCE_NOT_FOUND: it does not exist and may be made. */
 static truce_status commit_look(truce_commit *commit, struct at_once *once, bson_error_t *error)
 {
     bson_value_t id = truce__document_id(&once->plan.document);
@@ -172,7 +193,7 @@ static truce_status transfer_commit_transact(struct at_once *once, bson_error_t 
     return truce_transact(once->transfers->store, commit_make, once, &options, error);
 }
 
-/* It was told by an entry, and not by the store or by what stood there. */
+/* Returns whether an entry caused the refusal, not the store or an existing transfer. */
 static bool commit_is_refusal(const struct at_once *once, truce_status status)
 {
     return !once->exists && !once->unproved &&
@@ -197,7 +218,8 @@ static truce_status commit_keep_refusal(struct at_once *once, const char *reason
                                                 reason);
 }
 
-/* REFUSED: it cannot be made of what stands there now; INVALID: an undo does not undo. */
+/* TRUCE_REFUSED: the transfer is impossible with the stored documents. TRUCE_INVALID: an undo does
+ * not revert its effect. */
 static truce_status commit_prove(struct at_once *once, bool credits, bson_error_t *error)
 {
     struct transfer_look *looks = bson_malloc0(once->plan.count * sizeof *looks);
@@ -210,7 +232,7 @@ static truce_status commit_prove(struct at_once *once, bool credits, bson_error_
     return status;
 }
 
-/* What an operator refused does not name its document. */
+/* Adds the document to an error of an operator, which does not name it. */
 static void name_refusal(struct at_once *once, truce_status status, bson_error_t *why)
 {
     bson_error_t named;
@@ -219,7 +241,7 @@ static void name_refusal(struct at_once *once, truce_status status, bson_error_t
         *why = named;
 }
 
-/* Where the store itself compares, a try that was for nothing is no round trip. */
+/* If the store itself compares, a failed attempt costs no round trip. */
 static bool may_be_blind(const struct at_once *once)
 {
     uint32_t can = once->transfers->store->capabilities,
@@ -253,7 +275,7 @@ static truce_status make_alone(struct at_once *once, bson_error_t *error)
     return status;
 }
 
-/* As a part of `commit`, or (NULL) as one of its own. Takes the document over. */
+/* Makes the transfer as a part of `commit`, or (NULL) as a commit of its own. Owns the document. */
 static truce_status transfer_at_once(truce_transfers *transfers, truce_commit *commit,
                                      bson_t *document, bool *exists, bson_error_t *error)
 {
@@ -262,7 +284,7 @@ static truce_status transfer_at_once(truce_transfers *transfers, truce_commit *c
 
     if (!status && commit && commit->store != transfers->store)
         status = truce__fail(TRUCE_INVALID, error,
-                             "transfer book %s and the commit are of different stores",
+                             "transfer book %s and the commit belong to different stores",
                              transfers->collection);
     if (!status && truce__transfer_needs_proof(&once.plan))
         once.unproved = commit_prove(&once, false, &once.why) == TRUCE_INVALID;
@@ -297,21 +319,21 @@ static void transfer_check_options(truce_transfers *transfers,
 
     if (truce__reserved(options->collection) ||
         (options->accounts && truce__reserved(options->accounts)))
-        transfer_refuse(transfers, "a collection of transfer book \"%.100s\" is truce's own",
+        transfer_refuse(transfers, "a collection of transfer book \"%.100s\" is reserved for truce",
                         options->collection);
     if (!plain_field(marks) || !plain_field(fence) || !field[0] ||
         strlen(field) > TRANSFER_NAME_MAX)
         transfer_refuse(
             transfers,
-            "transfer book \"%.100s\": marks and fence are fields at the top of a document, of up "
+            "transfer book \"%.100s\": marks and fence must be top-level field names of up "
             "to 100 bytes, and without \"$\" or \"_\" in front",
             options->collection);
     else if (!strcmp(marks, fence) || !strcmp(marks, field) || !strcmp(fence, field))
-        transfer_refuse(transfers,
-                        "transfer book \"%.100s\": field, marks and fence are different fields",
+        transfer_refuse(transfers, "transfer book \"%.100s\": field, marks, and fence must differ",
                         options->collection);
     if (options->keep_ms < -1 || (options->keep_ms > 0 && options->keep_ms < 60000))
-        transfer_refuse(transfers, "transfer book \"%.100s\": keep_ms is a minute at least, or -1",
+        transfer_refuse(transfers,
+                        "transfer book \"%.100s\": keep_ms must be at least a minute, or -1",
                         options->collection);
 }
 
@@ -327,8 +349,7 @@ truce_transfers *truce_transfers_new(truce_store *store, const truce_transfer_op
     transfers->refused =
         ROOM_CHECK(options, "truce_transfer_options", &transfers->refusal) != TRUCE_OK;
     if (!collection || !collection[0]) {
-        transfer_refuse(transfers, "%s",
-                        "transfers have a collection: the option `collection` is missing");
+        transfer_refuse(transfers, "%s", "the option `collection` of the transfers is missing");
         return transfers;
     }
     transfer_check_options(transfers, options);
@@ -368,7 +389,7 @@ static bool transfers_in_one_step(const truce_transfers *transfers)
            transfers->store->capabilities & TRUCE_CAN_ATOMIC_BULK;
 }
 
-/* The options were right, and so is the id. */
+/* Checks the options and the id. */
 static truce_status transfers_usable(const truce_transfers *transfers, const bson_value_t *id,
                                      bson_error_t *error)
 {
@@ -390,8 +411,8 @@ static truce_status transfers_usable(const truce_transfers *transfers, const bso
     bson_destroy(&holder);
     return good ? TRUCE_OK
                 : truce__fail(TRUCE_INVALID, error,
-                              "the id of a transfer is a text, a number, an ObjectId, a date, a "
-                              "bool or a binary");
+                              "the id of a transfer must be a string, number, ObjectId, date, "
+                              "bool, or binary value");
 }
 
 /* ---- the layout that is kept ----------------------------------------------------------------- */
@@ -401,7 +422,7 @@ static const char *transfer_or_else(const char *text, const char *otherwise)
     return text ? text : otherwise;
 }
 
-/* {_id, accounts?, field, marks, fence, resume_ms, keep_ms} of a book that is new */
+/* Appends {_id, accounts?, field, marks, fence, resume_ms, keep_ms} of a new book. */
 static void append_layout(const truce_transfers *transfers, bson_t *document)
 {
     const struct transfer_layout *wanted = &transfers->wanted;
@@ -422,7 +443,8 @@ static bool transfer_another(const char *wanted, const char *kept)
     return wanted && strcmp(wanted, kept) != 0;
 }
 
-/* What was made with one layout is found by no other. Accounts may be said later. */
+/* Transfers of one layout cannot be found by another, so a different layout is refused. The
+ * accounts may be given later. */
 static truce_status compare_layout(const truce_transfers *transfers, const bson_t *kept,
                                    bson_error_t *error)
 {
@@ -438,15 +460,16 @@ static truce_status compare_layout(const truce_transfers *transfers, const bson_
         const char *there = truce__field_text(kept, fields[i].name);
 
         if (transfer_another(fields[i].wanted, there) && (i || there[0]))
-            return truce__fail(TRUCE_INVALID, error,
-                               "transfer book \"%s\" was made with %s \"%s\", and is opened with "
-                               "\"%s\"",
-                               transfers->collection, fields[i].name, there, fields[i].wanted);
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "transfer book \"%s\" was created with %s \"%s\" and cannot be opened with "
+                "\"%s\"",
+                transfers->collection, fields[i].name, there, fields[i].wanted);
     }
     return TRUCE_OK;
 }
 
-/* What may change later, and did: {$set: ...}; empty: nothing. */
+/* Appends the changed settings that may change later: {$set: ...}; empty: none. */
 static void transfer_append_changes(const truce_transfers *transfers, const bson_t *kept,
                                     bson_t *update)
 {
@@ -474,8 +497,8 @@ static void transfer_take_layout(const bson_t *kept, struct transfer_layout *lay
                                        truce__field_number(kept, "keep_ms")};
 }
 
-/* The book's line of TRANSFERS; it is there from now on. *layout is what it says, unless an update has to be seen
- * first: then CONFLICT. */
+/* Stores the book if it does not exist. `layout` is the stored one. TRUCE_CONFLICT: it was updated,
+ * so read it again. */
 static truce_status transfer_define_once(truce_transfers *transfers, struct transfer_layout *layout,
                                          bson_error_t *error)
 {
@@ -523,7 +546,7 @@ truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *b
 {
     if (transfers->refused || !plain_field(truce__field_text(book, "marks")) ||
         !plain_field(truce__field_text(book, "fence")))
-        return truce__fail(TRUCE_INVALID, error, "\"%s\" is no book of transfers",
+        return truce__fail(TRUCE_INVALID, error, "\"%s\" is not a valid book of transfers",
                            transfers->collection);
     release_layout(&transfers->layout);
     transfer_take_layout(book, &transfers->layout);
@@ -552,7 +575,8 @@ static bool same_layout(const struct transfer_layout *a, const struct transfer_l
            a->resume_ms == b->resume_ms && a->keep_ms == b->keep_ms;
 }
 
-/* With the mutex held; takes the layout over. It changes only if the book was dropped and made again. */
+/* The caller holds the mutex. Owns the layout. It changes only if the book was dropped and created
+ * again. */
 static void set_layout(truce_transfers *transfers, struct transfer_layout *layout)
 {
     uint32_t count = transfers->retired_count;
@@ -567,7 +591,7 @@ static void set_layout(truce_transfers *transfers, struct transfer_layout *layou
     }
 }
 
-/* The layout, and the indexes. Every call that writes begins with it. */
+/* Prepares the layout and the indexes. Every call that writes begins with it. */
 static truce_status transfers_ready(truce_transfers *transfers, bson_error_t *error)
 {
     uint64_t structure = truce__store_structure(transfers->store) + 1;

@@ -1,7 +1,8 @@
 #ifndef TRUCE_PATTERNS_TRANSFER_TRANSFER_H
 #define TRUCE_PATTERNS_TRANSFER_TRANSFER_H
 
-/* What the files of transfers share. The contract is in truce/transfer.h; the essay in transfer.c. */
+/* Declarations that the files of transfers share. truce/transfer.h has the contract; transfer.c has
+ * the essay. */
 #include <pthread.h>
 
 #include "base/limits.h"
@@ -11,7 +12,7 @@
 #include "store/maintenance.h"
 #include "truce/transfer.h"
 
-/* Where things stand in the documents; "" is not known. */
+/* The names of the fields; "" is unknown. */
 struct transfer_layout {
     char *accounts, *field, *marks, *fence;
     int64_t resume_ms, keep_ms;
@@ -24,26 +25,30 @@ struct truce_transfers {
     truce_mechanism mechanism;
     bool refused;
     bson_error_t refusal;
-    struct transfer_layout wanted; /* by the options; NULL and 0: as it is kept */
-    pthread_mutex_t mutex;         /* of what follows */
-    uint64_t structure;            /* of the store, when the book was ready; 0: it is not */
+    /* The layout of the options; NULL and 0: as stored. */
+    struct transfer_layout wanted;
+    /* Protects the fields below. */
+    pthread_mutex_t mutex;
+    /* The store's structure number plus one when the book was ready; 0: it is not. */
+    uint64_t structure;
     struct transfer_layout layout;
-    struct transfer_layout
-        *retired; /* of books that were replaced: other threads may still read them */
+    /* Layouts of replaced books, which other threads may still read. */
+    struct transfer_layout *retired;
     uint32_t retired_count;
 };
 
-/* Of a book as it was read, for who writes nothing. INVALID: it is none. */
+/* Sets the layout of a book that was read, for calls that write nothing. TRUCE_INVALID: it is not a
+ * book. */
 truce_status truce__transfers_layout(truce_transfers *transfers, const bson_t *book,
                                      bson_error_t *error);
 
 /* ---- transfer_plan.c: from a request to a document ---- */
 
-/* {_id, source?, destination?, value?, meta?, entries}; all of it checked but what needs the documents. `document` is always
- * initialised. */
+/* Builds {_id, source?, destination?, value?, meta?, entries}, checked as far as possible without
+ * the documents. Always initialises `document`. */
 truce_status truce__transfer_build(const truce_transfers *transfers, const truce_transfer *request,
                                    bson_t *document, bson_error_t *error);
-/* What was made of the same request. */
+/* Returns whether both were built from the same request. */
 bool truce__transfer_same(const bson_t *built, const bson_t *kept);
 
 /* ---- transfer_plan.c: a document's entries ---- */
@@ -52,41 +57,51 @@ struct transfer_entry {
     const char *collection;
     bson_value_t id;
     bool after, has_guard;
-    bson_t guard, effect, undo; /* `undo` of those before */
+    /* `undo` applies to entries before the decision. */
+    bson_t guard, effect, undo;
 };
 
 struct transfer_plan {
-    bson_t document; /* the transfer */
-    bson_t made;     /* the entries of one that has none */
-    bson_t
-        restored; /* one of the two with the names of before (bson/field_names.h); the entries borrow from it */
+    /* The transfer. */
+    bson_t document;
+    /* The entries of a transfer that has none. */
+    bson_t made;
+    /* One of these two with the user's field names (bson/field_names.h); the entries borrow from
+     * it. */
+    bson_t restored;
     struct transfer_entry *entries;
     uint32_t count;
-    bool decides; /* it has entries after the decision */
+    /* It has entries after the decision. */
+    bool decides;
 };
 
-/* Takes the document over. INVALID: it is no transfer. Release it in any case. */
+/* Builds the plan; owns the document. TRUCE_INVALID: it is not a transfer. The caller releases the
+ * plan in any case. */
 truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *document,
                                   struct transfer_plan *plan, bson_error_t *error);
 void truce__transfer_plan_release(struct transfer_plan *plan);
-/* "C {_id: 17}", for messages */
+/* Writes "C {_id: 17}" for messages. */
 const char *truce__transfer_show(const char *collection, const bson_value_t *id, char *text,
                                  size_t size);
-/* Calls for the first part of each path that an update changes, until one returns false: then false. */
+/* Called for the first part of each path that an update changes. The walk stops, and returns false,
+ * when it returns false. */
 typedef bool transfer_field_function(const char *field, size_t length, void *arg);
 
 /* ---- transfer_drive.c: step by step ---- */
 
-/* A transfer of that id, brought to its end. `fresh`: a new one, which is inserted first; it is taken over. NULL: it is there. */
+/* Drives the transfer of that id to its end. `fresh`: a new one, which is inserted first; owned.
+ * NULL: it exists. */
 truce_status truce__transfer_drive(truce_transfers *transfers, const bson_value_t *id,
                                    bson_t *fresh, bool *exists, bson_error_t *error);
-/* If it is not decided, on the way back, and to its end. */
+/* Cancels an undecided transfer, and drives it to its end. */
 truce_status truce__transfer_undo(truce_transfers *transfers, const bson_value_t *id,
                                   bson_error_t *error);
 
 enum transfer_state {
-    TRANSFER_NONE,    /* no state that a transfer can have */
-    TRANSFER_INITIAL, /* the recipe's own: before pending */
+    /* Not a valid state. */
+    TRANSFER_NONE,
+    /* The recipe's state before pending. */
+    TRANSFER_INITIAL,
     TRANSFER_PENDING,
     TRANSFER_COMMITTED,
     TRANSFER_APPLIED,
@@ -96,13 +111,14 @@ enum transfer_state {
 };
 
 enum transfer_state truce__transfer_state(const bson_t *document);
-/* OK of one that is done, REFUSED (and why) of one that is canceled. */
+/* Returns TRUCE_OK for a transfer that is done, and TRUCE_REFUSED with the reason for a canceled
+ * one. */
 truce_status truce__transfer_answer(const truce_transfers *transfers, const bson_t *document,
                                     bson_error_t *error);
-/* DUPLICATE. */
+/* Returns TRUCE_DUPLICATE. */
 truce_status truce__transfer_other(const truce_transfers *transfers, const bson_value_t *id,
                                    bson_error_t *error);
-/* Appends {state, lastModified, reason?, ended?, expires?}: `reason` may be NULL. */
+/* Appends {state, lastModified, reason?, ended?, expires?}. `reason` may be NULL. */
 void truce__transfer_enters(const truce_transfers *transfers, enum transfer_state state,
                             const char *reason, bson_t *document);
 
@@ -113,33 +129,36 @@ struct transfer_step {
     struct worker *worker;
     const bson_value_t *transfer;
     const struct transfer_entry *entry;
-    bson_value_t fence; /* as it was read; EOD: there was none */
+    /* The fence as read; EOD: none. */
+    bson_value_t fence;
 };
 
 enum transfer_made { TRANSFER_MADE, TRANSFER_MOVED /* the fence */, TRANSFER_REFUSED };
 
 /* ---- transfer_plan.c: the documents that take part ---- */
 
-/* What an entry needs to know of its document: fence, marks, and what the effect and the undo change. */
+/* The part of a document that an entry needs: fence, marks, and the fields that the effect and the
+ * undo change. */
 struct transfer_look {
     bool found;
     bson_t document;
 };
 
-/* One for each entry; release them in any case. */
+/* Reads one for each entry; the caller releases them in any case. */
 truce_status truce__transfer_look(truce_transfers *transfers, const struct transfer_plan *plan,
                                   struct transfer_look *looks, bson_error_t *error);
 void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count);
-/* EOD: there is none. Borrowed. */
+/* EOD: none. Borrowed. */
 bson_value_t truce__transfer_fence(const truce_transfers *transfers, const bson_t *document);
-/* It has an undo that is not the opposite of its $inc. */
+/* Returns whether it has an undo other than the opposite of its $inc. */
 bool truce__transfer_needs_proof(const struct transfer_plan *plan);
-/* Can it come to its end? REFUSED: a document is not there, or an effect cannot be made of what stands there (`credits`:
- * of one after the decision). INVALID: an undo does not take its effect back. */
+/* Checks whether the transfer can complete. TRUCE_REFUSED: a document does not exist, or an effect
+ * is impossible with its values (`credits`: of an entry after the decision). TRUCE_INVALID: an undo
+ * does not revert its effect. */
 truce_status truce__transfer_prove(const struct transfer_plan *plan,
                                    const struct transfer_look *looks, bool credits,
                                    bson_error_t *error);
 
-/* A transfer in one step: all of it is one commit. */
+/* A transfer in one step, as one commit. */
 
 #endif

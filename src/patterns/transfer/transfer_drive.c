@@ -1,4 +1,4 @@
-/* Drives a transfer from its current state to its end: the single writes, and their order. */
+/* Drives a transfer from its current state to its end: the single writes and their order. */
 #include <string.h>
 
 #include "base/assert.h"
@@ -10,7 +10,7 @@
 
 /* ---- single writes --------------------------------------------------------------------------- */
 
-/* Single writes of the documents that take part: F1 to F4, F7 of transfer.c. */
+/* The writes of the documents that take part (F1 to F4 and F7 of transfer.c). */
 
 /* ---- filters and updates --------------------------------------------------------------------- */
 
@@ -37,7 +37,7 @@ static void step_begin_filter(const struct transfer_step *step, bool marked, bso
     truce__intent_append_absent(filter);
 }
 
-/* Appends an operator with the fields that it has in `update` (which may be NULL), and one more. */
+/* Appends an operator with the fields that it has in `update` (which may be NULL) and one more. */
 static void step_append_operator(const bson_t *update, const char *operator, const char * field,
                                  const bson_value_t *value, bson_t *merged)
 {
@@ -55,7 +55,7 @@ struct addition {
     const bson_value_t *value;
 };
 
-/* The update (NULL: none) with the additions, of different operators. */
+/* Merges the update (NULL: none) with the additions, which have different operators. */
 static void step_merge(const bson_t *update, const struct addition *additions, size_t count,
                        bson_t *merged)
 {
@@ -99,7 +99,7 @@ static truce_status step_write_one(const struct transfer_step *step, const bson_
 
 /* ---- looks ----------------------------------------------------------------------------------- */
 
-/* The document, when no commit holds it. OK with *there false: there is none. */
+/* Reads the document when no commit holds it. TRUCE_OK with `there` false: it does not exist. */
 static truce_status step_look(const struct transfer_step *step, bson_t *document, bool *there,
                               bson_error_t *error)
 {
@@ -150,7 +150,7 @@ static void step_refused(enum transfer_made *made, bson_error_t *error, const ch
     (void)truce__fail(TRUCE_REFUSED, error, format, text);
 }
 
-/* Why it matched nothing. *settled false: no reason stands there any more; again. */
+/* Finds out why the write matched nothing. `settled` false: the reason is gone, so try again. */
 static truce_status step_judge(const struct transfer_step *step, enum transfer_made *made,
                                bool *settled, bson_error_t *error)
 {
@@ -195,7 +195,8 @@ static void step_make_filter(const struct transfer_step *step, bson_t *filter)
     }
 }
 
-/* One entry's effect, and the mark (F1, F2). With REFUSED `error` says why, and the answer is OK. */
+/* Makes one entry's effect and mark (F1, F2). For a refusal `error` has the reason, and the status
+ * is TRUCE_OK. */
 static truce_status transfer_make(const struct transfer_step *step, enum transfer_made *made,
                                   bson_error_t *error)
 {
@@ -217,8 +218,9 @@ static truce_status transfer_make(const struct transfer_step *step, enum transfe
             bson_destroy(&filter);
             return TRUCE_OK;
         }
+        /* The mark decides. */
         if (truce__repeatable(status))
-            status = TRUCE_OK; /* the mark tells */
+            status = TRUCE_OK;
         else if (status && error)
             *error = why;
         if (!status && !settled)
@@ -245,7 +247,7 @@ static truce_status transfer_unmark(const struct transfer_step *step, const bson
     return status;
 }
 
-/* *settled: there is no mark, or no document. */
+/* `settled`: there is no mark, or no document. */
 static truce_status transfer_unmarked(const struct transfer_step *step, bool *settled,
                                       bson_error_t *error)
 {
@@ -258,7 +260,8 @@ static truce_status transfer_unmarked(const struct transfer_step *step, bool *se
     return status;
 }
 
-/* Where there is no mark the fence rises (F4). *fenced false: there is one by now, or a commit held it. */
+/* Raises the fence of a document without the mark (F4). `fenced` false: the mark exists now, or a
+ * commit held the document. */
 static truce_status transfer_fence_off(const struct transfer_step *step, bool *fenced,
                                        bson_error_t *error)
 {
@@ -272,7 +275,8 @@ static truce_status transfer_fence_off(const struct transfer_step *step, bool *f
     status = step_write_one(step, &filter, NULL, &fence, 1, fenced, error);
     if (!status && !*fenced) {
         status = step_look(step, &document, &there, error);
-        *fenced = !status && !there; /* nothing can come to a document that is not there */
+        /* A missing document cannot change. */
+        *fenced = !status && !there;
         bson_destroy(&document);
     }
     bson_destroy(&filter);
@@ -293,9 +297,12 @@ struct drive {
     const bson_value_t *id;
     struct worker worker;
     struct transfer_plan plan;
-    struct transfer_look *looks; /* of the plan; NULL: there is no plan yet */
-    bson_t current;              /* as it was read last, or inserted */
-    enum transfer_state state;   /* its state, or the one that it was brought to since */
+    /* Those of the plan; NULL: there is no plan yet. */
+    struct transfer_look *looks;
+    /* The transfer as it was read last, or inserted. */
+    bson_t current;
+    /* Its state, or the one that it was brought to since. */
+    enum transfer_state state;
     uint32_t rounds;
 };
 
@@ -309,8 +316,8 @@ enum transfer_state truce__transfer_state(const bson_t *document)
         if (!strcmp(text, state_names[i]))
             return (enum transfer_state)i;
     }
-    return !strcmp(text, "cancelled") ? TRANSFER_CANCELED
-                                      : TRANSFER_NONE; /* as the recipe has it */
+    /* The recipe's spelling. */
+    return !strcmp(text, "cancelled") ? TRANSFER_CANCELED : TRANSFER_NONE;
 }
 
 truce_status truce__transfer_other(const truce_transfers *transfers, const bson_value_t *id,
@@ -318,7 +325,7 @@ truce_status truce__transfer_other(const truce_transfers *transfers, const bson_
 {
     char text[200];
 
-    return truce__fail(TRUCE_DUPLICATE, error, "%s was started before, with other content",
+    return truce__fail(TRUCE_DUPLICATE, error, "%s exists already with other content",
                        truce__transfer_show(transfers->collection, id, text, sizeof text));
 }
 
@@ -333,7 +340,7 @@ truce_status truce__transfer_answer(const truce_transfers *transfers, const bson
         return TRUCE_OK;
     return truce__fail(TRUCE_REFUSED, error, "%s is canceled: %s",
                        truce__transfer_show(transfers->collection, &id, text, sizeof text),
-                       reason[0] ? reason : "somebody canceled it");
+                       reason[0] ? reason : "it was canceled");
 }
 
 void truce__transfer_enters(const truce_transfers *transfers, enum transfer_state state,
@@ -352,7 +359,7 @@ void truce__transfer_enters(const truce_transfers *transfers, enum transfer_stat
         BSON_APPEND_DATE_TIME(document, "expires", now_ms + transfers->layout.keep_ms);
 }
 
-/* F6. *changed false: it is in another state, or it cannot be told. */
+/* F6. `changed` false: it is in another state, or the outcome is unknown. */
 static truce_status drive_enter(struct drive *drive, enum transfer_state to, const char *reason,
                                 bool *changed, bson_error_t *error)
 {
@@ -396,11 +403,11 @@ static truce_status read_current(struct drive *drive, bson_error_t *error)
     if (status == TRUCE_NOT_FOUND)
         return truce__fail(status, error, "there is no transfer %s", text);
     if (!status && !drive->state)
-        return truce__fail(TRUCE_INVALID, error, "%s is in no state of a transfer", text);
+        return truce__fail(TRUCE_INVALID, error, "%s has no valid state of a transfer", text);
     return status;
 }
 
-/* Takes the document over. */
+/* Owns the document. */
 static truce_status drive_make_plan(struct drive *drive, bson_t *document, bson_error_t *error)
 {
     truce_status status = truce__transfer_plan(drive->transfers, document, &drive->plan, error);
@@ -418,7 +425,7 @@ static truce_status read_fences(struct drive *drive, bson_error_t *error)
     return truce__transfer_look(drive->transfers, &drive->plan, drive->looks, error);
 }
 
-/* The fences, and then the transfer (F2). */
+/* Reads the fences and then the transfer (F2). */
 static truce_status drive_look_again(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -452,7 +459,7 @@ static struct transfer_step step_of(struct drive *drive, uint32_t at)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* The entries before the decision, or those after it, one after the other, until one is not made. */
+/* Makes the entries before or after the decision, one after the other, until one fails. */
 static truce_status make_entries(struct drive *drive, bool after, enum transfer_made *made,
                                  bson_error_t *error)
 {
@@ -498,7 +505,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
     if (!status && made == TRANSFER_REFUSED)
         return truce__fail(
             TRUCE_INVALID, error,
-            "%s is decided, and cannot be brought to its end: %s; mend that, and "
+            "%s is decided, but cannot be completed: %s; repair that and "
             "resume it",
             truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text),
             why.message);
@@ -507,7 +514,7 @@ static truce_status go_committed(struct drive *drive, bool *changed, bson_error_
     return status;
 }
 
-/* One document after another; a write that was not answered is made again. */
+/* Goes document by document; an unanswered write is repeated. */
 static truce_status go_applied(struct drive *drive, bool *changed, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -594,7 +601,7 @@ static truce_status drive_go_on(struct drive *drive, bool *changed, bson_error_t
     }
 }
 
-/* From a state that was entered by this caller it goes on with the fences that it has (F2). */
+/* Continues with the same fences from a state that this caller entered (F2). */
 static truce_status drive_run(struct drive *drive, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -606,8 +613,9 @@ static truce_status drive_run(struct drive *drive, bson_error_t *error)
         if (!status && !changed)
             status = drive_look_again(drive, error);
     }
+    /* Reads the reason. */
     if (!status && truce__transfer_state(&drive->current) != drive->state)
-        status = read_current(drive, error); /* for the reason */
+        status = read_current(drive, error);
     return status;
 }
 
@@ -630,7 +638,7 @@ static void drive_end(struct drive *drive)
     bson_destroy(&drive->current);
 }
 
-/* It is there then, in *drive. */
+/* Afterwards the transfer exists and is in `drive`. */
 static truce_status drive_insert(struct drive *drive, enum transfer_state state, const char *reason,
                                  bool *exists, bson_error_t *error)
 {
@@ -648,14 +656,16 @@ static truce_status drive_insert(struct drive *drive, enum transfer_state state,
     }
     drive->state = state;
     *exists = status == TRUCE_DUPLICATE;
+    /* After the fences: F2. */
     if (*exists)
-        status = read_current(drive, error); /* after the fences: F2 */
+        status = read_current(drive, error);
     if (!status && *exists && !truce__transfer_same(&drive->plan.document, &drive->current))
         status = truce__transfer_other(transfers, drive->id, error);
     return status;
 }
 
-/* Documents that it has changed prove nothing: so what cannot be proved may be there. */
+/* A transfer that exists may have changed the documents, so a failed check of them proves nothing.
+ * Checks whether it exists. */
 static truce_status refuse_new(struct drive *drive, const bson_error_t *why, bool *exists,
                                bson_error_t *error)
 {
@@ -671,7 +681,7 @@ static truce_status refuse_new(struct drive *drive, const bson_error_t *why, boo
                : truce__transfer_other(drive->transfers, drive->id, error);
 }
 
-/* Of one that cannot come to its end a document is kept, so that it is refused for ever. */
+/* Stores a transfer that cannot complete, too, so that it stays refused. */
 static truce_status drive_start(struct drive *drive, bool *exists, bson_error_t *error)
 {
     bson_error_t why = {0};
@@ -717,14 +727,14 @@ static truce_status turn_back(struct drive *drive, bson_error_t *error)
     while (!status && (drive->state == TRANSFER_PENDING || drive->state == TRANSFER_INITIAL)) {
         bool changed = false;
 
-        status = drive_enter(drive, TRANSFER_CANCELING, "somebody canceled it", &changed, error);
+        status = drive_enter(drive, TRANSFER_CANCELING, "it was canceled", &changed, error);
         if (!status && !changed)
             status = drive_look_again(drive, error);
     }
     if (!status && drive->state != TRANSFER_CANCELING && drive->state != TRANSFER_CANCELED)
         status = truce__fail(
             TRUCE_REFUSED, error,
-            "%s is %s, and cannot be canceled any more; a transfer back is another "
+            "%s is %s and can no longer be canceled; to reverse it, start another "
             "transfer",
             truce__transfer_show(drive->transfers->collection, drive->id, text, sizeof text),
             state_names[drive->state]);

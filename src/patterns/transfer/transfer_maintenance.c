@@ -1,8 +1,9 @@
 /*
- * The sweep: transfers that stood still for resume_ms are brought to their ends, and what ended keep_ms ago goes. A round is
- * bounded, and safe beside any other: it is one more caller.
+ * The sweep completes transfers that were idle for resume_ms, and removes those that ended keep_ms
+ * ago. A round is bounded, and safe next to any other, because it is one more caller.
  *
- * The check: a transfer that is none, or has stood still for two days; a mark that no transfer under way accounts for.
+ * The check finds invalid transfers, transfers that were idle for two days, and marks without a
+ * transfer in progress.
  */
 #include "patterns/transfer/transfer_maintenance.h"
 
@@ -14,7 +15,7 @@
 
 #define STUCK_MS INT64_C(172800000)
 
-/* Those that have not ended, and were not touched since. */
+/* A filter for transfers that have not ended and were not changed since. */
 static bson_t *care_under_way(int64_t since_ms)
 {
     return BCON_NEW("state", "{", "$in", "[", BCON_UTF8("pending"), BCON_UTF8("committed"),
@@ -104,7 +105,7 @@ static truce_status care_check_shape(struct check *check, const char *collection
     bson_copy_to(document, &copy);
     status = truce__transfer_plan(looking->transfers, &copy, &plan, &why);
     if (!status && !truce__transfer_state(document))
-        status = truce__fail(TRUCE_INVALID, &why, "it is in no state of a transfer");
+        status = truce__fail(TRUCE_INVALID, &why, "it has no valid state of a transfer");
     truce__transfer_plan_release(&plan);
     if (status)
         truce__check_tell(check,
@@ -112,7 +113,7 @@ static truce_status care_check_shape(struct check *check, const char *collection
                                             .collection = collection,
                                             .id = &id,
                                             .text = why.message,
-                                            .repair = "nothing: somebody else wrote it"},
+                                            .repair = "nothing: another process wrote it"},
                           false);
     return TRUCE_OK;
 }
@@ -129,13 +130,13 @@ static truce_status transfer_care_check_stuck(struct check *check, const char *c
         &(struct finding){.rule = "transfer-stuck",
                           .collection = collection,
                           .id = &id,
-                          .text = "the transfer has stood still for two days",
-                          .repair = "truce transfer resume, which tells what is in its way"},
+                          .text = "the transfer has been idle for two days",
+                          .repair = "truce transfer resume, which reports the obstacle"},
         false);
     return TRUCE_OK;
 }
 
-/* OK with *known: the transfer is there, in that state. */
+/* TRUCE_OK with `known`: the transfer exists in that state. */
 static truce_status find_transfer(const struct looking *looking, const bson_value_t *id,
                                   enum transfer_state *state, bson_error_t *error)
 {
@@ -151,8 +152,8 @@ static truce_status find_transfer(const struct looking *looking, const bson_valu
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* A mark is there until the transfer is done or canceled. The document was read before the transfer, so one that has ended
- * since is not told: it is looked at once more. */
+/* A mark exists until the transfer is done or canceled. The document was read before the transfer,
+ * which may have ended since, so it is read once more. */
 static truce_status still_marked(const struct looking *looking, const char *collection,
                                  const bson_value_t *id, const bson_value_t *mark, bool *marked,
                                  bson_error_t *error)
@@ -184,7 +185,7 @@ static truce_status check_mark(const struct looking *looking, const char *collec
         return status;
     snprintf(text, sizeof text, "it has a mark of %s, which %s",
              truce__transfer_show(looking->transfers->collection, mark, shown, sizeof shown),
-             state == TRANSFER_NONE   ? "is not there"
+             state == TRANSFER_NONE   ? "does not exist"
              : state == TRANSFER_DONE ? "is done"
                                       : "is canceled");
     truce__check_tell(looking->check,
@@ -192,7 +193,7 @@ static truce_status check_mark(const struct looking *looking, const char *collec
                                         .collection = collection,
                                         .id = id,
                                         .text = text,
-                                        .repair = "nothing: whether its effect stands, only the "
+                                        .repair = "nothing: whether its effect was made, only the "
                                                   "document's history tells"},
                       false);
     return TRUCE_OK;
@@ -215,7 +216,7 @@ static truce_status check_marks(struct check *check, const char *collection, con
     return status;
 }
 
-/* Documents with a mark of a transfer that is not under way. */
+/* Finds documents with a mark of a transfer that is not in progress. */
 static truce_status suspect_marks(struct check *check, bson_t *const *documents, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {

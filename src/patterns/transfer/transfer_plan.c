@@ -1,7 +1,6 @@
-/*
- * The plan of a transfer: its document from a request, the read of the documents that take part, and its entries. A
- * transfer that MongoDB's two-phase commit recipe made has no entries; the plan derives them.
- */
+/* The plan of a transfer: its document from a request, the read of the documents that take part,
+ * and its entries. A transfer of MongoDB's two-phase commit recipe has no entries; the plan derives
+ * them. */
 #include <float.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,13 +15,16 @@
 
 /* ---- from a request to a document ------------------------------------------------------------ */
 
-/* From a request to a transfer's document: everything in it is checked that can be without a look at the documents. */
+/* From a request to a transfer's document. Checks everything that can be checked without reading
+ * the documents. */
 
 struct building {
     const truce_transfers *transfers;
     const truce_transfer_entry *entry;
-    bson_t *entries; /* the array */
-    char shown[200]; /* the document of the entry, for messages; empty: not made yet */
+    /* The array. */
+    bson_t *entries;
+    /* The document of the entry, for messages; empty: not built yet. */
+    char shown[200];
 };
 
 static bool transfer_each_field(const bson_t *update, transfer_field_function *function, void *arg);
@@ -83,8 +85,8 @@ static truce_status check_update(struct building *building, const bson_t *update
     while (truce__fields_next(&fields)) {
         if (!build_is_operator(fields.key) || fields.value.type != BSON_TYPE_DOCUMENT)
             return truce__fail(TRUCE_INVALID, error,
-                               "%s of %s: \"%.60s\" is no update operator with its fields", what,
-                               build_shown(building), fields.key);
+                               "%s of %s: \"%.60s\" is not an update operator with its fields",
+                               what, build_shown(building), fields.key);
     }
     status = truce__update_new(update, NULL, &compiled, &why);
     truce__update_free(compiled);
@@ -93,7 +95,7 @@ static truce_status check_update(struct building *building, const bson_t *update
                            status ? why.message : "it has no operator");
     if (!transfer_each_field(update, is_users, (void *)building->transfers))
         return truce__fail(TRUCE_INVALID, error,
-                           "%s of %s changes a field that is kept by transfers or commits", what,
+                           "%s of %s changes a field that transfers or commits maintain", what,
                            build_shown(building));
     return TRUCE_OK;
 }
@@ -129,10 +131,11 @@ static truce_status append_undo(struct building *building, bson_t *one, bson_err
     if (entry->undo)
         status = check_update(building, entry->undo, "the undo", error);
     else if (!transfer_make_undo(entry->effect, &made))
-        status = truce__fail(TRUCE_INVALID, error,
-                             "the entry of %s needs an undo: one is made only of an effect that is "
-                             "$inc alone, of numbers that have an opposite",
-                             build_shown(building));
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "the entry of %s needs an undo: truce derives one only if the effect is "
+                        "$inc alone, of numbers that have an opposite",
+                        build_shown(building));
     if (!status)
         truce__names_append(one, "undo", entry->undo ? entry->undo : &made);
     bson_destroy(&made);
@@ -163,7 +166,7 @@ static truce_status build_check_place(struct building *building, bson_error_t *e
     truce_status status = TRUCE_OK;
 
     if (!entry->collection)
-        status = truce__fail(TRUCE_INVALID, error, "an entry of a transfer has a collection");
+        status = truce__fail(TRUCE_INVALID, error, "an entry of the transfer has no collection");
     if (!status)
         status = truce__collection_name_check(entry->collection, error);
     if (!status)
@@ -173,12 +176,13 @@ static truce_status build_check_place(struct building *building, bson_error_t *e
     building->shown[0] = '\0';
     reserved = truce__reserved(entry->collection);
     if (reserved || !strcmp(entry->collection, building->transfers->collection))
-        return truce__fail(TRUCE_INVALID, error, "%s: that collection takes part in no transfer",
+        return truce__fail(TRUCE_INVALID, error,
+                           "%s: this collection cannot take part in a transfer",
                            build_shown(building));
     return TRUCE_OK;
 }
 
-/* A mark says "made" of one entry only. */
+/* A mark belongs to one entry only, so a document may occur once. */
 static truce_status check_twice(struct building *building, const bson_t *one, bson_error_t *error)
 {
     struct fields fields = truce__fields(truce__value_document(building->entries));
@@ -190,7 +194,7 @@ static truce_status check_twice(struct building *building, const bson_t *one, bs
 
         if (!strcmp(truce__value_text(ns, &length), building->entry->collection) &&
             truce__value_equal(truce__value_field(fields.value, "id", 2), id))
-            return truce__fail(TRUCE_INVALID, error, "%s stands twice in one transfer",
+            return truce__fail(TRUCE_INVALID, error, "%s occurs twice in the transfer",
                                build_shown(building));
     }
     return TRUCE_OK;
@@ -209,7 +213,7 @@ static truce_status append_parts(struct building *building, bson_t *one, bson_er
     status = check_twice(building, one, error);
     if (!status && entry->after && (entry->guard || entry->undo))
         status = truce__fail(TRUCE_INVALID, error,
-                             "the entry of %s is made after the decision: it has no %s",
+                             "the entry of %s is made after the decision, so its %s is not allowed",
                              build_shown(building), entry->guard ? "guard" : "undo");
     if (!status)
         status = build_check_guard(building, error);
@@ -247,8 +251,8 @@ static truce_status build_append_entries(const truce_transfers *transfers,
 
     if (!count || count > TRANSFER_ENTRIES_MAX)
         return truce__fail(count ? TRUCE_LIMIT : TRUCE_INVALID, error,
-                           "a transfer has 1 to %d entries, and this one has %u",
-                           TRANSFER_ENTRIES_MAX, count);
+                           "a transfer must have 1 to %d entries, not %u", TRANSFER_ENTRIES_MAX,
+                           count);
     BSON_APPEND_ARRAY_BEGIN(document, "entries", &array);
     for (uint32_t i = 0; i < count && !status; i++) {
         building.entry = &entries[i];
@@ -281,7 +285,7 @@ static truce_status check_move(const truce_transfers *transfers, const truce_tra
 {
     if (!request->source || !request->destination || !request->value)
         return truce__fail(TRUCE_INVALID, error,
-                           "a transfer has entries, or a source, a destination and a value");
+                           "a transfer needs entries, or a source, a destination, and a value");
     if (!transfers->layout.accounts[0])
         return truce__fail(TRUCE_INVALID, error,
                            "transfer book \"%s\" does not know the collection of source and "
@@ -293,7 +297,8 @@ static truce_status check_move(const truce_transfers *transfers, const truce_tra
         return TRUCE_INVALID;
     return is_amount(request->value)
                ? TRUCE_OK
-               : truce__fail(TRUCE_INVALID, error, "what a transfer moves is a number above 0");
+               : truce__fail(TRUCE_INVALID, error,
+                             "the value of a transfer must be a number above 0");
 }
 
 /* {outer: {inner: value}} */
@@ -354,19 +359,20 @@ truce_status truce__transfer_build(const truce_transfers *transfers, const truce
         return status;
     BSON_APPEND_VALUE(document, "_id", request->id);
     if (request->meta && request->meta->len > TRANSFER_META_BYTES_MAX)
-        return truce__fail(TRUCE_LIMIT, error, "the meta of a transfer has up to %d bytes",
+        return truce__fail(TRUCE_LIMIT, error, "the meta of a transfer must have at most %d bytes",
                            TRANSFER_META_BYTES_MAX);
     if (request->meta)
         BSON_APPEND_DOCUMENT(document, "meta", request->meta);
     if (move && request->count)
-        return truce__fail(TRUCE_INVALID, error,
-                           "a transfer has entries, or a source, a destination and a value; not "
-                           "both");
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "a transfer has either entries, or a source, a destination, and a value; not "
+            "both");
     status =
         move ? append_move(transfers, request, document, error)
              : build_append_entries(transfers, request->entries, request->count, document, error);
     if (!status && document->len > TRANSFER_BYTES_MAX)
-        status = truce__fail(TRUCE_LIMIT, error, "a transfer has up to %d bytes, this one has %u",
+        status = truce__fail(TRUCE_LIMIT, error, "a transfer must have at most %d bytes, not %u",
                              TRANSFER_BYTES_MAX, document->len);
     return status;
 }
@@ -389,7 +395,7 @@ bool truce__transfer_same(const bson_t *built, const bson_t *kept)
 
 /* ---- the documents that take part ------------------------------------------------------------ */
 
-/* A look at the documents that take part: one find for each collection, of the fields that matter. */
+/* Reads the documents that take part: one find for each collection, with the fields that matter. */
 
 void truce__transfer_looks_release(struct transfer_look *looks, uint32_t count)
 {
@@ -419,7 +425,8 @@ static bool look_add_field(const char *field, size_t length, void *arg)
     return true;
 }
 
-/* {_id: {$in: [...]}} and the fields, of the entries in the collection of entry `first` */
+/* Appends {_id: {$in: [...]}} and the fields, for the entries in the collection of entry `first`.
+ */
 static void look_ask_for(const truce_transfers *transfers, const struct transfer_plan *plan,
                          uint32_t first, bson_t *filter, bson_t *projection)
 {
@@ -544,7 +551,7 @@ static truce_status look_apply(const bson_t *update, const bson_t *before, bson_
     return status;
 }
 
-/* Of opposite numbers: then there is nothing to prove. */
+/* Returns whether the undo is the opposite of the effect's $inc, so that nothing must be proved. */
 static bool undo_is_plain(const struct transfer_entry *entry)
 {
     bson_t made = BSON_INITIALIZER;
@@ -576,8 +583,8 @@ static truce_status prove_undo(const struct transfer_entry *entry, const bson_t 
         status = truce__fail(TRUCE_INVALID, error, "the undo of %s: %s", text, why.message);
     else if (!truce__value_equal(truce__value_document(&back), truce__value_document(before)))
         status = truce__fail(TRUCE_INVALID, error,
-                             "the undo of %s does not take its effect back: the document as it "
-                             "stands would become another one",
+                             "the undo of %s does not revert its effect: the document as it "
+                             "is stored would change",
                              text);
     bson_destroy(&back);
     return status;
@@ -674,7 +681,8 @@ static bool transfer_each_field(const bson_t *update, transfer_field_function *f
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-/* {ns, id, when: "before", effect, undo}: what the recipe does to one of its two documents */
+/* Appends {ns, id, when: "before", effect, undo}: the recipe's change of one of its two documents.
+ */
 static void append_recipe(const struct transfer_layout *layout, const char *key,
                           const bson_value_t *id, const bson_value_t *gives,
                           const bson_value_t *takes, bson_t *entries)
@@ -698,7 +706,7 @@ static void append_recipe(const struct transfer_layout *layout, const char *key,
     bson_append_document_end(entries, &one);
 }
 
-/* -value; false: it is no number, or has no opposite. */
+/* Computes -value. Returns false if the value is not a number or has no opposite. */
 static bool transfer_opposite(const bson_value_t *value, bson_value_t *opposite)
 {
     *opposite = *value;
@@ -815,10 +823,10 @@ truce_status truce__transfer_plan(const truce_transfers *transfers, bson_t *docu
     id = truce__document_id(&plan->document);
     return truce__fail(
         TRUCE_INVALID, error,
-        "%s is no transfer: it has neither entries as truce writes them, nor source, "
-        "destination and value%s",
+        "%s is not a valid transfer: it has neither entries as truce writes them, nor source, "
+        "destination, and value%s",
         truce__transfer_show(transfers->collection, &id, text, sizeof text),
-        transfers->layout.accounts[0] ? "" : " (whose collection is not known)");
+        transfers->layout.accounts[0] ? "" : " (their collection is unknown)");
 }
 
 void truce__transfer_plan_release(struct transfer_plan *plan)
