@@ -8,8 +8,8 @@
  *                                   -> values, synced.RULE = the stamp of the source
  *     3. The source:                {syncing: the token} -> without syncing
  *     4. A dependent that is inserted or moved to another source gets `unchecked`: a fresh token,
- *        in the same write. THEN its source is read, step 2 runs for it, and {unchecked: the token} ->
- *        without unchecked.
+ *        in the same write. THEN its source is read, step 2 runs for it, and
+ *        {unchecked: the token} -> without unchecked.
  *
  * The stamp {source: _id, origin: token, revision: number} says which values a copy has. `origin`
  * is the `syncOrigin` of the source, a token that truce gives to a source together with its first
