@@ -86,7 +86,7 @@ static void find_lock_file(struct read_only_reader *read_only_reader)
 }
 
 /* Called while the read-only reader itself is not present. */
-static bool somebody_is_there(const struct read_only_reader *read_only_reader)
+static bool others_are_present(const struct read_only_reader *read_only_reader)
 {
     return read_only_reader->file >= 0 && lock_has_byte(read_only_reader->file, BYTE_PRESENT);
 }
@@ -145,7 +145,7 @@ static bool try_begin(struct read_only_reader *read_only_reader, truce_status *s
     if (read_only_reader->file >= 0 && !lock_set_byte(read_only_reader->file, BYTE_GUEST, F_RDLCK))
         return false;
     *status = look_at_log(read_only_reader, &has, error);
-    live = !*status && (somebody_is_there(read_only_reader) || has);
+    live = !*status && (others_are_present(read_only_reader) || has);
     if (!live && !*status)
         *status = rest(read_only_reader, error);
     if (live || *status)

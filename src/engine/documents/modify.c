@@ -134,7 +134,7 @@ static truce_status modify_change(struct modify *modify, struct writer *writer)
     return status;
 }
 
-static truce_status modify_run(struct write_op *base, struct writer *writer, bson_error_t *error)
+static truce_status modify_run_op(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct modify *modify = (struct modify *)base;
     truce_write_outcome outcome = {0};
@@ -157,7 +157,7 @@ static truce_status modify_run(struct write_op *base, struct writer *writer, bso
 truce_status truce__modify_init(struct modify *modify, struct engine *engine, bson_error_t *error)
 {
     modify->base.reset = reset;
-    modify->base.run = modify_run;
+    modify->base.run = modify_run_op;
     modify->base.delegated_kind = &truce__delegated_kind_modify;
     modify->base.relaxed = modify->options->relaxed || engine->relaxed;
     modify->context = truce__engine_context(engine, NULL);

@@ -186,7 +186,7 @@ static truce_status wreck_cannot(const char *path, bson_error_t *error)
                        "cannot read \"%s\": %s", path, strerror(errno));
 }
 
-static bool somebody_has_it(const char *path)
+static bool recovery_is_open(const char *path)
 {
     char *name = bson_strdup_printf("%s-lock", path);
     int lock = truce__lock_file_open(name, O_RDONLY);
@@ -206,7 +206,7 @@ static truce_status wreck_look_around(const char *path, bson_error_t *error)
 
     if (!truce__file_id(path, &id))
         return wreck_cannot(path, error);
-    if (truce__process_has_open(&id) || somebody_has_it(path))
+    if (truce__process_has_open(&id) || recovery_is_open(path))
         return truce__fail(TRUCE_LOCKED, error, "\"%s\" is open: close it in every program first",
                            path);
     return TRUCE_OK;
