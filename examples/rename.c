@@ -37,7 +37,7 @@ int main(int argc, char **argv)
            *update = BCON_NEW("$set", "{", "name", BCON_UTF8(name), "}");
     truce_sync_rule rule = {
         .name = "author",
-        .master = "users",
+        .source = "users",
         .dependent = "comments",
         .reference = "user",
         .copies = copies,

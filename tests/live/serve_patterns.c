@@ -202,7 +202,7 @@ TEST(takes_operations_of_all_patterns_as_parts_of_one_commit)
         {"{insert: 'users', documents: [{_id: 1, name: 'Ada', items: []}]}", 0},
         {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: 'bank'}", 0},
         {"{truceLedgerOpen: 'book', currency: 'EUR', account: 'ada', min: 0}", 0},
-        {"{truceSyncDeclare: 'author', master: 'users', dependent: 'comments', reference: 'user',"
+        {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user',"
          " copies: {author: 'name'}, settleMS: 1}",
          0},
 #define ALL                                                                                                         \
