@@ -1,7 +1,7 @@
 /*
  * Distinct values: a hash table of values that are copied into an arena, and sorted at the end.
  *
- *     slots    [ 3 | - | 1 | - | 2 | ... ]     number of a value + 1; open addressing, half full
+ *     table    hash -> number of a value
  *     values   [ v0, v1, v2, ... ]
  *
  * `distinct` follows a path in MongoDB's own way, which differs from that of filters. A field whose
@@ -12,7 +12,9 @@
 
 #include <stdlib.h>
 
+#include "base/hash_table.h"
 #include "base/limits.h"
+#include "bson/array.h"
 
 #define STEPS_OF_DOCUMENT 8
 #define BYTES_OF_STEP     32
@@ -22,9 +24,8 @@ struct distinct {
     struct arena arena;
     struct value *values;
     uint32_t count, room;
-    uint32_t *slots;
-    /* a power of two */
-    uint32_t slots_count;
+    /* the values by hash */
+    struct hash_table table;
     size_t bytes;
 };
 
@@ -33,8 +34,6 @@ truce_status truce__distinct_new(const char *path, struct distinct **distinct, b
     struct distinct *made = bson_malloc0(sizeof(*made));
     truce_status status = truce__path_parse(path, strlen(path), &made->path, error);
 
-    made->slots_count = 64;
-    made->slots = bson_malloc0(made->slots_count * sizeof(*made->slots));
     if (status) {
         truce__distinct_free(made);
         made = NULL;
@@ -50,44 +49,24 @@ void truce__distinct_free(struct distinct *distinct)
     truce__path_release(&distinct->path);
     truce__arena_release(&distinct->arena);
     bson_free(distinct->values);
-    bson_free(distinct->slots);
+    truce__hash_release(&distinct->table);
     bson_free(distinct);
-}
-
-/* Returns the slot of the value, or the free slot where it belongs. */
-static uint32_t *distinct_find_slot(const struct distinct *distinct, struct value value)
-{
-    uint32_t mask = distinct->slots_count - 1, at = (uint32_t)truce__value_hash(value) & mask;
-
-    while (distinct->slots[at] &&
-           !truce__value_equal(distinct->values[distinct->slots[at] - 1], value))
-        at = (at + 1) & mask;
-    return &distinct->slots[at];
-}
-
-static void distinct_grow(struct distinct *distinct)
-{
-    distinct->room = distinct->room ? distinct->room * 2 : 32;
-    distinct->values = bson_realloc(distinct->values, distinct->room * sizeof(struct value));
-    bson_free(distinct->slots);
-    distinct->slots_count = distinct->room * 2;
-    distinct->slots = bson_malloc0(distinct->slots_count * sizeof(*distinct->slots));
-    for (uint32_t i = 0; i < distinct->count; i++)
-        *distinct_find_slot(distinct, distinct->values[i]) = i + 1;
 }
 
 static void distinct_add(struct distinct *distinct, struct value value)
 {
-    uint32_t *slot = distinct_find_slot(distinct, value);
+    uint64_t hash = truce__value_hash(value);
 
-    if (*slot)
-        return;
+    for (struct hash_probe probe = truce__hash_probe(&distinct->table, hash);
+         truce__hash_next(&probe);)
+        if (truce__value_equal(distinct->values[probe.number], value))
+            return;
     if (distinct->count == distinct->room) {
-        distinct_grow(distinct);
-        slot = distinct_find_slot(distinct, value);
+        distinct->room = distinct->room ? distinct->room * 2 : 32;
+        distinct->values = bson_realloc(distinct->values, distinct->room * sizeof(struct value));
     }
+    truce__hash_add(&distinct->table, hash, distinct->count);
     distinct->values[distinct->count++] = truce__value_copy(&distinct->arena, value);
-    *slot = distinct->count;
     distinct->bytes += value.size + 16;
 }
 
@@ -155,7 +134,7 @@ static int distinct_compare(const void *a, const void *b)
 void truce__distinct_values(const struct distinct *distinct, bson_t *values)
 {
     struct value *sorted = bson_malloc(distinct->count * sizeof *sorted);
-    uint32_t index = 0;
+    struct array array = {.to = values};
 
     if (distinct->count) {
         memcpy(sorted, distinct->values, distinct->count * sizeof *sorted);
@@ -163,7 +142,7 @@ void truce__distinct_values(const struct distinct *distinct, bson_t *values)
     }
     bson_init(values);
     for (uint32_t i = 0; i < distinct->count; i++)
-        truce__value_append_element(values, &index, sorted[i]);
+        truce__array_add(&array, sorted[i]);
     bson_free(sorted);
 }
 

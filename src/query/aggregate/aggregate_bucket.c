@@ -16,6 +16,7 @@
 #include <stddef.h>
 
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/number.h"
 #include "query/aggregate/accumulator.h"
 #include "query/aggregate/stage.h"
@@ -675,37 +676,38 @@ static void append_literal(bson_t *parent, const char *key, struct value value)
 }
 
 /* {operator: [groupBy, {$literal: bound}]} */
-static void bucket_append_comparison(bson_t *list, const char *key, const char *operator,
+static void bucket_append_comparison(struct array *list, const char *operator,
                                      struct value group_by, struct value bound)
 {
-    bson_t comparison, operands;
+    struct array operands;
+    bson_t comparison, literal;
 
-    BSON_APPEND_DOCUMENT_BEGIN(list, key, &comparison);
-    BSON_APPEND_ARRAY_BEGIN(&comparison, operator, & operands);
-    truce__value_append(&operands, "0", 1, group_by);
-    append_literal(&operands, "1", bound);
-    bson_append_array_end(&comparison, &operands);
-    bson_append_document_end(list, &comparison);
+    truce__array_open_document(list, &comparison);
+    truce__array_begin(&operands, &comparison, operator);
+    truce__array_add(&operands, group_by);
+    truce__array_open_document(&operands, &literal);
+    truce__value_append(&literal, "$literal", 8, bound);
+    truce__array_close_document(&operands, &literal);
+    truce__array_end(&operands, &comparison);
+    truce__array_close_document(list, &comparison);
 }
 
 /* {case: {$and: [{$gte: [groupBy, lower]}, {$lt: [groupBy, upper]}]}, then: lower} */
-static void append_branch(bson_t *branches, uint32_t number, struct value group_by,
-                          struct value lower, struct value upper)
+static void append_branch(struct array *branches, struct value group_by, struct value lower,
+                          struct value upper)
 {
-    char digits[16];
-    const char *key;
-    bson_t branch, condition, both;
+    bson_t branch, condition;
+    struct array both;
 
-    bson_uint32_to_string(number, &key, digits, sizeof digits);
-    BSON_APPEND_DOCUMENT_BEGIN(branches, key, &branch);
+    truce__array_open_document(branches, &branch);
     BSON_APPEND_DOCUMENT_BEGIN(&branch, "case", &condition);
-    BSON_APPEND_ARRAY_BEGIN(&condition, "$and", &both);
-    bucket_append_comparison(&both, "0", "$gte", group_by, lower);
-    bucket_append_comparison(&both, "1", "$lt", group_by, upper);
-    bson_append_array_end(&condition, &both);
+    truce__array_begin(&both, &condition, "$and");
+    bucket_append_comparison(&both, "$gte", group_by, lower);
+    bucket_append_comparison(&both, "$lt", group_by, upper);
+    truce__array_end(&both, &condition);
     bson_append_document_end(&branch, &condition);
     append_literal(&branch, "then", lower);
-    bson_append_document_end(branches, &branch);
+    truce__array_close_document(branches, &branch);
 }
 
 static void bucket_append_output(bson_t *group, struct value output)
@@ -728,15 +730,15 @@ static void bucket_make_group(const struct bucket_options *options,
                               const struct boundaries *boundaries, struct value fallback,
                               bson_t *group)
 {
-    bson_t id, choice, branches;
+    bson_t id, choice;
+    struct array branches;
 
     BSON_APPEND_DOCUMENT_BEGIN(group, "_id", &id);
     BSON_APPEND_DOCUMENT_BEGIN(&id, "$switch", &choice);
-    BSON_APPEND_ARRAY_BEGIN(&choice, "branches", &branches);
+    truce__array_begin(&branches, &choice, "branches");
     for (uint32_t i = 1; i < boundaries->count; i++)
-        append_branch(&branches, i - 1, options->group_by, boundaries->items[i - 1],
-                      boundaries->items[i]);
-    bson_append_array_end(&choice, &branches);
+        append_branch(&branches, options->group_by, boundaries->items[i - 1], boundaries->items[i]);
+    truce__array_end(&branches, &choice);
     if (fallback.type)
         append_literal(&choice, "default", fallback);
     bson_append_document_end(&id, &choice);

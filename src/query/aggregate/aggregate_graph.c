@@ -18,6 +18,7 @@
  *  3. A document without connectToField is not found, even by null.
  */
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/builder.h"
 #include "bson/number.h"
 #include "bson/value_set.h"
@@ -327,23 +328,22 @@ static truce_status read_depth(struct value value, int64_t *depth, bson_error_t 
 static truce_status compile_restriction(struct stage_parser *parser, struct value restriction,
                                         struct graph_stage *stage, bson_error_t *error)
 {
-    bson_t stages = BSON_INITIALIZER, first, match, all, one, there;
-    uint32_t count = 0;
+    bson_t stages = BSON_INITIALIZER, first, match, one, there;
+    struct array list = {.to = &stages}, all;
     truce_status status;
 
-    BSON_APPEND_DOCUMENT_BEGIN(&stages, "0", &first);
+    truce__array_open_document(&list, &first);
     BSON_APPEND_DOCUMENT_BEGIN(&first, "$match", &match);
-    BSON_APPEND_ARRAY_BEGIN(&match, "$and", &all);
-    if (restriction.type)
-        truce__value_append_element(&all, &count, restriction);
-    BSON_APPEND_DOCUMENT_BEGIN(&all, count ? "1" : "0", &one);
+    truce__array_begin(&all, &match, "$and");
+    truce__array_add(&all, restriction);
+    truce__array_open_document(&all, &one);
     BSON_APPEND_DOCUMENT_BEGIN(&one, stage->on.path, &there);
     BSON_APPEND_BOOL(&there, "$exists", true);
     bson_append_document_end(&one, &there);
-    bson_append_document_end(&all, &one);
-    bson_append_array_end(&match, &all);
+    truce__array_close_document(&all, &one);
+    truce__array_end(&all, &match);
     bson_append_document_end(&first, &match);
-    bson_append_document_end(&stages, &first);
+    truce__array_close_document(&list, &first);
     status = truce__pipeline_compile(parser, truce__value_array(&stages), parser->variables,
                                      PLACE_LOOKUP, &stage->restriction, error);
     bson_destroy(&stages);

@@ -24,6 +24,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/builder.h"
 #include "bson/field_path.h"
 #include "query/aggregate/stage.h"
@@ -303,7 +304,10 @@ static truce_status join_table_find(const struct stage_run *run, const struct jo
 
 void truce__join_add(struct join_values *values, struct value value)
 {
-    truce__value_append_element(&values->list, &values->count, value);
+    struct array list = {.to = &values->list, .count = values->count};
+
+    truce__array_add(&list, value);
+    values->count = list.count;
 }
 
 static void find_collect(struct join_values *values, struct value value, const struct path *path,

@@ -24,6 +24,7 @@
  * compiled again if it was split or joined. A filter passes at most STAGES_PASSED_MAX stages: the
  * time to compile a pipeline is proportional to its length.
  */
+#include "bson/array.h"
 #include "query/aggregate/stage.h"
 
 #define STAGES_PASSED_MAX 64
@@ -168,13 +169,10 @@ static void split_and(const struct stage *stage, struct value filters, bson_t *f
 {
     bson_t first = BSON_INITIALIZER, second = BSON_INITIALIZER;
     struct fields fields = truce__fields(filters);
-    uint32_t first_count = 0, second_count = 0;
+    struct array before = {.to = &first}, after = {.to = &second};
 
     while (truce__fields_next(&fields))
-        if (all_pass(stage, fields.value))
-            truce__value_append_element(&first, &first_count, fields.value);
-        else
-            truce__value_append_element(&second, &second_count, fields.value);
+        truce__array_add(all_pass(stage, fields.value) ? &before : &after, fields.value);
     append_and(front, &first);
     append_and(behind, &second);
     bson_destroy(&first);
@@ -200,20 +198,19 @@ static void rename_fields(const struct stage *stage, bson_t *filter);
 static void rename_all(const struct stage *stage, const char *key, struct value filters, bson_t *to)
 {
     struct fields fields = truce__fields(filters);
-    uint32_t count = 0;
-    bson_t list;
+    struct array list;
 
-    BSON_APPEND_ARRAY_BEGIN(to, key, &list);
+    truce__array_begin(&list, to, key);
     while (truce__fields_next(&fields)) {
         bson_t given, filter;
 
         truce__value_bson(fields.value, &given);
         bson_copy_to(&given, &filter);
         rename_fields(stage, &filter);
-        truce__value_append_element(&list, &count, truce__value_document(&filter));
+        truce__array_add_document(&list, &filter);
         bson_destroy(&filter);
     }
-    bson_append_array_end(to, &list);
+    truce__array_end(&list, to);
 }
 
 /* Gives the fields of the filter the names that they have before the stage. */
@@ -405,14 +402,13 @@ static truce_status match_join(struct stage_parser *parser, uint32_t at, uint32_
                                bson_error_t *error)
 {
     bson_t filters = BSON_INITIALIZER, filter = BSON_INITIALIZER;
-    uint32_t number = 0;
+    struct array list = {.to = &filters};
     truce_status status;
 
     while (joined--) {
         struct stage stage = truce__stage_take(parser, at);
 
-        truce__value_append_element(&filters, &number,
-                                    truce__value_document(truce__stage_filter(&stage)));
+        truce__array_add_document(&list, truce__stage_filter(&stage));
         match_free(stage.data);
     }
     append_and(&filter, &filters);

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/hash_table.h"
 #include "base/limits.h"
 #include "query/match/match_tree.h"
 
@@ -84,16 +85,6 @@ int truce__update_name_compare(const char *a, uint32_t a_length, const char *b, 
     return tree_compare_bytes(a, a_length, b, b_length);
 }
 
-static uint32_t update_tree_hash_name(const char *name, uint32_t length)
-{
-    /* FNV-1a */
-    uint32_t hash = 2166136261u;
-
-    for (uint32_t i = 0; i < length; i++)
-        hash = (hash ^ (uint8_t)name[i]) * 16777619u;
-    return hash ^ hash >> 15;
-}
-
 static bool has_name(const struct update_branch *branch, const char *name, uint32_t length)
 {
     return branch->length == length && !memcmp(branch->name, name, length);
@@ -102,8 +93,6 @@ static bool has_name(const struct update_branch *branch, const char *name, uint3
 static struct update_branch *tree_find_branch(const struct update_node *node, const char *name,
                                               uint32_t length)
 {
-    uint32_t mask = node->table_size - 1;
-
     if (!node->table) {
         for (uint32_t i = 0; i < node->count; i++) {
             if (has_name(&node->branches[i], name, length))
@@ -111,12 +100,10 @@ static struct update_branch *tree_find_branch(const struct update_node *node, co
         }
         return NULL;
     }
-    for (uint32_t i = update_tree_hash_name(name, length) & mask; node->table[i];
-         i = (i + 1) & mask) {
-        struct update_branch *branch = &node->branches[node->table[i] - 1];
-
-        if (has_name(branch, name, length))
-            return branch;
+    for (struct hash_probe probe = truce__hash_probe(node->table, truce__hash_bytes(name, length));
+         truce__hash_next(&probe);) {
+        if (has_name(&node->branches[probe.number], name, length))
+            return &node->branches[probe.number];
     }
     return NULL;
 }
@@ -124,18 +111,13 @@ static struct update_branch *tree_find_branch(const struct update_node *node, co
 static void enter_into_table(struct update_node *node, uint32_t number)
 {
     const struct update_branch *branch = &node->branches[number];
-    uint32_t mask = node->table_size - 1;
-    uint32_t i = update_tree_hash_name(branch->name, branch->length) & mask;
 
-    while (node->table[i])
-        i = (i + 1) & mask;
-    node->table[i] = number + 1;
+    truce__hash_add(node->table, truce__hash_bytes(branch->name, branch->length), number);
 }
 
 /* the number of branches from which on a table is faster */
 #define TABLE_FROM 16
 
-/* Doubles the room for branches; the table has twice that many slots. */
 static void grow_branches(struct update *update, struct update_node *node)
 {
     uint32_t room = node->room ? node->room * 2 : 2;
@@ -145,13 +127,6 @@ static void grow_branches(struct update *update, struct update_node *node)
         memcpy(branches, node->branches, node->count * sizeof *branches);
     node->branches = branches;
     node->room = room;
-    if (room < TABLE_FROM)
-        return;
-    node->table_size = room * 2;
-    node->table = truce__arena_take(&update->memory, node->table_size * sizeof *node->table);
-    memset(node->table, 0, node->table_size * sizeof *node->table);
-    for (uint32_t i = 0; i < node->count; i++)
-        enter_into_table(node, i);
 }
 
 static void tree_add_branch(struct update *update, struct update_node *node,
@@ -160,8 +135,14 @@ static void tree_add_branch(struct update *update, struct update_node *node,
     if (node->count == node->room)
         grow_branches(update, node);
     node->branches[node->count++] = branch;
-    if (node->table)
-        enter_into_table(node, node->count - 1);
+    if (node->count < TABLE_FROM)
+        return;
+    if (!node->table) {
+        node->table = truce__arena_take(&update->memory, sizeof *node->table);
+        *node->table = (struct hash_table){.arena = &update->memory};
+    }
+    for (uint32_t i = node->table->count; i < node->count; i++)
+        enter_into_table(node, i);
 }
 
 static bool is_filter_part(const struct path_part *part)

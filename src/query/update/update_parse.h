@@ -129,9 +129,8 @@ struct update_node {
     /* sorted */
     struct update_branch *branches;
     uint32_t count, room;
-    /* while the tree grows: a hash table of branches' numbers plus one; or NULL */
-    uint32_t *table;
-    uint32_t table_size;
+    /* while the tree grows: the branches by name; NULL: there are few */
+    struct hash_table *table;
     struct update_leaf leaf;
 };
 
