@@ -2,6 +2,7 @@
 #include "base/assert.h"
 #include "base/limits.h"
 #include "bson/field_path.h"
+#include "bson/number.h"
 #include "query/expression/expression_tree.h"
 
 static truce_status evaluation_out_of_memory(struct evaluation *run)
@@ -83,4 +84,41 @@ truce_status truce__evaluation_array(struct evaluation *run, const struct value 
     for (uint32_t i = 0; i < count; i++)
         truce__builder_element(&builder, items[i]);
     return truce__builder_finish(&builder, result, run->error);
+}
+
+bool truce__value_to_int32(struct value value, int32_t *result)
+{
+    int64_t wide;
+
+    if (!truce__value_is_number(value) || !truce__number_to_int64(value, &wide))
+        return false;
+    if (wide < INT32_MIN || wide > INT32_MAX)
+        return false;
+    *result = (int32_t)wide;
+    return true;
+}
+
+truce_status truce__evaluation_int32(const struct expression_node *node, struct evaluation *run,
+                                     struct value value, const char *what, uint32_t code,
+                                     int32_t *result)
+{
+    if (!truce__value_is_number(value))
+        return truce__refuse(code, run->error, "the %s of %s must be a number, not %s", what,
+                             truce__expression_name(node), truce__type_name(value.type));
+    if (!truce__value_to_int32(value, result))
+        return truce__refuse(code + 1, run->error, "the %s of %s is not a 32-bit integer", what,
+                             truce__expression_name(node));
+    return TRUCE_OK;
+}
+
+truce_status truce__evaluation_bound(const struct expression_node *node, struct evaluation *run,
+                                     struct value value, int32_t *bound)
+{
+    if (!truce__value_to_int32(value, bound))
+        return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
+                             truce__expression_name(node), truce__type_name(value.type));
+    if (*bound < 0)
+        return truce__refuse(40097, run->error, "a bound of %s is negative: %d",
+                             truce__expression_name(node), *bound);
+    return TRUCE_OK;
 }

@@ -7,18 +7,6 @@
 #include "query/expression/expression_tree.h"
 #include "query/sort/sort.h"
 
-bool truce__value_to_int32(struct value value, int32_t *result)
-{
-    int64_t wide;
-
-    if (!truce__value_is_number(value) || !truce__number_to_int64(value, &wide))
-        return false;
-    if (wide < INT32_MIN || wide > INT32_MAX)
-        return false;
-    *result = (int32_t)wide;
-    return true;
-}
-
 /* Returns the element number `index`, counted from the end if it is negative; missing if it does
  * not exist. */
 static struct value array_element_at(struct value array, int64_t index)
@@ -189,19 +177,6 @@ static truce_status array_apply_in(const struct expression_node *node, struct ev
     return TRUCE_OK;
 }
 
-/* Reads a bound of $indexOfArray: an integer that is not negative. */
-static truce_status array_read_bound(const struct expression_node *node, struct evaluation *run,
-                                     struct value value, int32_t *bound)
-{
-    if (!truce__value_to_int32(value, bound))
-        return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
-                             truce__expression_name(node), truce__type_name(value.type));
-    if (*bound < 0)
-        return truce__refuse(40097, run->error, "a bound of %s is negative: %d",
-                             truce__expression_name(node), *bound);
-    return TRUCE_OK;
-}
-
 /* Returns the number of the first element in [start, end) that equals the value, or -1. */
 static truce_status array_index_of(struct evaluation *run, struct value array, struct value value,
                                    int32_t start, int32_t end, int32_t *found)
@@ -239,9 +214,9 @@ static truce_status apply_index_of(const struct expression_node *node, struct ev
         return truce__refuse(40090, run->error, "$indexOfArray takes an array, not %s",
                              truce__type_name(operands[0].type));
     if (node->count > 2)
-        status = array_read_bound(node, run, operands[2], &start);
+        status = truce__evaluation_bound(node, run, operands[2], &start);
     if (!status && node->count > 3)
-        status = array_read_bound(node, run, operands[3], &end);
+        status = truce__evaluation_bound(node, run, operands[3], &end);
     if (!status)
         status = array_index_of(run, operands[0], operands[1], start, end, &found);
     if (!status)
@@ -346,29 +321,17 @@ static truce_status apply_slice(const struct expression_node *node, struct evalu
 
 /* -- $range ----------------------------------------------------------------------------------- */
 
-static truce_status read_range(struct evaluation *run, struct value value, const char *what,
-                               uint32_t code, int32_t *result)
-{
-    if (!truce__value_is_number(value))
-        return truce__refuse(code, run->error, "the %s of $range must be a number, not %s", what,
-                             truce__type_name(value.type));
-    if (!truce__value_to_int32(value, result))
-        return truce__refuse(code + 1, run->error, "the %s of $range is not a 32-bit integer",
-                             what);
-    return TRUCE_OK;
-}
-
 static truce_status apply_range(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, struct value *result)
 {
     int32_t start, end, step = 1;
     struct builder builder;
-    truce_status status = read_range(run, operands[0], "start", 34443, &start);
+    truce_status status = truce__evaluation_int32(node, run, operands[0], "start", 34443, &start);
 
     if (!status)
-        status = read_range(run, operands[1], "end", 34445, &end);
+        status = truce__evaluation_int32(node, run, operands[1], "end", 34445, &end);
     if (!status && node->count > 2)
-        status = read_range(run, operands[2], "step", 34447, &step);
+        status = truce__evaluation_int32(node, run, operands[2], "step", 34447, &step);
     if (status)
         return status;
     if (step == 0)

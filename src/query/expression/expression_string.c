@@ -581,18 +581,6 @@ static truce_status substring_apply_bytes(const struct expression_node *node,
 
 /* -- $substrCP -------------------------------------------------------------------------------- */
 
-static truce_status read_place(struct evaluation *run, struct value value, const char *what,
-                               uint32_t code, int32_t *place)
-{
-    if (!truce__value_is_number(value))
-        return truce__refuse(code, run->error, "the %s of $substrCP must be a number, not %s", what,
-                             truce__type_name(value.type));
-    if (!truce__value_to_int32(value, place))
-        return truce__refuse(code + 1, run->error, "the %s of $substrCP is not a 32-bit integer",
-                             what);
-    return TRUCE_OK;
-}
-
 static truce_status substring_apply_characters(const struct expression_node *node,
                                                struct evaluation *run, const struct value *operands,
                                                struct value *result)
@@ -604,9 +592,9 @@ static truce_status substring_apply_characters(const struct expression_node *nod
     truce_status status = evaluation_text(node, run, operands[0], &text, &length);
 
     if (!status)
-        status = read_place(run, operands[1], "start", 34450, &start);
+        status = truce__evaluation_int32(node, run, operands[1], "start", 34450, &start);
     if (!status)
-        status = read_place(run, operands[2], "length", 34452, &count);
+        status = truce__evaluation_int32(node, run, operands[2], "length", 34452, &count);
     if (status)
         return status;
     if (count < 0)
@@ -629,18 +617,6 @@ struct search {
     int32_t start, end;
 };
 
-static truce_status substring_read_bound(const struct expression_node *node, struct evaluation *run,
-                                         struct value value, int32_t *bound)
-{
-    if (!truce__value_to_int32(value, bound))
-        return truce__refuse(40096, run->error, "a bound of %s must be a 32-bit integer, not %s",
-                             truce__expression_name(node), truce__type_name(value.type));
-    if (*bound < 0)
-        return truce__refuse(40097, run->error, "a bound of %s is negative: %d",
-                             truce__expression_name(node), *bound);
-    return TRUCE_OK;
-}
-
 static truce_status read_search(const struct expression_node *node, struct evaluation *run,
                                 const struct value *operands, uint32_t code, struct search *search)
 {
@@ -656,9 +632,9 @@ static truce_status read_search(const struct expression_node *node, struct evalu
     search->text = truce__value_text(operands[0], &search->length);
     search->part = truce__value_text(operands[1], &search->part_length);
     if (node->count > 2)
-        status = substring_read_bound(node, run, operands[2], &search->start);
+        status = truce__evaluation_bound(node, run, operands[2], &search->start);
     if (!status && node->count > 3)
-        status = substring_read_bound(node, run, operands[3], &search->end);
+        status = truce__evaluation_bound(node, run, operands[3], &search->end);
     return status;
 }
 

@@ -295,5 +295,13 @@ static inline truce_status truce__evaluation_null(struct value *result)
 
 /* Converts a number with an exact int32 value (3, 3.0, NumberDecimal("3")). */
 bool truce__value_to_int32(struct value value, int32_t *result);
+/* Reads an operand as an int32. `code`: the value is not a number; `code` + 1: it is not an int32.
+ * `what` names the operand in the message. */
+truce_status truce__evaluation_int32(const struct expression_node *node, struct evaluation *run,
+                                     struct value value, const char *what, uint32_t code,
+                                     int32_t *result);
+/* Reads a bound of $indexOfArray and similar operators: an int32 that is not negative. */
+truce_status truce__evaluation_bound(const struct expression_node *node, struct evaluation *run,
+                                     struct value value, int32_t *bound);
 
 #endif
