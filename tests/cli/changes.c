@@ -124,7 +124,7 @@ TEST(what_is_wrong_with_diffs_is_named)
     ANSWERS(2, "", "diffs need \"changes\"", NULL, "commit", "apply", "{\"collection\": \"data\"}");
     ANSWERS(2, "", "diffs need a \"collection\"", NULL, "commit", "apply", "{\"changes\": {}}");
     ANSWERS(2, "", "column 16", "{\"changes\": \n5 ", "commit", "apply");
-    ANSWERS(2, "", "\"red\": the key \"count\" of a diff has no pair", NULL, "commit", "apply",
+    ANSWERS(2, "", "\"red\": the key \"count\" of a diff needs a pair", NULL, "commit", "apply",
             "{\"collection\": \"data\", \"changes\": {\"red\": {\"count\": 5}}}");
     ANSWERS(2, "", "change 1: needs \"with\"", NULL, "commit", "apply",
             "[{\"change\": \"data\", \"id\": 1}]");

@@ -174,7 +174,7 @@ static void same_key_meanwhile(truce_store *store, const struct setting *setting
         apply_json(store, setting, "{'x': {'n': [1, 2]}, 'b': {'n': [1, 2]}}", &error), error,
         "\"x\" of \"data\" no longer exists");
     CHECK_STATUS_NAMES(TRUCE_CONFLICT, apply_json(store, setting, "{'a': {'m.x': [1, 2]}}", &error),
-                       error, "\"m.x\" goes through");
+                       error, "\"m.x\" passes through");
     CHECK_DOCUMENT(store, "data", "a", "{'_id': 'a', 'n': 2, 'm': 1}");
     CHECK_DOCUMENT(store, "data", "b", "{'_id': 'b', 'n': 1}");
     CHECK_DOCUMENT(store, "data", "x", NULL);
@@ -372,13 +372,13 @@ TEST(what_is_no_diff_is_refused_by_name)
         const char *changes, *words;
     } cases[] = {
         {"{'a': 1}", "\"a\" of the changes"},
-        {"{'a': {'n': 1}}", "\"n\" of a diff has no pair"},
-        {"{'a': {'n': [1]}}", "\"n\" of a diff has no pair"},
-        {"{'a': {'n': [1, 2, 3]}}", "\"n\" of a diff has no pair"},
-        {"{'a': {'': [1, 2]}}", "\"\" is no key"},
-        {"{'a': {'b..c': [1, 2]}}", "\"b..c\" is no key"},
-        {"{'a': {'b.$': [1, 2]}}", "\"b.$\" is no key"},
-        {"{'a': {'$set': [1, 2]}}", "\"$set\" is no key"},
+        {"{'a': {'n': 1}}", "\"n\" of a diff needs a pair"},
+        {"{'a': {'n': [1]}}", "\"n\" of a diff needs a pair"},
+        {"{'a': {'n': [1, 2, 3]}}", "\"n\" of a diff needs a pair"},
+        {"{'a': {'': [1, 2]}}", "\"\" is not a valid key"},
+        {"{'a': {'b..c': [1, 2]}}", "\"b..c\" is not a valid key"},
+        {"{'a': {'b.$': [1, 2]}}", "\"b.$\" is not a valid key"},
+        {"{'a': {'$set': [1, 2]}}", "\"$set\" is not a valid key"},
         {"{'a': {'_id': [1, 2]}}", "\"_id\" cannot be changed"},
         {"{'a': {'_rev': [1, 2]}}", "\"_rev\" cannot be changed"},
         {"{'a': {'_intent.c': [1, 2]}}", "\"_intent.c\" cannot be changed"},
