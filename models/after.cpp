@@ -1,33 +1,34 @@
-// Jobs that wait for others (src/patterns/queue/workflow.c): the numbers W1 to W5 of its essay, with ends of all kinds,
-// ends by hand, second lives, joins at any time, batches, and more successors than one commit tells. A commit is one step
-// here: that it is one whoever dies is shown by the models of commits. Mutants cut it in two, and die between. See README.md.
+// Jobs that wait for others (src/patterns/queue/workflow.c): the numbers W1 to W5 of its essay,
+// with ends of all kinds, ends by hand, second lives, joins at any time, batches, and more
+// successors than one commit tells. A commit is one step here: that it is one even if processes die
+// is shown by the models of commits. Mutants cut it in two, and die between. See README.md.
 #include "mc.hpp"
 enum { N = 4, TOLD_MAX = 1 };
 enum State { NONE, BLOCKED, READY, RUNNING, DONE, DEAD, CANCELLED };
 enum Failure { CANCEL, GO_ON, WAIT };
 enum Mut : u32 {
-  M_TOLD_APART = 1,     // those that are told are counted down in another commit
+  M_TOLD_APART = 1,     // the jobs that are notified are counted down in another commit
   M_END_APART = 2,      // the end tells in another commit
   M_NO_STALL = 4,       // what one commit could not tell is not marked
   M_CANCELLED_COUNTS = 8, // what is left of a cancelled one stays
-  M_ALONE = 16,         // who is cancelled tells nobody
+  M_ALONE = 16,         // who is cancelled notifies no job
   M_JOIN_APART = 32,    // who joins looks first, and is written down later
   M_AGAIN_ANY = 64,     // a second life of one is enough for who failed because of two
   M_AGAIN_FREE = 128,   // who lives again does not count
   M_AGAIN_ALL = 256,    // who was cancelled by hand lives again, too
   M_HAND_MARKED = 512,  // who was retried by hand keeps his marks
-  M_HAND_AT_ONCE = 1024, // who is retried by hand waits for nobody
+  M_HAND_AT_ONCE = 1024, // who is retried by hand waits for no job
   M_SECOND_MUTE = 2048, // the second that fails is not marked
   M_AGAIN_ALONE = 4096, // those behind who lives again stay
   M_OPEN_FREE = 8192,   // an open batch does not count
   M_BATCH_LATE = 16384, // a batch is joined although its closing job went
-  M_AGAIN_TOLD = 32768, // who lives again stays among those that were told
+  M_AGAIN_TOLD = 32768, // who lives again stays among the notified jobs
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; u8 after[N]; u8 failure[N]; u8 late, open; int fails, hands, again; u32 mut; };  // after[x]: bits of those that x waits for; late: added at any time; open: closing job + 1, which all of `late` join
 struct Job { u8 st, left, then, told, failed, stalled, runs, free, hand; };  // free: retried by hand, without these; hand: ended by hand
 struct St { Job j[N]; u8 fails, hands, again, closed, bad, owes, owed, joins, joiner, end; };  // owes + 1 tells `owed` later; joiner + 1 saw `joins`
-static const char *bm[] = {"", "a job goes before those that it waits for", "a job runs twice in one life", "what is left is not how many name it", "one is named twice, or nowhere", "nobody waits for anything, and a job is blocked", "a job waits for ever", "marked by one that has not failed", "what was ended by hand lives again", "REACHED"};
+static const char *bm[] = {"", "a job goes before those that it waits for", "a job runs twice in one life", "what is left is not how many name it", "one is named twice, or nowhere", "no process waits for anything, and a job is blocked", "a job waits for ever", "marked by one that has not failed", "what was ended by hand lives again", "REACHED"};
 struct M {
   typedef St S; Cfg cfg; St last; M(const Cfg &c) : cfg(c) {}
   bool m(u32 x) const { return cfg.mut & x; }
@@ -79,7 +80,7 @@ struct M {
       if ((q.st == DEAD || q.st == CANCELLED) && s.again) { n = s; n.again--; Job &j = n.j[x]; again(n, x); j.stalled = 0; j.runs = 0; if (!m(M_HAND_MARKED)) j.failed = 0;
         bool waits = j.left > 0 && !m(M_HAND_AT_ONCE); j.hand = 0; for (int p = 0; p < N; p++) if (n.j[p].told >> x & 1) j.free |= 1 << p; for (int p = 0; p < N; p++) if ((s.j[p].then >> x & 1) && live(s.j[p]) && !waits) n.bad = 1;
         j.st = waits ? BLOCKED : READY; lab("%c is retried", 'a' + x); emit(n); }
-      if (q.stalled && !live(q)) { n = s; tell(n, x); lab("somebody goes on with %c", 'a' + x); emit(n); } }
+      if (q.stalled && !live(q)) { n = s; tell(n, x); lab("another process goes on with %c", 'a' + x); emit(n); } }
     if (!s.closed) { n = s; n.closed = 1; int x = cfg.open - 1; if (s.j[x].left) { if (!m(M_OPEN_FREE)) down(n, x); } lab("the batch is closed"); emit(n); }
   }
   const char *check(const S &s) { if (s.bad) return m(V_REACH) ? nullptr : bm[s.bad]; bool all = true;
@@ -108,7 +109,7 @@ int main(int argc, char **argv) { std::vector<Cfg> all; const char *fn[] = {"can
   for (auto &d : dags) for (int f = 0; f < 4; f++) { Cfg k = {}; k.name = std::string(d.name) + ": " + (f < 3 ? fn[f] : "each its own"); memcpy(k.after, d.after, N); k.late = d.late; k.open = d.open;
     for (int x = 0; x < N; x++) k.failure[x] = f < 3 ? f : x % 3; k.fails = 4; k.hands = 3; k.again = 4; all.push_back(k); }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_TOLD_APART, "counted down in another commit"}, {M_END_APART, "told in another commit"}, {M_NO_STALL, "what could not be told is not marked"}, {M_CANCELLED_COUNTS, "what is left of a cancelled one stays"}, {M_ALONE, "who is cancelled tells nobody"}, {M_JOIN_APART, "who joins looks before its commit"}, {M_AGAIN_ANY, "a second life of one is enough for two"}, {M_AGAIN_FREE, "who lives again does not count"}, {M_AGAIN_ALL, "who was cancelled by hand lives again"}, {M_HAND_MARKED, "who was retried by hand stays marked"}, {M_HAND_AT_ONCE, "who is retried by hand waits for nobody"}, {M_SECOND_MUTE, "the second that fails does not mark"}, {M_AGAIN_ALONE, "those behind a second life stay"}, {M_OPEN_FREE, "an open batch does not count"}, {M_BATCH_LATE, "a batch is joined when its closing job went"}, {M_AGAIN_TOLD, "who lives again stays among the told"}};
+    struct { u32 m; const char *name; } mu[] = {{M_TOLD_APART, "counted down in another commit"}, {M_END_APART, "notified in another commit"}, {M_NO_STALL, "a job that could not be notified is not marked"}, {M_CANCELLED_COUNTS, "what is left of a cancelled one stays"}, {M_ALONE, "who is cancelled notifies no job"}, {M_JOIN_APART, "who joins looks before its commit"}, {M_AGAIN_ANY, "a second life of one is enough for two"}, {M_AGAIN_FREE, "who lives again does not count"}, {M_AGAIN_ALL, "who was cancelled by hand lives again"}, {M_HAND_MARKED, "who was retried by hand stays marked"}, {M_HAND_AT_ONCE, "who is retried by hand waits for no job"}, {M_SECOND_MUTE, "the second that fails does not mark"}, {M_AGAIN_ALONE, "those behind a second life stay"}, {M_OPEN_FREE, "an open batch does not count"}, {M_BATCH_LATE, "a batch is joined when its closing job went"}, {M_AGAIN_TOLD, "who lives again stays among the told"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); if (!r.viol.empty()) { dead = true; printf("%-48s [%s] KILLED: %s (%zu steps)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-48s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"), ok = true; u64 states = 0;

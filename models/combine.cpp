@@ -1,6 +1,7 @@
-// Writes of one process that another carries out (src/engine/storage/combine.c): a process publishes a write in its
-// record, whoever has the lock takes what is published, and commits it with a proof of what it took. Processes stop for
-// ever between two steps, or die, and come again; the machine's log may have more in it than its index shows. See README.md.
+// Writes of one process that another carries out (src/engine/storage/combine.c): a process
+// publishes a write in its record, the lock holder takes what is published, and commits it with a
+// proof of what it took. Processes stop for ever between two steps, or die, and come again; the
+// machine's log may have more in it than its index shows. See README.md.
 #include "mc.hpp"
 enum { NP = 3, NN = 2, NLOG = 8 };
 enum Mut : u32 {
@@ -8,14 +9,14 @@ enum Mut : u32 {
   M_TRUST = 2,        // ... as committed
   M_NO_MARK = 4,      // ... and is returned without a commit behind it
   M_NO_SETTLE = 8,    // who takes the lock does not look for what a dead one had taken
-  M_LATE = 16,        // answers are published after the lock is let go
+  M_LATE = 16,        // answers are published after the lock is released
   M_WITHDRAW = 32,    // a write is withdrawn that is taken
   M_REUSE = 64,       // a new life begins with the numbers of the old one
   M_NO_WAIT = 128,    // an answer counts before it is on the disk
   M_OVER_TAKEN = 256, // a new life writes over a record that is taken
   M_EARLY = 512,      // answers are published before the commit is seen
   M_ADD = 1024,       // a proof is of the group alone, though nothing was settled: what a dead one had taken is looked for after the commit
-  V_REACH = 2048,     // not a mutant: reports a state in which all are told that it is done, one of them by another's commit
+  V_REACH = 2048,     // not a mutant: reports a state in which all are reported as done, one of them by another's commit
 };
 enum { FREE, POSTED, TAKEN, ANSWERED, RETURNED };
 enum { IDLE, WROTE, WAIT, DIRECT, LOCKED, MARK_LOG, MARK_SEEN, RETURN, TAKE, RUN, LOGGED, SEEN, PUBLISH, UNLOCK, LATE, DISK, TOLD, DEAD };
@@ -24,7 +25,7 @@ struct Proc { u8 pc, num, own, posted, promise, lives; u8 mine, back; };
 struct Rec { u8 state, num, promise; };
 struct Commit { u8 did, proof; };
 struct St { u8 lock, seen, limbo, disk, dies, fails, others; Proc p[NP]; Rec r[NP]; Commit log[NLOG]; u8 told[NP * NN]; };
-static const char *bm[] = {"", "done twice", "told that it is done, and it is not on the disk", "told that it is not done, and it is", "somebody waits for ever", "REACHED"};
+static const char *bm[] = {"", "done twice", "reported as done, and it is not on the disk", "reported as not done, and it is", "another process waits for ever", "REACHED"};
 struct Cfg { const char *name; int n, numbers, dies, fails; u32 mut; };
 struct M {
   typedef St S; Cfg c; S last;
@@ -83,7 +84,7 @@ struct M {
       y.pc = o.pc == LATE ? (o.own ? DISK : WAIT) : UNLOCK; lab("P%d has published all", p); emit(n); return;
     case UNLOCK: n.lock = 0; y.pc = m(M_LATE) && o.mine ? LATE : o.own ? DISK : WAIT; if (m(M_EARLY)) y.mine = 0; lab("P%d lets go of the lock", p); emit(n); return;
     case DISK:
-      if (s.disk >= o.promise || m(M_NO_WAIT)) { tell(n, p, DONE); lab("P%d is told that it is done", p); emit(n); return; }
+      if (s.disk >= o.promise || m(M_NO_WAIT)) { tell(n, p, DONE); lab("P%d is reported as done", p); emit(n); return; }
       n.disk = s.seen; lab("P%d syncs", p); emit(n); return;
     case TOLD: if (o.num >= c.numbers) return; y.num++; y.pc = IDLE; lab("P%d goes on to number %d", p, y.num); emit(n); return;
     case DEAD: if (o.num >= c.numbers || p >= c.n) return; if (m(M_REUSE)) { if (o.lives) return; } else y.num++; y.lives = 1; y.pc = IDLE; lab("P%d comes again, with number %d", p, y.num); emit(n); return;
@@ -95,7 +96,7 @@ struct M {
     for (int p = 0; p < c.n; p++) all = all && s.p[p].pc == DEAD;
     if (s.dies) for (int p = 0; p < c.n; p++) if (s.p[p].pc != DEAD) {
       n = s; n.dies--; u8 num = s.p[p].num, lives = s.p[p].lives; n.p[p] = Proc(); n.p[p].num = num; n.p[p].lives = lives; n.p[p].pc = DEAD; if (s.lock == p + 1) n.lock = 0; lab("P%d dies", p); emit(n); }
-    // nobody has the file open: what stands whole in the log counts, whether its index knew of it or not
+    // no process has the file open: the stored entry whole in the log counts, whether its index knew of it or not
     if (all && s.limbo) { n = s; n.seen++; n.limbo = 0; lab("the log is read again"); emit(n); }
   }
   const char *check(const S &s) {
@@ -109,7 +110,7 @@ struct M {
       if (told != DONE) reached = false;
     }
     if (m(V_REACH)) return reached && by_another ? bm[5] : nullptr;
-    // everybody else is stopped: who finds the lock free, or has it, ends by steps of its own
+    // every other process is stopped: who finds the lock free, or has it, ends by steps of its own
     for (int p = 0; p < c.n; p++) { if (s.p[p].pc == IDLE || s.p[p].pc == TOLD || s.p[p].pc == DEAD || (s.lock && s.lock != p + 1)) continue; S t = s;
       for (int k = 0; k < 60 && t.p[p].pc != TOLD; k++) { S r = t; bool any = false; u8 pc = t.p[p].pc; steps(t, p, [&](const S &x) { if (!any || pc == WAIT) r = x; any = true; }); t = r; if (!any) break; }
       if (t.p[p].pc != TOLD && t.seen < NLOG) return bm[4]; }
@@ -127,8 +128,8 @@ int main(int argc, char **argv) {
   };
   bool reach = argc > 1 && !strcmp(argv[1], "reach"); int bad = 0;
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_NO_PROOF, "what a dead one had taken counts as not committed"}, {M_TRUST, "... as committed"}, {M_NO_MARK, "it is returned without a mark"}, {M_NO_SETTLE, "nobody settles"},
-      {M_LATE, "answers come after the lock"}, {M_WITHDRAW, "what is taken is withdrawn"}, {M_REUSE, "numbers begin anew"}, {M_NO_WAIT, "nobody waits for the disk"}, {M_OVER_TAKEN, "a taken record is written over"}, {M_EARLY, "answers come before the commit is seen"}, {M_ADD, "settled behind the commit"}};
+    struct { u32 m; const char *name; } mu[] = {{M_NO_PROOF, "what a dead one had taken counts as not committed"}, {M_TRUST, "... as committed"}, {M_NO_MARK, "it is returned without a mark"}, {M_NO_SETTLE, "no process settles"},
+      {M_LATE, "answers come after the lock"}, {M_WITHDRAW, "what is taken is withdrawn"}, {M_REUSE, "numbers begin again"}, {M_NO_WAIT, "no process waits for the disk"}, {M_OVER_TAKEN, "a taken record is written over"}, {M_EARLY, "answers come before the commit is seen"}, {M_ADD, "settled behind the commit"}};
     for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M m; m.c = c; MC<M> mc; Res r = mc.run(m); if (r.viol.empty()) continue; dead = true; printf("%-50s [%s] KILLED: %s (%zu steps)\n", u.name, c.name, r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; }
       if (!dead) { printf("%-50s SURVIVES\n", u.name); bad++; } }
     return bad; }

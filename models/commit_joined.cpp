@@ -1,6 +1,7 @@
-// Steps of a journal commit that go to the server as one message (src/commit/journal.c): the prepares of all documents of a
-// collection, and their releases. A message is done by the server statement by statement, at any pace, beside everybody else's;
-// it may be lost after any of them, and it may go on when nobody waits for its answer any more. The answer says how many
+// Steps of a journal commit that go to the server as one message (src/commit/journal.c): the
+// prepares of all documents of a collection, and their releases. A message is done by the server
+// statement by statement, at any pace, next to other processes'; it may be lost after any of them,
+// and it may go on when no process waits for its answer any more. The answer says how many
 // statements found their document, not which. See README.md.
 #include "mc.hpp"
 enum { ND = 2, NC = 4, NP = 2, NM = 3 };
@@ -8,7 +9,7 @@ enum Mut : u32 {
   M_ANY = 1,          // some of them taken is taken for all
   M_REV_ONLY = 2,     // the prepares compare the revision only
   M_WAITS = 4,        // who has got some of them goes on one by one, and keeps what he has
-  M_NO_ABORT = 8,     // what was not taken is tried anew under a fresh id, without an abort
+  M_NO_ABORT = 8,     // what was not taken is tried again under a fresh id, without an abort
   M_DONE_ANYHOW = 16, // done, whatever the answer to the releases
   M_DONE_BLIND = 32,  // done, when there is no answer
   M_NO_INTENT = 64,   // the prepares do not look for another's intent
@@ -22,11 +23,11 @@ struct Script { int ord[ND]; int w; };  // w: what it changes; the others it hol
 struct Cfg { std::string name; Script sc[NP]; int plain, crashes, lates, leases; u32 mut; };
 struct Doc { u8 it, rev, val; };
 struct Com { u8 st, p, ap, gone; u8 rev[ND], val[ND]; };  // st: 1 pending, 2 committed, 3 aborted, 4 done
-struct Msg { u8 on, c, rel, i, n, heard, lost; };  // heard: somebody waits for the answer
+struct Msg { u8 on, c, rel, i, n, heard, lost; };  // heard: another process waits for the answer
 struct Prc { u8 pc, dead, tries, c, m, i; u8 rev[ND], val[ND]; };
 struct St { Doc d[ND]; Com c[NC]; Msg m[NM]; Prc p[NP]; u8 nc, crashes, lates, leases, plain, bad; };
 enum { READ, INSC, PREP, PREPW, DEC, REL, RELW, ONEREL, DON, ABT, STR, END };
-static const char *bm[] = {"", "decided on something that was not held, or not as read", "applied without a decision", "applied twice", "done while a document is held", "a document is held for ever", "nobody can go on", "a decided commit is missing in a document", "an undecided commit was applied", "a plain write was overwritten, and nobody will tell", "REACHED"};
+static const char *bm[] = {"", "decided on something that was not held, or not as read", "applied without a decision", "applied twice", "done while a document is held", "a document is held for ever", "no process can go on", "a decided commit is missing in a document", "an undecided commit was applied", "a plain write was overwritten, and no process will tell", "REACHED"};
 struct M {
   typedef St S; Cfg cfg; St last; M(const Cfg &c) : cfg(c) {}
   bool m(u32 x) const { return cfg.mut & x; }
@@ -34,7 +35,7 @@ struct M {
   static int slot(const S &s) { for (int i = 0; i < NM; i++) if (!s.m[i].on) return i; return -1; }
   void begin(Prc &q) const { u8 t = q.tries; q = Prc(); q.tries = t; }
   void end(Prc &q) const { u8 t = q.tries; q = Prc(); q.tries = t; q.pc = END; }
-  // a document of a decided commit; told: what a plain writer has done there is noted first
+  // a document of a decided commit; the writes of a plain writer there are noted first
   void apply(S &n, int d, int c, bool told) const { Com &k = n.c[c]; Doc &x = n.d[d];
     if (!k.gone && k.st != 2 && k.st != 4) n.bad = 2;
     if (k.gone && k.st != 4) n.bad = 2;
@@ -101,7 +102,7 @@ int main(int argc, char **argv) {
   std::vector<Cfg> all; const char *wn[] = {"", "doc0", "doc1", "both"};
   for (int o = 0; o < 2; o++) for (int w = 1; w <= 3; w++) for (int pl = 0; pl < 2; pl++) { Cfg k = {}; k.name = std::string(o ? "the other order" : "one order") + ", the second changes " + wn[w] + (pl ? ", a plain writer" : ""); k.sc[0] = {{0, 1}, 3}; k.sc[1] = {{o, 1 - o}, w}; k.plain = pl; k.lates = 1; k.crashes = 1; all.push_back(k); if (pl) continue; k.crashes = 0; k.leases = 1; k.name += ", a lease that is over"; all.push_back(k); k.leases = 0; k.lates = 2; k.name = k.name.substr(0, k.name.rfind(',')) + ", two lost answers"; all.push_back(k); }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_ANY, "some taken is all taken"}, {M_REV_ONLY, "the revision only is compared"}, {M_WAITS, "keeps what it has, and waits"}, {M_NO_ABORT, "tries anew without an abort"}, {M_DONE_ANYHOW, "done whatever the answer"}, {M_DONE_BLIND, "done without an answer"}, {M_NO_INTENT, "another's intent is not seen"}, {M_GO_ON, "no answer is an answer"}, {M_MISSING, "a commit that is gone was decided"}, {M_ANY_RELEASE, "the releases compare nothing"}, {M_FREE_RELEASE, "the releases do not look whose it is"}};
+    struct { u32 m; const char *name; } mu[] = {{M_ANY, "some taken is all taken"}, {M_REV_ONLY, "the revision only is compared"}, {M_WAITS, "keeps what it has, and waits"}, {M_NO_ABORT, "tries again without an abort"}, {M_DONE_ANYHOW, "done whatever the answer"}, {M_DONE_BLIND, "done without an answer"}, {M_NO_INTENT, "another's intent is not seen"}, {M_GO_ON, "no answer is an answer"}, {M_MISSING, "a commit that is gone was decided"}, {M_ANY_RELEASE, "the releases compare nothing"}, {M_FREE_RELEASE, "the releases do not look whose it is"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 40000000); if (!r.viol.empty()) { dead = true; printf("%-40s [%s] KILLED: %s (%zu steps)\n", u.name, c.name.c_str(), r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-40s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"), ok = true; u64 states = 0;

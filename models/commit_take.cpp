@@ -1,6 +1,7 @@
-// Commits beside plain writers, and beside each other (src/commit): what is compared when a document is written
-// (entry.c E1, E2; journal.c), documents that are taken before the function runs (journal.c T1-T5), and looks that
-// hold stubs (read_many.c R3). A document is (rev, val): a plain writer changes val alone, or wipes rev and intent. See README.md.
+// Commits next to plain writers, and next to each other (src/commit): what is compared when a
+// document is written (entry.c E1, E2; journal.c), documents that are taken before the function
+// runs (journal.c T1-T5), and looks that hold stubs (read_many.c R3). A document is (rev, val): a
+// plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
 enum Kind { COMMIT, NATIVE, TAKER, FAST, ONE, LOOK, P_SET,  // TAKER: native, and takes its documents first when it has lost; ONE: fast, and takes its document first then
@@ -37,7 +38,7 @@ enum { READ, INSC, TAKE, FUN, PREP, STILL, REQ, DEC, REL, DON, ABT, STR, WRITE, 
 enum { W_NAME = 1, W_ABORT = 2, W_PLAIN = 4, W_COMES = 8, W_LATE = 16 };
 struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Zmb z; u8 nc, nrev, crashes, lates, bad; };
 static const char *bm[] = {"", "a write over something else than was read, silently", "a try that took first failed for no reason of its own", "decided on something else than was read",
-  "a decided commit is missing in a document", "an undecided commit was applied", "a document is held for ever", "nobody can go on", "a commit was applied twice", "REACHED (everybody is through)", "told a look that never was"};
+  "a decided commit is missing in a document", "an undecided commit was applied", "a document is held for ever", "no process can go on", "a commit was applied twice", "REACHED (all processes are through)", "reported a state that never existed"};
 struct M {
   typedef St S; Cfg cfg; St last; int np; bool plain = false;
   M(const Cfg &c) : cfg(c) { np = (int)c.sc.size(); for (auto &s : c.sc) plain |= s.kind >= P_SET; }
@@ -148,9 +149,9 @@ struct M {
         if (sc.kind == P_INSERT) { if (!y.ex) { y = Doc(); y.ex = 1; y.val = 1 + p; } lab("plain writer P%d inserts doc%d", p, d); }
         end(n, p); emit(n); break; }
       } }
-    for (int d = 0; d < ND; d++) if (s.d[d].ex && s.d[d].it) { int c = s.d[d].it - 1, st = s.c[c].st; if (st == 1) continue; n = s; if (st == 2 || st == 4) release(n, d, c); else strip(n, d, c); lab("somebody %s doc%d of C%d", st == 2 || st == 4 ? "releases" : "strips", d, c); emit(n); }
+    for (int d = 0; d < ND; d++) if (s.d[d].ex && s.d[d].it) { int c = s.d[d].it - 1, st = s.c[c].st; if (st == 1) continue; n = s; if (st == 2 || st == 4) release(n, d, c); else strip(n, d, c); lab("another process %s doc%d of C%d", st == 2 || st == 4 ? "releases" : "strips", d, c); emit(n); }
     for (int c = 0; c < s.nc; c++) { const Com &k = s.c[c]; bool left = s.p[k.p].c != c + 1;  // its owner went on
-      if (k.st == 1 && (k.dead || cfg.aborts)) { n = s; n.c[c].st = 3; lab("somebody aborts C%d: its lease is over", c); emit(n); }
+      if (k.st == 1 && (k.dead || cfg.aborts)) { n = s; n.c[c].st = 3; lab("another process aborts C%d: its lease is over", c); emit(n); }
       if (cfg.purge && (k.st == 3 || k.st == 4) && (left || k.dead)) { n = s; n.c[c].st = 0; lab("C%d is purged", c); emit(n); } }
     if (s.z.on) { n = s; const Zmb &z = s.z; Doc &y = n.d[z.d]; n.z = Zmb();
       if (z.on == 1 && y.ex && !y.it) y.it = z.c + 1;
@@ -182,18 +183,18 @@ int main(int argc, char **argv) {
     add(nm("native a,b; plain $set of a; plain, b: "), {sc(NATIVE, {0, 1}, 3), sc(P_SET, {}, 1), sc(kind, {}, 2)}, {1, 1, 0}, 0, 0, false);
     add(nm("fast a, sent twice; plain $set of a; plain, a: "), {sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(kind, {}, 1)}, {1, 0, 0}, 0, 1, false);
     add(nm("commit a,b reads c; plain $set of c; plain, a: "), {sc(COMMIT, {2, 1, 0}, 3), sc(P_SET, {}, 4), sc(kind, {}, 1)}, {1, 1, 1}, 0, 1, k == 0);
-    add(nm("fast a twice beside a commit of a,b; plain, a: "), {sc(FAST, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(kind, {}, 1)}, {1, 1, 0}, 0, 1, false); }
-  add("takers of a,b beside plain writers of a", {sc(TAKER, {1, 0}, 3), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 1, 0}, 0, 1, false);
-  add("a taker of b that reads a beside plain writers of a and b", {sc(TAKER, {1, 0}, 2), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_REPLACE, {}, 2)}, {1, 1, 0}, 1, 0, true);
-  add("one document, taken first, beside plain writers", {sc(ONE, {0}, 1), sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 0, 0}, 0, 1, false);
+    add(nm("fast a twice next to a commit of a,b; plain, a: "), {sc(FAST, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(kind, {}, 1)}, {1, 1, 0}, 0, 1, false); }
+  add("takers of a, b; plain writers of a", {sc(TAKER, {1, 0}, 3), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 1, 0}, 0, 1, false);
+  add("a taker of b that reads a next to plain writers of a and b", {sc(TAKER, {1, 0}, 2), sc(FAST, {1}, 2), sc(P_SET, {}, 1), sc(P_REPLACE, {}, 2)}, {1, 1, 0}, 1, 0, true);
+  add("one document, taken first, next to plain writers", {sc(ONE, {0}, 1), sc(FAST, {0}, 1), sc(P_SET, {}, 1), sc(P_BACK, {}, 1)}, {1, 0, 0}, 0, 1, false);
   add("one document, taken first, undone at any time", {sc(ONE, {0}, 1), sc(FAST, {0}, 1), sc(P_SET, {}, 1)}, {1, 0, 0}, 1, 1, true);
-  add("one document, taken first, beside a journal commit and one who removes", {sc(ONE, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(FAST, {0}, 0, 0, 1)}, {1, 1, 0}, 1, 1, false);
+  add("one document, taken first, next to a journal commit and one who removes", {sc(ONE, {0}, 1), sc(COMMIT, {1, 0}, 3), sc(FAST, {0}, 0, 0, 1)}, {1, 1, 0}, 1, 1, false);
   add("two takers of a,b, undone at any time, steps without answers", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 1)}, {1, 1, 0}, 1, 1, true);
-  add("takers in two orders beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
-  add("a taker and a journal commit beside a fast writer", {sc(TAKER, {1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
+  add("takers in two orders next to a fast writer", {sc(TAKER, {1, 0}, 3), sc(TAKER, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
+  add("a taker and a journal commit next to a fast writer", {sc(TAKER, {1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 0}, 0, 0, false);
   add("a taker wants c once b was changed", {sc(TAKER, {1, 0, 2}, 7, 0, 0, 2, 4), sc(TAKER, {2, 1}, 6), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
   add("two commits of a,b,c in two orders", {sc(COMMIT, {2, 1, 0}, 7), sc(COMMIT, {0, 1, 2}, 7)}, {1, 1, 1}, 1, 0, false);
-  add("two commits beside a fast writer of b", {sc(COMMIT, {2, 1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
+  add("two commits next to a fast writer of b", {sc(COMMIT, {2, 1, 0}, 3), sc(COMMIT, {0, 1}, 3), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
   add("c is wanted once b was changed", {sc(COMMIT, {1, 0, 2}, 7, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6), sc(FAST, {1}, 2)}, {1, 1, 1}, 0, 0, false);
   add("each wants the other's once its own was changed", {sc(COMMIT, {1, 2}, 6, 0, 0, 2, 4), sc(COMMIT, {2, 1}, 6, 0, 0, 3, 2), sc(FAST, {1}, 2), sc(FAST, {2}, 4)}, {0, 1, 1}, 0, 0, false);
   add("b and c are wanted one after the other", {sc(COMMIT, {0, 1, 2}, 7, 0, 0, 1, 6), sc(FAST, {0}, 1), sc(FAST, {1}, 2), sc(FAST, {2}, 4)}, {1, 1, 1}, 0, 0, false);

@@ -1,5 +1,6 @@
-// Who waits for the disk, and for what (src/engine/storage/durable.c): commits go into the log under a lock, are seen by
-// snapshots at once, and are synced by whoever waits. Processes stop for ever between two steps, or die. See README.md.
+// Waiting for the disk (src/engine/storage/durable.c): commits go into the log
+// under a lock, are seen by snapshots at once, and are synced by the process that waits. Processes
+// stop for ever between two steps, or die. See README.md.
 #include "mc.hpp"
 enum { NPROC = 3, NTHR = 4 };
 enum Mut : u32 {
@@ -28,7 +29,7 @@ struct M {
   void init(S &s) { s.dies = c.dies; s.faults = c.faults; for (int p = 0; p < NPROC; p++) s.p[p].open = !m(M_LAZY); for (int i = 0; i < c.n; i++) s.t[i].pc = c.kind[i] == WRITER ? START : m(M_EARLY_NUM) ? NUMBER : SNAP; }
   static u8 max(u8 a, u8 b) { return a > b ? a : b; }
   void answer(S &n, int i) const { Thr &x = n.t[i]; x.pc = ANSWERED; if (x.seen > n.disk) n.bad = 1; }
-  // the steps of one thread; `patient` false: it waits for nobody any more
+  // the steps of one thread; `patient` false: it waits for no other process any more
   template <class F> void thread(const S &s, int i, bool patient, F &&emit) const {
     const Thr &q = s.t[i]; int p = c.proc[i]; const Proc &o = s.p[p]; S n = s; Thr &x = n.t[i]; Proc &y = n.p[p];
     if (o.dead) return;
@@ -55,7 +56,7 @@ struct M {
     case SYNC_AT: y.at = s.log; y.failed = o.pend; if (o.pend) { y.pend = 0; n.reported = 1; } x.pc = SYNC_END; lab("%d syncs %d: %s", i, s.log, y.failed ? "fails" : "goes"); emit(n); return;
     case SYNC_END:
       y.syncing = 0; if (o.failed && !m(M_DURABLE)) { if (!m(M_FORGIVE)) n.broken = 1; x.pc = REFUSED; lab("%d: the sync failed", i); emit(n); return; }
-      if (o.pend) { y.syncing = 1; x.pc = SYNC_AT; lab("%d: what it wrote was refused meanwhile", i); emit(n); return; }
+      if (o.pend) { y.syncing = 1; x.pc = SYNC_AT; lab("%d: what it wrote was refused in the meantime", i); emit(n); return; }
       if (!s.lost) n.disk = max(n.disk, o.at);
       n.durable = max(n.durable, m(M_LATE_TO) ? s.written : o.to); y.ended = o.begun; x.pc = LOOP; lab("%d: the sync has ended, durable %d, on the disk %d", i, n.durable, n.disk); emit(n); return; }
   }
@@ -69,7 +70,7 @@ struct M {
   const char *check(const S &s) {
     if (m(V_REACH)) { for (int i = 0; i < c.n; i++) if (s.t[i].pc != ANSWERED) return nullptr; return bm[3]; }
     if (s.bad) return bm[s.bad];
-    // everybody else is stopped: a reader ends by what its own process does, and so does a writer that has committed
+    // every other process is stopped: a reader ends by what its own process does, and so does a writer that has committed
     for (int i = 0; i < c.n; i++) { int p = c.proc[i]; if (s.p[p].dead || s.t[i].pc < CHECK) continue; S t = s; bool went = true;
       for (int k = 0; k < 80 && went && t.t[i].pc < ANSWERED; k++) { went = false; for (int j = 0; j < c.n && !went; j++) if (c.proc[j] == p && (j == i || (t.p[p].syncing && t.p[p].thr == j))) { S r; bool any = false; thread(t, j, false, [&](const S &x) { r = x; any = true; }); if (any) { t = r; went = true; } } }
       if (t.t[i].pc < ANSWERED) return bm[2]; }

@@ -1,5 +1,6 @@
-// Keyed commits and the horizon (src/commit/key.c, native.c N3, commit_sweep.c S1-S3): a key is not run twice, also when its
-// record is purged. A native commit looks at the horizon in its transaction and writes nothing there. See README.md.
+// Keyed commits and the horizon (src/commit/key.c, native.c N3, commit_sweep.c S1-S3): a key is not
+// run twice, also when its record is purged. A native commit looks at the horizon in its
+// transaction and writes nothing there. See README.md.
 #include "mc.hpp"
 enum { NP = 3 };
 enum Kind { NONE, NATIVE_SI, NATIVE_RC, NATIVE_TOUCH, JOURNAL, SWEEP, SWEEP2 };
@@ -18,7 +19,7 @@ enum Mut : u32 {
 struct Rec { u8 st, ver; };  // st: 0 none 1 done 2 pending, of P who+1
 struct Prc { u8 pc, snap_hor, snap_st, snap_ver, hor, tries, res; };
 struct St { Rec r; u8 owner, lock, hor, ran, left, bad; Prc p[NP]; };
-static const char *bm[] = {"", "a key was run twice", "a key was told expired that nobody had used", "REACHED (run once, and purged)"};
+static const char *bm[] = {"", "a key was run twice", "a key was reported as expired that no process had used", "REACHED (run once, and purged)"};
 struct M {
   typedef St S; int kind[NP]; u32 mut; S last;
   bool m(u32 x) const { return mut & x; }
@@ -60,7 +61,7 @@ struct M {
         if (q.pc == 1) { if (!m(M_NO_RAISE | M_SPLIT_BESIDE)) n.hor = 1; if (m(M_DELETE_FIRST)) end(n, p, 1); else x.pc = 2; lab("P%d raises the horizon", p); emit(n); break; }
         if (q.pc == 2) { if (held) break; if (st == 1 || (st == 2 && m(M_PURGE_PENDING))) n.r = Rec{0, (u8)(s.r.ver + 1)}; if (m(M_DELETE_FIRST)) x.pc = 1; else end(n, p, 1); lab("P%d purges it", p); emit(n); } break; }
       } }
-    if (s.r.st == 2) { n = s; n.r = Rec{0, (u8)(s.r.ver + 1)}; lab("somebody aborts what is pending"); emit(n); }
+    if (s.r.st == 2) { n = s; n.r = Rec{0, (u8)(s.r.ver + 1)}; lab("another process aborts what is pending"); emit(n); }
   }
   const char *check(const S &s) { if (m(V_REACH)) { for (int p = 0; p < NP; p++) if (kind[p] && s.p[p].pc != 99) return nullptr; return s.ran == 1 && !s.r.st ? bm[3] : nullptr; } return s.bad ? bm[s.bad] : nullptr; }
   const char *terminal(const S &) { return nullptr; }

@@ -1,5 +1,6 @@
-// Leases of commits (src/commit/complete_commit.c H3, metadata_cache.c, journal.c `renew`): who is at work is not taken for dead, and who is dead
-// blocks nobody for longer than a lease from when he was first met, whatever the clocks say. Time is ticks. See README.md.
+// Leases of commits (src/commit/complete_commit.c H3, metadata_cache.c, journal.c `renew`): who is
+// at work is not taken for dead, and who is dead blocks no client for longer than a lease from when
+// he was first met, whatever the clocks say. Time is ticks. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum { L = 6, STEPS = 5, LONG = 2, TMAX = 26 };  // a lease, the owner's steps, the longest step of one who is at work
@@ -20,13 +21,13 @@ struct M {
          lab("the owner's step %d, its renewal comes late", n.step); emit(n); } }
     if (s.zrenew == 1) { n = s; n.zrenew = 2; if (s.st == 1 || m(M_RENEW_ANY)) { n.until = s.zuntil; if (s.dead) n.died = s.t; if (m(M_RENEW_ANY)) n.st = 1; } lab("the late renewal lands"); emit(n); }
     if (dies && working) { n = s; n.dead = 1; n.died = s.t; lab("the owner dies"); emit(n); }
-    if (s.st == 1 && !s.looked) { n = s; n.looked = 1; // somebody who met it looks at each tick
+    if (s.st == 1 && !s.looked) { n = s; n.looked = 1; // a process that met it looks at each tick
       if (!s.first) n.first = s.t + 1;
       if (m(M_FORGETS) && s.t % 4 == 0) n.watching = 0; // another round of the sweep
       if (!n.watching || (n.seen != s.until && !m(M_NO_RESTART))) { n.watching = 1; n.seen = s.until; n.since = s.t; }
       bool over = s.until + (m(M_AT_ONCE) ? 0 : L) <= s.t || (!m(M_CLOCK_ONLY) && s.t - n.since >= L);
-      if (over) { n.judged = 1; } lab("somebody looks%s", over ? ": its lease is over" : ""); emit(n); }
-    if (s.st == 1 && s.first == 0) { n = s; n.looked = 1; if (!s.looked) { lab("nobody looks"); emit(n); } }
+      if (over) { n.judged = 1; } lab("another process looks%s", over ? ": its lease is over" : ""); emit(n); }
+    if (s.st == 1 && s.first == 0) { n = s; n.looked = 1; if (!s.looked) { lab("no process looks"); emit(n); } }
     if (s.judged && s.st == 1) { n = s; n.st = 3; if (!s.dead) n.bad = 1; lab("it is undone"); emit(n); }
     if (s.st != 1 && !s.looked) { n = s; n.looked = 1; lab("it has ended"); emit(n); }
   }
@@ -36,7 +37,7 @@ struct M {
   const char *terminal(const S &) { return nullptr; }
 };
 int main(int argc, char **argv) {
-  u32 muts[] = {M_NO_RENEW, M_FORGETS, M_NO_RESTART, M_CLOCK_ONLY, M_AT_ONCE, M_RENEW_ANY, M_COUNTS}; const char *names[] = {"the lease is not renewed", "the watch is forgotten from one round to the next", "a renewal does not begin the watch anew", "only the clocks count", "over as soon as it ends by our clock", "a renewal does not compare the state", "a renewal without an answer counts"};
+  u32 muts[] = {M_NO_RENEW, M_FORGETS, M_NO_RESTART, M_CLOCK_ONLY, M_AT_ONCE, M_RENEW_ANY, M_COUNTS}; const char *names[] = {"the lease is not renewed", "the watch is forgotten from one round to the next", "a renewal does not begin the watch again", "only the clocks count", "over as soon as it ends by our clock", "a renewal does not compare the state", "a renewal without an answer counts"};
   auto all = [&](u32 mut, bool quiet) { bool ok = true; Res best; bool bad = false; for (int off : {-4, -2, 0, 3, 20}) for (int dies = 0; dies < 2; dies++) for (int late = 0; late < 2 && (!late || off >= 0); late++) { M md; md.off = off; md.dies = dies; md.late = late; md.mut = mut; MC<M> mc; Res r = mc.run(md); char name[80]; snprintf(name, sizeof name, "owner's clock %+d%s%s", off, dies ? ", may die" : "", late ? ", a late renewal" : ""); if (!quiet) report(name, r, true); ok &= r.viol.empty() && r.complete; if (!r.viol.empty() && !bad) { bad = true; best = r; } }
     if (quiet) { for (int i = 0; i < 7; i++) if (muts[i] == mut) printf("%-52s %s%s (%zu steps)\n", names[i], bad ? "KILLED: " : "SURVIVES", best.viol.c_str(), best.trace.size()); return bad; } return ok; };
   if (argc > 1 && !strcmp(argv[1], "mutants")) { bool ok = true; for (u32 u : muts) ok &= all(u, true); return !ok; }

@@ -1,5 +1,6 @@
-// The ledger (protocols: log reconciliation) with the writer's own anchor: a writer that has seen the last slot of each of its accounts
-// COMMITTED inserts its transaction COMMITTED, with the balances after it. See README.md.
+// The ledger (protocols: log reconciliation) with the writer's own anchor: a writer that has seen
+// the last slot of each of its accounts COMMITTED inserts its transaction COMMITTED, with the
+// balances after it. See README.md.
 #include "mc.hpp"
 #include <vector>
 enum Mut : u32 { M_NO_UNIQUE = 1, M_CANCEL_ANY = 2, M_REC_NO_STATE = 4, M_NEW_ID = 64, M_COUNTERS = 128, M_CANCEL_FLAG = 256,
@@ -11,9 +12,10 @@ struct Rd { u8 pc, at, n; signed char sum, first; u16 seen; u8 pat, pat1, looks;
 struct S4 { Tx t[5]; Po p[5]; Rc r[2]; Rd d; u8 cancels, zk, zt, bad, cnta, cntb; Po z; u8 copies[5]; };
 static const char *bm[] = {"", "one slot taken twice", "a cached balance is wrong", "a reader got a balance that never was", "the account went below its limit", "a transaction was booked twice", "the reconciler can never finish (cycle or gap)", "a transaction was reversed twice"};
 enum { TX = 5 };
-// Writers 0 to 2 post v[p] to account a and -v[p] to b; 3 and 4 (rev of them) reverse transaction 0. Foreign writers (bit p of foreign)
-// insert UNCOMMITTED, as the description has it, and may skip a number; all others as this program does. A document that is
-// taken up gets the next numbers of its accounts; one that the limit forbids is refused (committed, not valid, no numbers).
+// Writers 0 to 2 post v[p] to account a and -v[p] to b; 3 and 4 (rev of them) reverse transaction
+// 0. Foreign writers (bit p of foreign) insert UNCOMMITTED, as the description has it, and may skip
+// a number; all others as this program does. A document that is taken up gets the next numbers of
+// its accounts; one that the limit forbids is refused (committed, not valid, no numbers).
 struct P4 { typedef S4 S; u32 mut; int np, nr, rev; u8 foreign; bool limit, cancel, lost; signed char v[3]; S last; bool reader = true, bonly = false;
   bool M(u32 m) const { return mut & m; }
   void init(S &s) { for (int p = 0; p < TX; p++) if (p >= np && !(p >= 3 && p < 3 + rev)) s.p[p].pc = 9; }
@@ -28,7 +30,7 @@ struct P4 { typedef S4 S; u32 mut; int np, nr, rev; u8 foreign; bool limit, canc
   // another document that is not committed has a smaller number than t there
   bool fronta(const S &s, const Tx &t) const { for (auto &o : s.t) if (o.in && !o.com && o.sa && o.sa < t.sa) return true; return false; }
   bool frontb(const S &s, const Tx &t) const { for (auto &o : s.t) if (o.in && !o.com && o.sb < t.sb) return true; return false; }
-  // another one that is not committed stands behind t: t is not the last of all
+  // another one that is not committed follows t: t is not the last of all
   bool beforeany(const S &s, const Tx &t) const { for (auto &o : s.t) if (o.in && !o.com && (o.sa > t.sa || o.sb > t.sb)) return true; return false; }
   int topa(const S &s) const { int m = 0; for (auto &t : s.t) if (t.in && t.sa > m) m = t.sa; return m; }
   int topb(const S &s) const { int m = 0; for (auto &t : s.t) if (t.in && t.sb > m) m = t.sb; return m; }
@@ -117,7 +119,7 @@ int main(int argc, char **) { bool show = argc > 1; puts("-- the protocol");
     {M_REC_NO_LIMIT, 3, "a document is taken up without its account's limit", true, {-1, -1}},
     {M_POST_OVER | M_NO_UNIQUE, 1, "a writer posts over what is not taken up", false, {-1, -1}},
     {M_NEW_ID, 0, "retry under a new id", false, {-1, -1}},
-    {M_POST_ANY | M_CANCEL_FLAG, 1, "writer inserts COMMITTED whatever stands before", false, {-1, -1}},
+    {M_POST_ANY | M_CANCEL_FLAG, 1, "writer inserts COMMITTED in any case", false, {-1, -1}},
     {M_POST_ONE_SIDE | M_CANCEL_FLAG, 1, "writer looks at one account only", false, {-1, -1}},
     {M_POST_STALE, 0, "fresh numbers with the balances of the first look", false, {-1, -1}},
     {M_NO_LINK, 0, "no unique index on what is settled", false, {1, -1}},

@@ -1,11 +1,13 @@
-// The ledger with its numbers as documents (src/patterns/ledger/ledger_slots.c): nothing but _id is unique. A transaction is a commit of
-// its document, one document for each number that it takes, and one for what it settles. See README.md.
+// The ledger with its numbers as documents (src/patterns/ledger/ledger_slots.c): nothing but _id is
+// unique. A transaction is a commit of its document, one document for each number that it takes,
+// and one for what it settles. See README.md.
 #include "mc.hpp"
 #include <vector>
 enum Mut : u32 { M_NO_SLOT = 1, M_ONE_SLOT = 2, M_PASS_STUB = 8, M_STALE = 32, M_NO_LINK = 64, M_NEW_ID = 128, M_FILL_UNDECIDED = 256, M_OVERWRITE = 512, M_SLOTS_AFTER = 1024, V_REACH = 2048 };
 enum { W = 3, TRIES = 2, AT = W * TRIES, NUM = 4, DOCS = AT + 2 * NUM + 1, A0 = AT, B0 = AT + NUM, LINK = AT + 2 * NUM };
 enum { NONE, PENDING, COMMITTED, ABORTED };
-// A document: 0 none, else the attempt + 1, and STUB if its commit has not been seen to its end there.
+// A document: 0 none, else the attempt + 1, and STUB if its commit has not been seen to its end
+// there.
 enum { STUB = 16 };
 struct Try { u8 state, sa, sb; signed char pa, pb; };
 struct Wr { u8 pc, tries, sa, sb; signed char pa, pb; };
@@ -17,11 +19,11 @@ struct P6 { typedef S6 S; u32 mut; int nw; bool rev, reader, bonly; signed char 
   int writer(int t) const { return t / TRIES; }
   int value(int t) const { return rev && writer(t) > 0 ? -v[0] : v[writer(t)]; }
   bool settles(int p) const { return rev && p > 0; }
-  // The transaction's document stands under its writer's id, which is one for all attempts.
+  // The transaction's document has its writer's id, which is one for all attempts.
   int doc_of(int t) const { return M(M_NEW_ID) ? t : writer(t) * TRIES; }
   bool whole(const S &s, int d) const { return s.d[d] && !(s.d[d] & STUB); }
   int at(const S &s, int d) const { return (s.d[d] & 15) - 1; }
-  // What stands in the book: transactions that are there, or whose commit is decided.
+  // The content of the ledger: transactions that are there, or whose commit is decided.
   bool counts(const S &s, int d) const { return s.d[d] && (!(s.d[d] & STUB) || s.t[at(s, d)].state == COMMITTED); }
   void top(const S &s, bool a, int *number, int *sum) const { *number = 0; *sum = 0;
     for (int d = 0; d < AT; d++) if (whole(s, d) || (M(M_FILL_UNDECIDED) && s.d[d])) { const Try &x = s.t[at(s, d)]; int n = a ? x.sa : x.sb; if (!n) continue; *sum += a ? value(at(s, d)) : -value(at(s, d)); if (n > *number) *number = n; } }

@@ -1,6 +1,7 @@
-// The job queue (src/patterns/queue): claims, leases, rescue, cancel, and the effects of a job in one commit with its
-// acknowledgement, which holds the job under its claim. One call is one step; everybody may stop for ever between two; calls
-// without an answer land at any later time; a claim may be lost (a power cut, a failover). See README.md.
+// The job queue (src/patterns/queue): claims, leases, rescue, cancel, and the effects of a job in
+// one commit with its acknowledgement, which holds the job under its claim. One call is one step;
+// all processes may stop for ever between two; calls without an answer land at any later time; a
+// claim may be lost (a power cut, a failover). See README.md.
 #include "mc.hpp"
 enum { NW = 3, ATTEMPTS = 3 };
 enum { READY, RUN, DONE, DEAD, CANCELLED };
@@ -14,8 +15,8 @@ enum Mut : u32 {
   M_INTENT = 16,    // claims, rescues and cancels take a job that a commit holds
   M_NUMBER = 32,    // the epoch alone is the fence, without the claim's own id
   M_STATE = 64,     // a commit compares the claim and not the state; cancel leaves the claim
-  M_STRIP = 128,    // nobody resolves what a dead commit holds
-  M_LIVE = 256,     // whoever meets a pending commit strips it without aborting it first
+  M_STRIP = 128,    // no process resolves what a dead commit holds
+  M_LIVE = 256,     // a process that encounters a pending commit strips it without aborting it first
   M_FOREVER = 512,  // the rescue counts no attempts
   M_EXTEND = 1024,  // the heartbeat does not compare the claim: it takes the lease back
   V_REACH = 2048,
@@ -24,7 +25,7 @@ struct Job { u8 state, epoch, claim, at, held; };
 struct Wk { u8 pc, claim, epoch, commit; };
 struct St { Job j, before; u8 count, xheld; Wk w[NW]; u8 rpc, rclaim, rat, late, lclaim, lepoch, claims, extends, rescues, cancels, losses, lates, losable, bad; };
 static const char *bm[] = {"", "effects of a worker that does not hold the job", "a live lease was taken away", "ended by one who does not hold the job", "effects of a cancelled job", "effects without the acknowledgement, or twice",
-  "a job that nobody can bring to its end", "REACHED", "two workers hold the job"};
+  "a job that no process can bring to its end", "REACHED", "two workers hold the job"};
 struct Cfg { const char *name; Kind k[NW]; u8 extends, rescues, cancels, losses, lates; u32 mut; };
 struct M {
   typedef St S; Cfg c; S last;
@@ -78,7 +79,7 @@ struct M {
   const char *check(const S &s) {
     if (m(V_REACH)) return s.j.state == DONE && (s.count || c.k[0] == ENDS) ? bm[7] : nullptr;
     if (s.bad) return bm[s.bad];
-    // everybody has stopped; a sweeper and one new worker go on alone
+    // all processes have stopped; a sweeper and one new worker go on alone
     S t = s; for (int i = 0; i < 8; i++) if (!help(t, 0)) help(t, 1);
     for (int i = 0; i < 8 && (t.j.state == READY || t.j.state == RUN) && free(t.j); i++) { if (t.j.state == RUN) back(t); else { claim(t, 9); if (t.j.epoch > ATTEMPTS + 2) break; } }
     if (t.j.held || t.xheld || t.j.state == READY || t.j.state == RUN) return bm[6];
@@ -101,7 +102,7 @@ int main(int argc, char **argv) {
   bool reach = argc > 1 && !strcmp(argv[1], "reach"); int bad = 0;
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
     struct { u32 m; const char *name; } mu[] = {{M_REQUIRED, "the job is required, not held"}, {M_ACK, "done and fail do not compare the claim"}, {M_RESCUE, "the rescue compares the state only"}, {M_AT, "the rescue does not compare the lease's end"}, {M_INTENT, "a held job is taken"},
-      {M_NUMBER, "the epoch alone is the fence"}, {M_STATE, "a commit does not compare the state"}, {M_STRIP, "nobody resolves intents of jobs"}, {M_LIVE, "a live commit is stripped"}, {M_FOREVER, "the rescue counts no attempts"}, {M_EXTEND, "the heartbeat does not compare the claim"}};
+      {M_NUMBER, "the epoch alone is the fence"}, {M_STATE, "a commit does not compare the state"}, {M_STRIP, "no process resolves intents of jobs"}, {M_LIVE, "a live commit is stripped"}, {M_FOREVER, "the rescue counts no attempts"}, {M_EXTEND, "the heartbeat does not compare the claim"}};
     for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M m; m.c = c; MC<M> mc; Res r = mc.run(m); if (r.viol.empty()) continue; dead = true; printf("%-50s [%s] KILLED: %s (%zu steps)\n", u.name, c.name, r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; }
       if (!dead) { printf("%-50s SURVIVES\n", u.name); bad++; } }
     return bad; }

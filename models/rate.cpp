@@ -1,5 +1,5 @@
-// Rates (src/patterns/queue/rate_limit.h): jobs begin in a sliding window of a time that the document holds, which two processes
-// with different clocks advance. Time is ticks. See README.md.
+// Rates (src/patterns/queue/rate_limit.h): jobs begin in a sliding window of a time that the
+// document holds, which two processes with different clocks advance. Time is ticks. See README.md.
 #include "mc.hpp"
 enum { P = 2, RATE = 2, PER = 3, TMAX = 8, NEVER = 120, MOST = P * RATE };
 enum Mut : u32 {
@@ -15,7 +15,7 @@ enum Mut : u32 {
 struct Doc { signed char at, v[RATE]; };
 // r: when they began in real time; rd: what each process has read
 struct St { Doc d, rd[P]; signed char t, r[MOST]; u8 begun, reading[P], bad; signed char seen[P], since[P]; };
-static const char *bm[] = {"", "too many begin in a window", "it stands still for one that looks at each tick", "REACHED"};
+static const char *bm[] = {"", "too many begin in a window", "it stops for one that looks at each tick", "REACHED"};
 struct M {
   typedef St S; int off[P]; u32 mut; S last;
   bool m(u32 x) const { return mut & x; }

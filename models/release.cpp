@@ -1,28 +1,29 @@
-// The release of a document of a decided commit (src/commit/journal_release.c) beside plain writers: what
-// a plain writer wrote under the intent is merged with the change, or kept beside BEFORE the write that goes over it, or
-// noted in the commit before that, whoever dies where. Releasers: the owner, who knows the document as it took it, and two
-// who meet the intent. See README.md.
+// The release of a document of a decided commit (src/commit/journal_release.c), next to plain
+// writers. A value that a plain writer wrote under the intent is merged with the change. Otherwise it
+// is saved BEFORE the write that replaces it, or noted in the commit before that, even if processes
+// die anywhere. The releasers are the owner, which knows the document as it took it, and two
+// processes that encounter the intent. README.md explains the results.
 #include "mc.hpp"
 enum { NR = 3, NP = 3, TRIES = 2 };
-enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };  // of plain writers: the field of the change, something that merges with it, the field as it was, what stands in the way of the change, and out of it
+enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };  // of plain writers: the field of the change, something that merges with it, the field as it was, the stored entry in the way of the change, and out of it
 enum Mut : u32 {
   M_NOTE_AFTER = 1,   // the note is made behind the write, of what that found
   M_NO_COMPARE = 2,   // what was looked at and was right is written over without a comparison
   M_OWNER_FREE = 4,   // the owner does not compare
-  M_KEEP_AFTER = 8,   // what is lost is kept behind the write
+  M_KEEP_AFTER = 8,   // what is lost is kept after the write
   M_KEEP_ONCE = 16,   // what was kept first is all that is kept
   M_MERGE_FREE = 32,  // what was merged does not compare
   M_MERGE_NOT = 64,   // the change goes over what would merge with it
   M_ENDLESS = 128,    // who loses a comparison compares again, as often as it takes
-  M_KEEP_WAY = 256,   // only what stood in the way is kept
+  M_KEEP_WAY = 256,   // only the obstacle is kept
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; int plain[NP]; int crashes, lates; u32 mut; bool odd; };  // odd: the store's comparison never holds
-struct Doc { u8 ex, it, set, add, way; };  // set, add: what plain writers wrote under the intent, one bit each; way: who stands in the way
+struct Doc { u8 ex, it, set, add, way; };  // set, add: what plain writers wrote under the intent, one bit each; way: who is in the way
 struct Rel { u8 pc, dead, tries, known, free; Doc saw; };
 struct St { Doc d; Rel r[NR]; u8 p[NP]; u8 note, kept, done, crashes, lates, bad; struct { u8 on, kind, free; Doc saw; } z; };
 enum { LOOK, TRY, NOTE, WRITE, TELL, KEEP, KEEPS, MERGE, END };
-static const char *bm[] = {"", "a plain write was overwritten, and nobody will tell", "what stood in the way is lost", "the document is held for ever", "told of a plain write that never was", "REACHED", "a release does not end"};
+static const char *bm[] = {"", "a plain write was overwritten, and no process reports it", "the obstacle is lost", "the document is held for ever", "reported a plain write that never was", "REACHED", "a release does not end"};
 struct M {
   typedef St S; Cfg cfg; St last; M(const Cfg &c) : cfg(c) {}
   bool m(u32 x) const { return cfg.mut & x; }
@@ -30,7 +31,7 @@ struct M {
   static bool same(const Doc &a, const Doc &b) { return a.ex == b.ex && a.it == b.it && a.set == b.set && a.add == b.add && a.way == b.way; }
   static bool was(const Doc &a) { return a.set || a.add || a.way; }
   static int lost(const Doc &a) { return a.set | (a.way ? 1 << (a.way - 1) : 0); }
-  // the write of the release, field by field; false: refused by what stands in the way. *hit: it found the document
+  // the write of the release, field by field; false: refused by the stored entry in the way. *hit: it found the document
   bool write(S &n, const Doc &saw, bool compare, bool *hit) const { Doc &d = n.d; *hit = false;
     if (!d.ex || !d.it || (compare && (cfg.odd || !same(d, saw)))) return true;
     if (d.way) return false;
@@ -87,7 +88,8 @@ struct M {
   bool writes() const { for (int p = 0; p < NP; p++) if (cfg.plain[p]) return true; return cfg.odd; }
   const char *terminal(const S &s) { if (m(V_REACH)) return nullptr; return s.d.ex && s.d.it ? bm[3] : s.r[NR - 1].pc != END ? bm[6] : nullptr; }
 };
-// Alone, from any state that it can stand in, somebody who meets the intent brings it to its end in a bounded number of steps.
+// Alone, from any state that it can stand in, a process that meets the intent brings it to its end
+// in a bounded number of steps.
 static bool ends(const Cfg &cfg) { M md(cfg); St s; memset(&s, 0, sizeof s); md.init(s); for (int i = 0; i < NR - 1; i++) { s.r[i].pc = END; s.r[i].dead = 1; } for (auto &p : s.p) p = 1; s.crashes = s.lates = 0;
   for (int step = 0; step < 30; step++) { bool any = false; St n = s; md.succ(s, [&](const St &x) { if (!any) n = x; any = true; }); if (!any) return !(s.d.ex && s.d.it); s = n; } return false; }
 int main(int argc, char **argv) {
@@ -95,7 +97,7 @@ int main(int argc, char **argv) {
   for (int a = 0; a <= REMOVE; a++) for (int b = a; b <= REMOVE; b++) for (int c = b; c <= REMOVE; c++) { Cfg k = {}; k.name = std::string("plain: ") + pn[a] + ", " + pn[b] + ", " + pn[c]; k.plain[0] = a; k.plain[1] = b; k.plain[2] = c; k.crashes = 2; k.lates = 1; all.push_back(k); }
   { Cfg k = {}; k.name = "a comparison that never holds"; k.odd = true; k.plain[0] = SET; k.plain[1] = BACK; k.crashes = 1; k.lates = 1; all.push_back(k); }
   if (argc > 1 && !strcmp(argv[1], "mutants")) {
-    struct { u32 m; const char *name; } mu[] = {{M_NOTE_AFTER, "noted behind the write"}, {M_NO_COMPARE, "what was looked at is not compared"}, {M_OWNER_FREE, "the owner does not compare"}, {M_KEEP_AFTER, "kept behind the write"}, {M_KEEP_ONCE, "kept once"}, {M_MERGE_FREE, "what was merged does not compare"}, {M_MERGE_NOT, "goes over what would merge"}, {M_KEEP_WAY, "only what stood in the way is kept"}, {M_ENDLESS, "compares for ever"}};
+    struct { u32 m; const char *name; } mu[] = {{M_NOTE_AFTER, "noted after the write"}, {M_NO_COMPARE, "what was looked at is not compared"}, {M_OWNER_FREE, "the owner does not compare"}, {M_KEEP_AFTER, "kept after the write"}, {M_KEEP_ONCE, "kept once"}, {M_MERGE_FREE, "what was merged does not compare"}, {M_MERGE_NOT, "goes over what would merge"}, {M_KEEP_WAY, "only the obstacle is kept"}, {M_ENDLESS, "compares for ever"}};
     int alive = 0; for (auto &u : mu) { bool dead = false; for (auto c : all) { c.mut = u.m; M md(c); MC<M> mc; Res r = mc.run(md, 20000000); bool stuck = u.m == M_ENDLESS && r.viol.empty() && ends(c) == false; if (!r.viol.empty() || stuck) { dead = true; printf("%-50s [%s] KILLED: %s (%zu steps)\n", u.name, c.name.c_str(), stuck ? bm[6] : r.viol.c_str(), r.trace.size()); if (argc > 2) report("", r, true); break; } } if (!dead) { printf("%-50s SURVIVES\n", u.name); alive++; } fflush(stdout); }
     printf("%d survivors\n", alive); return alive != 0; }
   bool reach = argc > 1 && !strcmp(argv[1], "reach"), ok = true; u64 states = 0; for (auto c : all) { if (reach) c.mut = V_REACH; M md(c); MC<M> mc; Res r = mc.run(md, 60000000); states += r.n; if (!reach || !r.viol.empty()) report(c.name.c_str(), r, !reach); ok &= reach ? true : r.complete && r.viol.empty() && ends(c); }

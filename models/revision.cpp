@@ -1,7 +1,9 @@
-// A save of a revision beside programs that change the document and leave its number as it was: the steps of
-// src/patterns/revision/revision.c. The document: number n, field a (the savers'), field b (the plain writers'), a revision. Two savers read, think, change a and save: by one write with all that
-// was read in its filter, and what that leaves by a commit, which compares what stands with what was read and writes
-// against what it looked at. The plain writer sets b, sets it back, or writes its old copy of the whole document.
+// A save of a revision next to programs that change the document and leave its number as it was:
+// the steps of src/patterns/revision/revision.c. The document: number n, field a (the savers'),
+// field b (the plain writers'), a revision. Two savers read, think, change a and save: by one write
+// with all that was read in its filter, and what that leaves by a commit, which compares the stored
+// entry with what was read and writes against what it looked at. The plain writer sets b, sets it
+// back, or writes its old copy of the whole document.
 #include "mc.hpp"
 enum Mut : u32 { M_NUMBER_DIRECT = 1, M_NUMBER_COMMIT = 2, M_NUMBER_JUDGE = 4, M_UNANSWERED = 8, M_BLIND_COMMIT = 16, M_MERGE_MINE = 32, M_NO_NUMBER = 64 };
 enum { READ = 0, SEND, LOOK_AFTER, COMMIT, WRITE, SAVED, CONFLICT, UNKNOWN, DEAD };
@@ -12,7 +14,7 @@ struct P { typedef T S; u32 mut; bool merges; int losses, lates, crashes, plains
   bool M(u32 m) const { return mut & m; }
   void init(S &s) { s.d = {1, 0, 0, 1}; s.fresh = 1; s.losses = losses; s.lates = lates; s.crashes = crashes; s.plain = plains; bad = nullptr; }
   bool same(const D &x, const D &y) const { return x.a == y.a && x.b == y.b; }
-  // one write puts number + 1 over what stands; nothing of what stands may go unseen
+  // one write puts number + 1 over the stored entry; nothing of the stored entry may go unseen
   void put(S &n, int i, u8 number, u8 b, u8 seen_b, u8 seen_a) {
     if (n.d.b != b && n.d.b != seen_b) bad = "a plain write is overwritten without a word";
     if (!merges && n.d.a != seen_a) bad = "a save is overwritten without a word";
@@ -37,11 +39,11 @@ struct P { typedef T S; u32 mut; bool merges; int losses, lates, crashes, plains
       if (s.late[i]) { n = s; n.late[i] = 0; bool took = land(n, i); lab("the late write of %d %s", i, took ? "lands" : "finds another document"); emit(n); } }
     if (s.plain) { n = s; n.plain--; n.d.b = s.d.b ? 0 : 1; lab("a plain write: b %d", n.d.b); emit(n); }
   }
-  const char *check(const S &s) { if (bad) return bad; for (int i = 0; i < SAVERS; i++) { if (s.pc[i] == SAVED && !s.in[i]) return "told saved, and is not"; if (s.pc[i] == CONFLICT && s.in[i]) return "told conflict, and is in"; } return nullptr; }
-  const char *terminal(const S &s) { for (int i = 0; i < SAVERS; i++) if (s.pc[i] < SAVED) return "somebody never ends"; return nullptr; }
+  const char *check(const S &s) { if (bad) return bad; for (int i = 0; i < SAVERS; i++) { if (s.pc[i] == SAVED && !s.in[i]) return "reported as saved, but is not"; if (s.pc[i] == CONFLICT && s.in[i]) return "reported as a conflict, but is in"; } return nullptr; }
+  const char *terminal(const S &s) { for (int i = 0; i < SAVERS; i++) if (s.pc[i] < SAVED) return "another process never ends"; return nullptr; }
 };
 static bool go(const char *nm, u32 mut, bool merges, bool trace) { P m; m.mut = mut; m.merges = merges; m.losses = 1; m.lates = 1; m.crashes = 1; m.plains = 3; MC<P> mc; Res r = mc.run(m, 60000000); report(nm, r, trace); return r.viol.empty() && r.complete; }
 int main(int argc, char **argv) {
   if (argc > 1 && !strcmp(argv[1], "mutants")) { bool all = true; struct { const char *n; u32 m; } ms[] = {{"the filter has the number only", M_NUMBER_DIRECT}, {"the commit compares the number only", M_NUMBER_COMMIT}, {"the look after a lost answer compares the number only", M_NUMBER_JUDGE}, {"an unanswered send that matches nothing goes on", M_UNANSWERED}, {"the commit writes against the number", M_BLIND_COMMIT}, {"a merge takes mine", M_MERGE_MINE}, {"the filter has no number", M_NO_NUMBER}};
     for (auto &x : ms) { bool one = go(x.n, x.m, false, false), two = go(x.n, x.m, true, false); if (one && two) { printf("  SURVIVES: %s\n", x.n); all = false; } } return !all; }
-  bool ok = go("save, beside a plain writer", 0, false, true); ok &= go("merge, beside a plain writer", 0, true, true); return !ok; }
+  bool ok = go("save, next to a plain writer", 0, false, true); ok &= go("merge, next to a plain writer", 0, true, true); return !ok; }

@@ -1,4 +1,5 @@
-// P2: ordered set (protocols.md section 1). One name in one document; messages delivered in any order, again and again. See README.md.
+// P2: ordered set (protocols.md section 1). One name in one document; messages delivered in any
+// order, again and again. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_SEED = 1, M_NO_UNIQUE = 2, M_REC_FIRST = 4, M_MINLOW = 8, M_NO_DOCWM = 16, M_PERSOURCE = 32, M_TIE_REM = 64, M_NO_GUARD_SEQ = 128, M_DUP_IS_FAIL = 256, M_DROPDOC = 512, M_READ_WM = 1024, M_NO_TOMB = 2048, M_ACK_FIRST = 4096, M_WM_AFTER = 8192, M_PLAIN_NO_GUARD = 16384, M_CONVERT_BLIND = 32768, M_CONVERT_LISTS_ONLY = 65536 };
@@ -8,7 +9,7 @@ struct S2 { u8 ex, cls, csrc, del, dsrc, wm; u8 acked, rec, applied, dups, docs,
 static int PLAIN = 0; // the document holds the bare name at first: pl is 1 bare, 2 converted (number 0), 0 gone
 enum { IDLE, HOLD, SH1, SH2, INSERT, LOOK, REC, ACK, CASW };
 static int CASMODE = 0; // 1: look, then a write guarded by the whole state; 2: lists only; 3: _wm only; 4: looked, merged and written in one step
-static const char *bm[] = {"", "a second document for one key", "an entry came back after its removal (or is lost)", "an operation was dropped though nobody applied it"};
+static const char *bm[] = {"", "a second document for one key", "an entry came back after its removal (or is lost)", "an operation was dropped though no process applied it"};
 struct P2 {
   typedef S2 S; u32 mut; std::vector<Msg> ms; int nc, dups; bool pipe, collect; S last; u8 bad = 0;
   bool M(u32 m) const { return mut & m; }
@@ -33,15 +34,15 @@ struct P2 {
         if (CASMODE == 4) { B; if (s.ex && below(s, *m, q)) { if (!(s.applied >> i & 1)) n.lost = 1; lab("%s %d: below", nm, m->seq); } else if (settled(s, i)) { n.applied |= 1 << i; lab("%s %d: stale", nm, m->seq); } else { put(n, i); lab("%s %d merged inside the store", nm, m->seq); } x.pc = REC; emit(n); break; }
         if (CASMODE) { B; if (s.ex && below(s, *m, q)) { if (!(s.applied >> i & 1)) n.lost = 1; x.pc = REC; lab("%s %d: looked: below", nm, m->seq); } else if (settled(s, i)) { n.applied |= 1 << i; x.pc = REC; lab("%s %d: looked: stale", nm, m->seq); } else { x.pc = CASW; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; memcpy(x.sn, v, 7); lab("%s %d: looked: open", nm, m->seq); } emit(n); break; }
         if (pipe) { // one atomic pipeline upsert keyed on the document key
-          B; if (!s.ex) { x.pc = INSERT; lab("%s %d: no document: will insert", nm, m->seq); } else if (s.pl == 1 && !M(M_PLAIN_NO_GUARD)) { x.pc = LOOK; lab("%s %d: a bare name stands: looks", nm, m->seq); } else { if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; } else if (cur(s) < rank(*m) || M(M_NO_GUARD_SEQ)) { put(n, i); lab("%s %d applied", nm, m->seq); } else { lab("%s %d stale", nm, m->seq); n.applied |= 1 << i; } x.pc = M(M_REC_FIRST) ? ACK : REC; } emit(n); break; }
-        // shape 1: an entry of that name stands in the list of the same kind with a lower sequence: raise it in place
+          B; if (!s.ex) { x.pc = INSERT; lab("%s %d: no document: will insert", nm, m->seq); } else if (s.pl == 1 && !M(M_PLAIN_NO_GUARD)) { x.pc = LOOK; lab("%s %d: a bare name is stored: looks", nm, m->seq); } else { if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; } else if (cur(s) < rank(*m) || M(M_NO_GUARD_SEQ)) { put(n, i); lab("%s %d applied", nm, m->seq); } else { lab("%s %d stale", nm, m->seq); n.applied |= 1 << i; } x.pc = M(M_REC_FIRST) ? ACK : REC; } emit(n); break; }
+        // shape 1: an entry of that name is in the list of the same kind with a lower sequence: raise it in place
         B; bool same = m->add ? s.cls != 0 || s.pl == 2 : s.del != 0; bool bare = s.pl == 1 && !M(M_PLAIN_NO_GUARD); if (s.ex && !bare && same && !below(s, *m, q) && cur(s) < rank(*m)) { put(n, i); lab("%s %d raises the entry in place", nm, m->seq); x.pc = REC; } else { lab("%s %d: shape 1 does not match", nm, m->seq); x.pc = M(M_SEED) && q.shot ? REC : SH2; if (M(M_SEED) && q.shot) n.applied |= 1 << i; } emit(n); break; }
       case CASW: { B; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; bool same = v[0] == q.sn[0] && (CASMODE == 3 || v[6] == q.sn[6]) && (CASMODE == 3 || !memcmp(v + 1, q.sn + 1, 4)) && (CASMODE == 2 || v[5] == q.sn[5]);
-        memset(x.sn, 0, 7); if (same) { put(n, i); x.pc = REC; lab("%s %d: guarded write lands", nm, m->seq); } else { x.pc = HOLD; lab("%s %d: changed meanwhile: again", nm, m->seq); } emit(n); break; }
+        memset(x.sn, 0, 7); if (same) { put(n, i); x.pc = REC; lab("%s %d: guarded write lands", nm, m->seq); } else { x.pc = HOLD; lab("%s %d: changed in the meantime: again", nm, m->seq); } emit(n); break; }
       case SH2: { B; bool same = m->add ? s.cls != 0 || s.pl == 2 : s.del != 0; bool bare = s.pl == 1 && !M(M_PLAIN_NO_GUARD); if (!s.ex) { x.pc = INSERT; lab("%s %d: upsert finds no document", nm, m->seq); } else if (!bare && !same && !below(s, *m, q) && cur(s) < rank(*m)) { put(n, i); lab("%s %d moves or adds the entry", nm, m->seq); x.pc = REC; } else { x.pc = INSERT; lab("%s %d: upsert's guard does not match", nm, m->seq); } emit(n); break; }
       case INSERT: { B; if (s.ex && !M(M_NO_UNIQUE)) { lab("%s %d: insert refused by the unique index: looks again", nm, m->seq); x.pc = M(M_DUP_IS_FAIL) ? REC : LOOK; if (M(M_DUP_IS_FAIL)) n.applied |= 1 << i; } else { if (s.ex) n.docs = 2; if (below(s, *m, q)) { } put(n, i); lab("%s %d inserts the document", nm, m->seq); x.pc = REC; } emit(n); break; }
       case LOOK: { B; if (M(M_SEED)) { if (q.shot) { x.pc = REC; n.applied |= 1 << i; } else { x.shot = 1; x.pc = SH1; } lab("%s %d: follow-up", nm, m->seq); emit(n); break; }
-        if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; x.pc = REC; } else if (settled(s, i)) { lab("%s %d: an equal or newer entry stands", nm, m->seq); n.applied |= 1 << i; x.pc = REC; } else if (PLAIN && s.pl == 1 && !M(M_PLAIN_NO_GUARD)) { x.pc = CASW; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; memcpy(x.sn, v, 7); lab("%s %d: merges it with the bare name", nm, m->seq); } else { lab("%s %d: not settled: again", nm, m->seq); x.pc = HOLD; } emit(n); break; }
+        if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; x.pc = REC; } else if (settled(s, i)) { lab("%s %d: an equal or newer entry is stored", nm, m->seq); n.applied |= 1 << i; x.pc = REC; } else if (PLAIN && s.pl == 1 && !M(M_PLAIN_NO_GUARD)) { x.pc = CASW; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; memcpy(x.sn, v, 7); lab("%s %d: merges it with the bare name", nm, m->seq); } else { lab("%s %d: not settled: again", nm, m->seq); x.pc = HOLD; } emit(n); break; }
       case REC: { B; n.rec |= 1 << i; lab("%s %d recorded as applied", nm, m->seq); x.pc = M(M_REC_FIRST) ? HOLD : M(M_ACK_FIRST) ? IDLE : ACK; if (x.pc == IDLE) memset(&x, 0, sizeof x); emit(n); break; }
       case ACK: { B; n.acked |= 1 << i; lab("%s %d acknowledged", nm, m->seq); if (M(M_ACK_FIRST)) x.pc = HOLD; else memset(&x, 0, sizeof x); if (M(M_MINLOW)) n.low[0] = 0; emit(n); break; }
       }
@@ -73,7 +74,8 @@ struct P2 {
   const char *terminal(const S &) { return nullptr; }
 };
 static Res go(const char *nm, std::vector<Msg> ms, u32 mut, bool pipe, bool collect, int nc, int dups, bool tr = true, bool quiet = false) { P2 m; m.mut = mut; m.ms = ms; m.pipe = pipe; m.collect = collect; m.nc = nc; m.dups = dups; MC<P2> mc; Res r = mc.run(m, 80000000); if (!quiet) report(nm, r, tr); return r; }
-// The document holds the bare name at first; all patterns of four messages. pipe, or the two classic shapes; how: CASMODE
+// The document holds the bare name at first; all patterns of four messages. pipe, or the two
+// classic shapes; how: CASMODE
 static bool plain(const char *nm, u32 mut, bool pipe, int how, int nc, int dups, int plain_mode) {
   u64 tot = 0; CASMODE = how; PLAIN = plain_mode;
   for (int k = 0; k < 16; k++) { std::vector<Msg> v; for (int i = 0; i < 4; i++) v.push_back({(u8)(k >> i & 1), (u8)(i + 1), 0});
@@ -83,7 +85,7 @@ static bool plain(const char *nm, u32 mut, bool pipe, int how, int nc, int dups,
 static void plain_names() {
   plain("bare name: classic shapes, converter", 0, false, 0, 2, 1, 2); plain("bare name: pipeline, converter", 0, true, 0, 2, 1, 2);
   plain("bare name: look + guarded write, converter", 0, false, 1, 2, 1, 2); plain("bare name: merged inside the store, converter", 0, false, 4, 2, 1, 2);
-  plain("mutant: classic shapes beside a bare name", M_PLAIN_NO_GUARD, false, 0, 2, 1, 2); plain("mutant: pipeline beside a bare name", M_PLAIN_NO_GUARD, true, 0, 2, 1, 2);
+  plain("mutant: classic shapes next to a bare name", M_PLAIN_NO_GUARD, false, 0, 2, 1, 2); plain("mutant: pipeline next to a bare name", M_PLAIN_NO_GUARD, true, 0, 2, 1, 2);
   plain("mutant: the converter's write has no guard", M_CONVERT_BLIND, false, 4, 2, 1, 2);
   plain("mutant: the converter compares the numbered alone", M_CONVERT_LISTS_ONLY, false, 4, 2, 1, 2);
 }

@@ -1,5 +1,6 @@
-// Ordered sets beside commits (protocols.md sections 1 and 3): plain set operations, a journal commit and a native commit, each with
-// a set operation on document d and a change of document e. One name in one set: the value of d is the rank that stands.
+// Ordered sets next to commits (protocols.md sections 1 and 3): plain set operations, a journal
+// commit and a native commit, each with a set operation on document d and a change of document e.
+// One name in one set: the value of d is the rank that is stored.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_NO_INTENT = 1, M_NO_REV = 2, M_NO_VALUE = 4, M_REV_ALWAYS = 8, M_JVALUE = 16, M_SAME_REV = 32 };
@@ -37,10 +38,10 @@ struct P { typedef T S; u32 mut; u8 ranks[2], d0, rev0; int crashes, lates; bool
     if (s.jlate) { n = s; n.jlate = 0; if (!s.dint && s.drev == s.jdrev) n.dint = 1; lab("the late prepare of d lands"); emit(n); }
     if (s.jpc >= 2 && s.jpc < 9 && s.crashes) { n = s; n.crashes--; n.jpc = GONE; lab("the journal's owner dies"); emit(n); }
     // anybody: suspect, strip, release, purge
-    if (s.c == PENDING) { n = s; n.c = ABORTED; lab("somebody aborts the commit"); emit(n); }
-    if ((s.c == ABORTED || s.c == NONE) && (s.dint || s.eint)) { n = s; n.dint = n.eint = 0; lab("somebody strips"); emit(n); }
-    if ((s.c == COMMITTED || s.c == DONE) && s.dint) { n = s; release_d(n); lab("somebody releases d"); emit(n); }
-    if ((s.c == COMMITTED || s.c == DONE) && s.eint) { n = s; release_e(n); lab("somebody releases e"); emit(n); }
+    if (s.c == PENDING) { n = s; n.c = ABORTED; lab("another process aborts the commit"); emit(n); }
+    if ((s.c == ABORTED || s.c == NONE) && (s.dint || s.eint)) { n = s; n.dint = n.eint = 0; lab("another process strips"); emit(n); }
+    if ((s.c == COMMITTED || s.c == DONE) && s.dint) { n = s; release_d(n); lab("another process releases d"); emit(n); }
+    if ((s.c == COMMITTED || s.c == DONE) && s.eint) { n = s; release_e(n); lab("another process releases e"); emit(n); }
     if (s.c == COMMITTED && s.jpc == GONE && !s.dint && !s.eint) { n = s; n.c = DONE; lab("the sweeper marks it done"); emit(n); }
     if ((s.c == ABORTED || s.c == DONE) && s.jpc == GONE && !s.dint && !s.eint && s.c != NONE) { n = s; n.c = NONE; lab("the commit is purged"); emit(n); }
     switch (s.npc) { // the native commit: two reads, then one atomic step
@@ -56,8 +57,8 @@ struct P { typedef T S; u32 mut; u8 ranks[2], d0, rev0; int crashes, lates; bool
 };
 static bool go(const char *nm, u8 a, u8 b, u8 d0, u8 rev0, u32 mut, bool j, bool n, bool quiet) { P m; m.mut = mut; m.ranks[0] = a; m.ranks[1] = b; m.d0 = d0; m.rev0 = rev0; m.crashes = 2; m.lates = 2; m.jn = j; m.nn = n; MC<P> mc; Res r = mc.run(m, 80000000); if (!quiet || !r.viol.empty()) report(nm, r, !quiet); return r.viol.empty() && r.complete; }
 int main() {
-  bool ok = true; for (u8 a = 1; a <= 5; a++) for (u8 b = 1; b <= 5; b++) for (u8 d0 = 0; d0 <= 2; d0++) for (u8 rev0 = 0; rev0 <= 2; rev0 += 2) ok &= go("beside", a, b, d0, rev0, 0, true, true, true);
-  printf("two set operations beside a journal and a native commit, 150 cases: %s\n", ok ? "OK (complete)" : "FAILED");
+  bool ok = true; for (u8 a = 1; a <= 5; a++) for (u8 b = 1; b <= 5; b++) for (u8 d0 = 0; d0 <= 2; d0++) for (u8 rev0 = 0; rev0 <= 2; rev0 += 2) ok &= go("next to", a, b, d0, rev0, 0, true, true, true);
+  printf("two set operations next to a journal and a native commit, 150 cases: %s\n", ok ? "OK (complete)" : "FAILED");
   go("set operations 1 and 3", 1, 3, 0, 0, 0, true, true, false);
   go("mutant: set operations pass intents", 1, 3, 0, 0, M_NO_INTENT, true, false, false);
   go("mutant: they leave a revision as it is", 1, 3, 0, 2, M_NO_REV, false, true, false);

@@ -1,10 +1,11 @@
-// The ordered set in the layout by element: one document for each name, tombstones collected by proof, the guard in a
-// document of the key. One name; messages in any order, again and again; anybody stops anywhere; calls land late. See README.md.
+// The ordered set in the layout by element: one document for each name, tombstones collected by
+// proof, the guard in a document of the key. One name; messages in any order, again and again;
+// anybody stops anywhere; calls land late. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_NO_GUARD = 1, M_GUARD_BEFORE = 2, M_NO_PROOF = 4, M_TOMB_FIRST = 8, M_PROVE_BLIND = 16, M_GUARD_LOOKED_FIRST = 32, M_WITHDRAW_BLIND = 64, M_UNPROVED_SEEN = 128, M_PROOF_INHERITED = 256, M_DELETE_BLIND = 512, M_NO_ID = 1024 };
 struct Msg { u8 add, seq; };
-struct Doc { u8 ex, add, seq, proved, id; }; // id: 1 is the one that stands, 2 another; each insert makes one
+struct Doc { u8 ex, add, seq, proved, id; }; // id: 1 is the one that is stored, 2 another; each insert makes one
 struct Cn { u8 pc, m, g; };
 struct Col { u8 pc, w, g; Doc seen; };
 struct S3 { Doc d; u8 guard, rec, acked, applied, dups, lost; Cn c[3]; Col k[2]; Doc late; u8 lateleft, lateon; };
@@ -16,13 +17,13 @@ struct P {
   int rank(u8 add, u8 seq) const { return seq * 2 + add; }
   int watermark(const S &s) const { int w = 0; for (int q = 1; q <= 6; q++) { bool any = false, all = true; for (int i = 0; i < (int)ms.size(); i++) if (ms[i].seq == q) { any = true; if (!(s.rec >> i & 1)) all = false; } if (!any || !all) break; w = q; } return w; }
   bool visible(const S &s) const { return s.d.ex && s.d.add && (s.d.proved || s.d.seq > s.guard || M(M_UNPROVED_SEEN)); }
-  // the guarded upsert: 1 inserted, 2 replaced, 0 what stands has at least its rank
+  // the guarded upsert: 1 inserted, 2 replaced, 0 the stored entry has at least its rank
   int upsert(S &n, const Msg &m) const {
     if (!n.d.ex) { n.d = Doc{1, m.add, m.seq, (u8)(M(M_NO_GUARD) ? 1 : 0), 3}; return 1; }
     if (rank(n.d.add, n.d.seq) >= rank(m.add, m.seq)) return 0;
     n.d = Doc{1, m.add, m.seq, (u8)(M(M_PROOF_INHERITED) ? 1 : 0), n.d.id}; return 2;
   }
-  // only whether a collector saw the element that stands counts, and what nobody reads any more is nothing
+  // only whether a collector saw the element that is stored counts, and what no process reads any more is nothing
   void canonical(S &x) const {
     for (int k = 0; k < nk; k++) { Col &q = x.k[k]; if (q.pc != 2 && q.pc != 3) memset(&q.seen, 0, sizeof q.seen); if (q.pc != 3 && !M(M_GUARD_LOOKED_FIRST)) q.g = 0; if (q.seen.ex) q.seen.id = x.d.ex && q.seen.id == x.d.id ? 1 : 2; }
     if (x.d.ex) x.d.id = 1;
@@ -35,7 +36,7 @@ struct P {
       switch (q.pc) {
       case IDLE: for (int j = 0; j < (int)ms.size(); j++) { bool re = s.acked >> j & 1; if (re && !s.dups) continue; B; if (re) n.dups--; x = Cn{SEND, (u8)j, s.guard}; lab("a consumer gets %s %d%s", ms[j].add ? "add" : "remove", ms[j].seq, re ? " once more" : ""); emit(n); } break;
       case SEND: { { B; int r = upsert(n, *m); if (M(M_GUARD_BEFORE) && r == 1) { if (m->seq <= q.g) { n.d = s.d; x.pc = REC; } else { n.d.proved = 1; x.pc = REC; n.applied |= 1 << i; } lab("%s %d: %s, the guard was read before", nm, m->seq, x.pc == REC ? "done" : ""); emit(n); break; }
-          x.pc = r == 1 && !M(M_NO_GUARD) ? GUARD : REC; if (r != 1 || m->seq > s.guard || M(M_NO_GUARD)) n.applied |= 1 << i; lab("%s %d %s", nm, m->seq, r == 1 ? "inserted" : r == 2 ? "replaces what stands" : "is stale"); emit(n); }
+          x.pc = r == 1 && !M(M_NO_GUARD) ? GUARD : REC; if (r != 1 || m->seq > s.guard || M(M_NO_GUARD)) n.applied |= 1 << i; lab("%s %d %s", nm, m->seq, r == 1 ? "inserted" : r == 2 ? "replaces the stored entry" : "is stale"); emit(n); }
         if (s.lateleft && !s.lateon) { B; n.lateleft--; n.lateon = 1; n.late = Doc{1, m->add, m->seq, 0, 0}; lab("%s %d sent, no answer: sends again", nm, m->seq); emit(n); }
         break; }
       case GUARD: { B; if (m->seq <= s.guard) { x.pc = WITHDRAW; lab("%s %d: the guard is at %d: below", nm, m->seq, s.guard); if (!(s.applied >> i & 1)) n.lost = 1; } else { x.pc = REC; lab("%s %d: the guard is at %d: applied", nm, m->seq, s.guard); } emit(n); break; }
@@ -54,7 +55,7 @@ struct P {
       case 1: { B; x.seen = s.d; x.pc = M(M_NO_PROOF) ? (M(M_TOMB_FIRST) ? 5 : 4) : M(M_GUARD_LOOKED_FIRST) ? 3 : 2; lab("the collector of %d looks at the documents", q.w); emit(n); break; }
       case 2: { B; x.g = s.guard; x.pc = 3; lab("the collector of %d reads the guard: %d", q.w, s.guard); emit(n); break; }
       case 3: { B; x.pc = M(M_TOMB_FIRST) ? 5 : 4; const Doc &v = q.seen; bool same = s.d.ex == v.ex && s.d.add == v.add && s.d.seq == v.seq && s.d.proved == v.proved && (s.d.id == v.id || M(M_NO_ID));
-        if (v.ex && !v.proved && v.add && v.seq <= q.w) { if (v.seq <= q.g) { if (same || (M(M_DELETE_BLIND) && s.d.ex)) memset(&n.d, 0, sizeof n.d); lab("the collector of %d removes what is below the guard", q.w); } else if (same || (M(M_PROVE_BLIND) && s.d.ex)) { n.d.proved = 1; lab("the collector of %d proves %d", q.w, v.seq); } else { x.pc = 1; lab("the collector of %d: it changed meanwhile", q.w); } } else lab("the collector of %d has nothing to prove", q.w);
+        if (v.ex && !v.proved && v.add && v.seq <= q.w) { if (v.seq <= q.g) { if (same || (M(M_DELETE_BLIND) && s.d.ex)) memset(&n.d, 0, sizeof n.d); lab("the collector of %d removes what is below the guard", q.w); } else if (same || (M(M_PROVE_BLIND) && s.d.ex)) { n.d.proved = 1; lab("the collector of %d proves %d", q.w, v.seq); } else { x.pc = 1; lab("the collector of %d: it changed in the meantime", q.w); } } else lab("the collector of %d has nothing to prove", q.w);
         if (x.pc != 1) memset(&x.seen, 0, sizeof x.seen); emit(n); break; }
       case 4: { B; if (n.guard < q.w) n.guard = q.w; if (M(M_TOMB_FIRST)) memset(&x, 0, sizeof x); else x.pc = 5; lab("the collector raises the guard to %d", n.guard); emit(n); break; }
       case 5: { B; if (s.d.ex && !s.d.add && s.d.seq <= q.w) memset(&n.d, 0, sizeof n.d); if (M(M_TOMB_FIRST)) x.pc = 4; else memset(&x, 0, sizeof x); lab("the collector of %d removes tombstones", q.w); emit(n); break; }
@@ -63,7 +64,7 @@ struct P {
     }
   }
   const char *check(const S &s) {
-    if (s.lost) return "an operation was dropped though nobody applied it";
+    if (s.lost) return "an operation was dropped though no process applied it";
     int best = -1; for (int i = 0; i < (int)ms.size(); i++) if (s.applied >> i & 1) if (best < 0 || rank(ms[i].add, ms[i].seq) > rank(ms[best].add, ms[best].seq)) best = i;
     bool wanted = best >= 0 && ms[best].add; if (visible(s) != wanted || (wanted && s.d.seq != ms[best].seq)) return wanted ? "a member is lost" : "an entry came back after its removal";
     return nullptr;

@@ -1,5 +1,6 @@
-// An ordered set beside older consumers, which send the statement of the classic description and do not compare `_wm`. Members
-// that a collection has passed are marked, and the store refuses what is at or below `_wm` without a mark. Two names. See README.md.
+// An ordered set next to older consumers, which send the statement of the classic description and
+// do not compare `_wm`. Members that a collection has passed are marked, and the store refuses what
+// is at or below `_wm` without a mark. Two names. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_NO_VALIDATOR = 1, M_NO_PASS = 2, M_ONE_PASS = 4, M_VALIDATOR_FIRST = 8, M_NO_MARKS = 16, M_NOT_TOLD = 32 };
@@ -15,7 +16,7 @@ struct P {
   static bool open(u8 member, u8 mark, int to) { return member && member <= to && !mark; }
   bool valid(const Doc &d) const { return !open(d.member, d.mark, d.wm) && !open(d.other, d.omark, d.wm); }
   static void marked(Doc &d, int to) { if (open(d.member, d.mark, to)) d.mark = 1; if (open(d.other, d.omark, to)) d.omark = 1; }
-  // a write of somebody, as the store takes it
+  // a write of another process, as the store takes it
   bool put(S &n, const Doc &d) const { if (n.installed && !M(M_NO_VALIDATOR) && !valid(d)) return false; n.d = d; return true; }
   int standing(const Doc &d) const { return std::max(d.member * 2 + 1, d.tomb * 2); }
   template <class F> void succ(const S &s, F &&emit0) {
@@ -42,11 +43,11 @@ struct P {
       }
       if (q.pc) { n = s; n.k[k] = Col{0, 0, 0}; lab("a collector crashes"); emit(n); }
     }
-    // whoever declares it: tells collectors, marks what is passed, installs the validator, marks once more
+    // the process that declares it: tells collectors, marks what is passed, installs the validator, marks once more
     auto pass = [&](Doc &d) { marked(d, d.wm); };
     switch (s.dec) {
-    case 0: n = s; n.dec = 1; if (!M(M_NOT_TOLD)) n.told = 1; lab("collectors are told"); emit(n); break;
-    case 1: { n = s; n.dec = 2; Doc d = s.d; if (!M(M_VALIDATOR_FIRST) && !M(M_NO_PASS)) { pass(d); n.d = d; } lab("what stands is marked"); emit(n); break; }
+    case 0: n = s; n.dec = 1; if (!M(M_NOT_TOLD)) n.told = 1; lab("collectors are notified"); emit(n); break;
+    case 1: { n = s; n.dec = 2; Doc d = s.d; if (!M(M_VALIDATOR_FIRST) && !M(M_NO_PASS)) { pass(d); n.d = d; } lab("the stored entry is marked"); emit(n); break; }
     case 2: n = s; n.dec = M(M_ONE_PASS) ? 4 : 3; n.installed = 1; lab("the validator is installed"); emit(n); break;
     case 3: { n = s; n.dec = 4; Doc d = s.d; if (!M(M_NO_PASS)) pass(d); n.d = d; lab("and marked again"); emit(n); break; }
     }
@@ -66,7 +67,7 @@ static bool go(const char *nm, u32 mut, int messages, int nk, int olds, bool rea
     MC<P> mc; Res r = mc.run(m, 60000000); states += r.n; reached = reached || !r.viol.empty(); if (!reach && (!r.viol.empty() || !r.complete)) { report(nm, r, trace); return false; } }
   printf("%-58s %s  states %llu\n", nm, reach ? reached ? "reached" : "NEVER" : "OK (complete)", (unsigned long long)states); return reach ? reached : true; }
 int main(int argc, char **argv) {
-  if (argc > 1 && !strcmp(argv[1], "mutants")) { bool all = true; struct { const char *n; u32 m; bool reach; } ms[] = {{"nothing refuses", M_NO_VALIDATOR, false}, {"what stands is not marked", M_NO_PASS, false}, {"marked once", M_ONE_PASS, false}, {"the validator comes first", M_VALIDATOR_FIRST, false}, {"collectors do not mark", M_NO_MARKS, true}, {"collectors are not told", M_NOT_TOLD, true}};
+  if (argc > 1 && !strcmp(argv[1], "mutants")) { bool all = true; struct { const char *n; u32 m; bool reach; } ms[] = {{"nothing refuses", M_NO_VALIDATOR, false}, {"the stored entry is not marked", M_NO_PASS, false}, {"marked once", M_ONE_PASS, false}, {"the validator comes first", M_VALIDATOR_FIRST, false}, {"collectors do not mark", M_NO_MARKS, true}, {"collectors are not told", M_NOT_TOLD, true}};
     for (auto &x : ms) { if (go(x.n, x.m, 3, 2, 2, x.reach, false)) { printf("  SURVIVES: %s\n", x.n); all = false; } } return !all; }
   if (argc > 1 && !strcmp(argv[1], "reach")) return !go("collected after it was declared", 0, 3, 1, 0, true, false);
   return !go("older consumers, two collectors, who declares it", 0, 4, 2, 3, false, true);

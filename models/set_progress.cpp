@@ -1,6 +1,7 @@
-// What consumers of an ordered set recorded, kept as ranges in blocks of several widths, and its archive: the steps of
-// src/patterns/set/set_progress.c and set_collect.c. Two processes that use one consumer's name by mistake, collectors, a reader
-// of what became of a number; calls that land late; anybody stops anywhere. See README.md.
+// The records of consumers of an ordered set, stored as ranges in blocks of several widths, and its
+// archive: the steps of src/patterns/set/set_progress.c and set_collect.c. Two processes that use
+// one consumer's name by mistake, collectors, a reader of what became of a number; calls that land
+// late; anybody stops anywhere. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum { N = 3, DOCS = 4 }; // numbers 1..3, bit n - 1; documents: the consumer's wide and narrow block, the archive's wide and narrow one
@@ -55,11 +56,11 @@ struct M {
     }
     if (s.l.on) { n = s; bool ok = same(s.d[s.l.doc], s.l.guard) || (s.l.doc < 2 ? (s.l.to.bits & ~s.l.guard.bits ? m(M_WRITE_BLIND) : m(M_CUT_BLIND)) : m(M_ARCHIVE_BLIND)); if (ok) put(n, s.l.doc, s.l.to); memset(&n.l, 0, sizeof n.l); lab("a late write of %s %s", names[s.l.doc], ok ? "lands" : "finds it changed"); emit(n); }
     if (reader) { const Rd &q = s.rd;
-      if (q.pc == 0) for (int i = 1; i <= N; i++) if (s.acked >> (i - 1) & 1) { n = s; n.rd = Rd{1, (u8)i, 0, 0, 0}; lab("somebody asks for %d, which was recorded", i); emit(n); }
+      if (q.pc == 0) for (int i = 1; i <= N; i++) if (s.acked >> (i - 1) & 1) { n = s; n.rd = Rd{1, (u8)i, 0, 0, 0}; lab("another process asks for %d, which was recorded", i); emit(n); }
       if (q.pc == 1) for (int d = 0; d < DOCS; d++) if (!(q.read >> d & 1)) { n = s; Rd &x = n.rd; x.read |= 1 << d; x.found |= s.d[d].bits >> (q.n - 1) & 1; if (x.found) memset(&x, 0, sizeof x); else if (x.read == 15) { if (x.look || m(M_ONE_LOOK)) x.pc = 2; else { x.look = 1; x.read = 0; } } lab("look %d at %s", q.look + 1, names[d]); emit(n); } }
   }
   const char *check(const S &s) { int all = 0; for (auto &d : s.d) all |= d.bits; if (m(V_REACH)) return s.acked == 7 && s.d[2].bits == 7 && !s.d[0].ex && !s.d[1].ex ? "REACHED" : nullptr;
-    if (s.acked & ~all) return "what was recorded is lost"; if (all & ~s.begun) return "what was not applied is recorded"; if (s.rd.pc == 2) return "what was recorded is told as unknown"; return nullptr; }
+    if (s.acked & ~all) return "what was recorded is lost"; if (all & ~s.begun) return "what was not applied is recorded"; if (s.rd.pc == 2) return "what was recorded is reported as unknown"; return nullptr; }
   const char *terminal(const S &) { return nullptr; }
 };
 struct Case { const char *name; int nr, nc, lates, crashes; bool reader; };

@@ -1,9 +1,11 @@
-// Copies kept in step (src/patterns/sync/sync.c): one source under rule, a second one for moves, two dependents that exist and one that
-// is inserted. A copy carries a stamp: the source, its incarnation (a token), and its revision. Revisions are compared within one
-// incarnation only; over any other stamp a copy is written only if the stamp is the one that was read before the source was.
-// A source that truce has not numbered is copied only where there is no stamp; over a stamp it is numbered first. The flag
-// of a source is a token of its own next to the revision; a plain writer may set any flag, which is adopted; the flag of a dependent is
-// a token, too. A plain writer may also replace the source by a new document, and move a dependent. See README.md.
+// Copies kept in step (src/patterns/sync/sync.c): one source under rule, a second one for moves,
+// two dependents that exist and one that is inserted. A copy carries a stamp: the source, its
+// incarnation (a token), and its revision. Revisions are compared within one incarnation only; over
+// any other stamp a copy is written only if the stamp is the one that was read before the source
+// was. A source that truce has not numbered is copied only where there is no stamp; over a stamp it
+// is numbered first. The flag of a source is a token of its own next to the revision; a plain
+// writer may set any flag, which is adopted; the flag of a dependent is a token, too. A plain
+// writer may also replace the source by a new document, and move a dependent. See README.md.
 #include "mc.hpp"
 #include <cstddef>
 enum Mut : u32 { M_CLEAR_NO_TOKEN = 1, M_COPY_NO_REV = 2, M_FLAG_LATER = 4, M_NO_RECHECK = 8, M_NO_DEPFLAG = 16, M_CHECK_FIRST = 32, M_CLEAR_EARLY = 64, M_TOKEN_AT = 128,
@@ -96,7 +98,7 @@ struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, repl
     case 2: if (step_up(n, x.up, who)) { memset(&x.up, 0, sizeof x.up); x.pc = 7; } emit(n); break;
     case 7: if (s.d[q.d].flag == q.tok || M(M_UNFLAG_NO_TOKEN)) n.d[q.d].flag = 0; x.pc = (&q == &s.ck && plain_move) || bare ? 0 : 9; x.tok = x.d = 0; lab("%s takes the flag of d%d off", who, q.d); emit(n); break; } }
   const char *check(const S &s) { if (s.bad) return bm[s.bad];
-    S x = s; // everybody dead, one sweep: sources with a flag, dependents with a flag
+    S x = s; // all processes dead, one sweep: sources with a flag, dependents with a flag
     auto all = [&](int i) { De &d = x.d[i]; Ma &m = x.m[d.ref]; if (m.sync == FOREIGN) number(x, d.ref, true); if (is_up(d, d.ref, m.inc, m.rev, m.val)) return; if (!m.rev && d.at.m != NONE && !M(M_UNNUMBERED)) number(x, d.ref, false); write(x, i, d.ref, m.inc, m.rev, m.val); };
     for (int m = 0; m < 2; m++) if (x.m[m].sync) { if (x.m[m].sync == FOREIGN) number(x, m, true); for (int i = 0; i < 3; i++) if (x.d[i].ex && x.d[i].ref == m) all(i); x.m[m].sync = 0; }
     for (auto &d : x.d) if (d.ex && d.flag) { all(int(&d - x.d)); d.flag = 0; }

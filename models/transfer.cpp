@@ -1,8 +1,9 @@
-// Two-phase transfers (src/patterns/transfer/transfer.c): the recipe of MongoDB's manual and the fence that mends it. Whoever
-// starts one reads the fences and then inserts it, so the insert is the look at the transfer; the decision is the look for the
-// credits, which compare the fences that were read before it. See README.md.
+// Two-phase transfers (src/patterns/transfer/transfer.c): the recipe of MongoDB's manual and the
+// fence that repairs it. The process that starts one reads the fences and then inserts it, so the insert is
+// the look at the transfer; the decision is the look for the credits, which compare the fences that
+// were read before it. See README.md.
 #include "mc.hpp"
-enum { T_NONE, T_PEND, T_APPLIED, T_DONE, T_CANCELING, T_CANCELED, T_COMMITTED };  // committed: debits stand, credits being made; applied: nobody applies any more, marks go
+enum { T_NONE, T_PEND, T_APPLIED, T_DONE, T_CANCELING, T_CANCELED, T_COMMITTED };  // committed: debits are done, credits being made; applied: no process applies any more, marks go
 enum Mut : u32 { M_NO_FENCE = 1, M_T_FIRST = 2, M_NO_BUMP = 4, M_CLEAN_NO_FENCE = 8, M_UNDO_NO_MARK = 16, M_APPLIED_NO_CAS = 32, M_DONE_EARLY = 64, M_CANCELED_EARLY = 128,
   M_NO_MARK = 256, M_BUMP_NO_MARK = 512, M_DIRTY_CREDIT = 1024, M_CANCEL_NO_CAS = 2048, M_MARKS = 4096, M_RECIPE = 8192, M_NO_TREAD = 16384, M_CREDIT_BEFORE = 32768, M_THREE_STATES = 65536, M_INS_BLIND = 131072, V_REACH = 262144 };
 struct Wk { u8 pc, t, i, jobs, role; u8 f[3]; };
@@ -57,7 +58,7 @@ struct P3 {
       case CCAS: { B; if (s.t[t] == T_PEND || s.t[t] == T_CANCELING || (M(M_CANCEL_NO_CAS) && (s.t[t] == T_APPLIED || s.t[t] == T_COMMITTED))) { n.t[t] = T_CANCELING; lab("W%d sets T%d canceling", w, t); GO(UNDO); if (M(M_CANCELED_EARLY)) n.t[t] = T_CANCELED, n.term[t] = T_CANCELED; } else { lab("W%d cannot cancel T%d", w, t); IDL; } emit(n); break; }
       case UNDO: { B; int dd = doc(t, q.i); Dc &d = n.d[dd]; if ((d.marks >> t & 1) || M(M_UNDO_NO_MARK)) { d.marks &= ~(1 << t); d.fence++; d.cmarks |= 1 << t; d.bal -= val(q.i); if (--n.net[t][dd] < 0) n.bad = 2; lab("W%d undoes T%d on doc%d", w, t, dd); if (q.i + 1 < nbefore(t)) x.i++; else GO(CASCAN); }
         else { lab("W%d: nothing of T%d to undo on doc%d", w, t, dd); if (M(M_RECIPE) || M(M_NO_BUMP)) { if (q.i + 1 < nbefore(t)) x.i++; else GO(CASCAN); } else x.pc = BUMP; } emit(n); break; }
-      case BUMP: { B; int dd = doc(t, q.i); Dc &d = n.d[dd]; if (!(d.marks >> t & 1) || M(M_BUMP_NO_MARK)) { d.fence++; d.cmarks |= 1 << t; lab("W%d fences doc%d against T%d", w, dd, t); x.pc = UNDO; if (q.i + 1 < nbefore(t)) x.i++; else GO(CASCAN); } else { lab("W%d: T%d was applied to doc%d meanwhile", w, t, dd); x.pc = UNDO; } emit(n); break; }
+      case BUMP: { B; int dd = doc(t, q.i); Dc &d = n.d[dd]; if (!(d.marks >> t & 1) || M(M_BUMP_NO_MARK)) { d.fence++; d.cmarks |= 1 << t; lab("W%d fences doc%d against T%d", w, dd, t); x.pc = UNDO; if (q.i + 1 < nbefore(t)) x.i++; else GO(CASCAN); } else { lab("W%d: T%d was applied to doc%d in the meantime", w, t, dd); x.pc = UNDO; } emit(n); break; }
       case CASCAN: { B; if (s.t[t] == T_CANCELING) { n.t[t] = T_CANCELED; n.term[t] = T_CANCELED; } lab("W%d marks T%d canceled", w, t); IDL; emit(n); break; }
       }
     }

@@ -1,5 +1,5 @@
-// Versions (src/patterns/tree/tree.c): two items under one master; writers, readers of any kept version, sweepers who settle and
-// collect, an insert that lands late. See README.md.
+// Versions (src/patterns/tree/tree.c): two items under one master; writers, readers of any kept
+// version, sweepers who settle and collect, an insert that lands late. See README.md.
 #include "mc.hpp"
 #include <cstring>
 enum Mut : u32 { M_NUMBERS = 1, M_NO_CAS = 2, M_MASTER_FIRST = 4, M_NO_GONE_CHECK = 8, M_GONE_BY_VERSION = 16, M_DELETE_FIRST = 32, M_HOLD_NO_REREAD = 64, M_HOLDS_FIRST = 128, M_SETTLE_FIRST = 256,
@@ -30,7 +30,7 @@ struct P5 { typedef S5 S; u32 mut; int nw, nr, ns, runs; bool hold, late, rebase
       case 2: { B; bool ok = s.cur == q.base || M(M_NO_CAS);
           if (ok) { int nv = M(M_NO_CAS) ? (q.v > s.cur ? q.v : s.cur + 1) : q.v; if (nv > 4) { x.pc = 9; emit(n); break; } if (s.pubs[q.base]) n.bad = 2; n.pubs[q.base]++;
             for (int c = 0; c < 2; c++) n.exp[nv][c] = writes(s, w, c) ? cont(w, c) : s.exp[s.cur][c]; if (rebase && w == 3 && n.exp[nv][0] != 1) n.bad = 5;
-            n.cur = nv; n.list[nv] = w; lab("writer %d publishes version %d", w, nv); } else lab("writer %d: conflict, version %d stands", w, s.cur);
+            n.cur = nv; n.list[nv] = w; lab("writer %d publishes version %d", w, nv); } else lab("writer %d: conflict, version %d is current", w, s.cur);
           x.pc = ok || !(rebase && w == 1) ? 9 : 10; if (M(M_MASTER_FIRST) && ok) { x.pc = 1; x.i = 0; while (x.i < 2 && !writes(s, w, x.i)) x.i++; } emit(n); break; }
       case 10: { B; x.seen = 0; for (int c = 0; c < 2; c++) if (s.it[c][q.v][w] & HERE) x.seen |= 1 << c; x.pc = 11; lab("writer 1 reads what it wrote: %d", x.seen); emit(n); break; }
       case 11: { B; x.pc = s.closed && !M(M_REBASE_NO_RECORD) ? 9 : 12; lab("writer 1 renews its record%s", x.pc == 9 ? ": given up by a sweeper" : ""); emit(n); break; } } }
@@ -46,7 +46,7 @@ struct P5 { typedef S5 S; u32 mut; int nw, nr, ns, runs; bool hold, late, rebase
       case 2: { R; x.c1 = pick(s, 1, q.V, q.set, q.list); x.pc = 3; lab("reader %d reads item1: %d", k, x.c1); emit(n); break; }
       case 3: { R; int at = M(M_GONE_BY_VERSION) ? q.V : least(q.V, q.set); if (hold && s.gone > q.V) n.bad = 4;
           if (s.gone <= at || M(M_NO_GONE_CHECK)) { if (q.c0 != s.exp[q.V][0] || q.c1 != s.exp[q.V][1]) n.bad = 1; lab("reader %d returns version %d: %d, %d (published: %d, %d)", k, q.V, q.c0, q.c1, s.exp[q.V][0], s.exp[q.V][1]); if (M(V_REACH) && s.gone == 4) n.bad = 3; }
-          else { lab("reader %d: collected up to %d meanwhile: again", k, s.gone); if (hold) { x.pc = 6; emit(n); break; } } again(x); emit(n); break; }
+          else { lab("reader %d: collected up to %d in the meantime: again", k, s.gone); if (hold) { x.pc = 6; emit(n); break; } } again(x); emit(n); break; }
       case 6: { R; x.pc = 1; x.set = s.settled; memcpy(x.list, s.list, 5); lab("reader %d reads the master again: settled %d", k, x.set); emit(n); break; } } }
     auto holds = [&]() { int m = 9; for (int k = 0; k < nr; k++) if (s.r[k].hold && s.r[k].hold < m) m = s.r[k].hold; return m; };
     for (int k = 0; k < ns; k++) { const Sw &q = s.s[k];
@@ -72,7 +72,7 @@ struct P5 { typedef S5 S; u32 mut; int nw, nr, ns, runs; bool hold, late, rebase
       if ((v <= s.settled || (M(M_GARBAGE_ANY) && v <= s.cur)) && (!(s.it[c][v][w] & PUB) || M(M_GARBAGE_STAMPED)) && !M(M_NUMBERS) && (!(rebase && w == 1) || s.closed || M(M_REBASE_NO_RECORD))) { n = s; n.it[c][v][w] = 0; lab("deleted: item%d, version %d of writer %d, never published", c, v, w); emit(n); } }
   }
   const char *check(const S &s) { if (s.bad) return bm[s.bad]; if (M(V_REACH) || !ns) return nullptr;
-    S x = s; // everybody dead, all readers too; one sweeper goes on to the end
+    S x = s; // all processes dead, all readers too; one sweeper goes on to the end
     for (int k = x.settled + 1; k <= x.cur; k++) for (int c = 0; c < 2; c++) if (x.it[c][k][x.list[k]] & HERE) x.it[c][k][x.list[k]] |= PUB;
     for (int c = 0; c < 2; c++) { int seen = 0, left = 9;
       for (int v = x.cur; v >= 1; v--) for (int w = 0; w < 4; w++) if (x.it[c][v][w] & PUB) { if (!seen++) left = cont(w, c); }
@@ -99,5 +99,5 @@ int main(int argc, char **argv) {
   ok &= go("3 writers, 2 sweepers, a late insert", 0, 3, 0, 2, 1, false, true, false).complete;
   ok &= go("2 writers, 1 reader, 2 sweepers, a late insert", 0, 2, 1, 2, 1, false, true, false).complete;
   ok &= go("2 writers, 2 readers that hold, 1 sweeper", 0, 2, 2, 1, 1, true, false, false).complete;
-  ok &= go("a rebase beside 1 writer, 1 reader, 1 sweeper, a late insert", 0, 3, 1, 1, 1, false, true, true).complete;
+  ok &= go("a rebase next to 1 writer, 1 reader, 1 sweeper, a late insert", 0, 3, 1, 1, 1, false, true, true).complete;
   return !ok; }

@@ -1,5 +1,6 @@
-// Merges of branches of trees (src/patterns/tree/tree_branch.c): an origin and its branch, edits on both sides, mergers in
-// either direction, collectors of either tree, any of whom may die, and holds whose day is over. See README.md.
+// Merges of branches of trees (src/patterns/tree/tree_branch.c): an origin and its branch, edits on
+// both sides, mergers in either direction, collectors of either tree, any of whom may die, and
+// holds whose day is over. See README.md.
 #include "mc.hpp"
 enum { VERSIONS = 8, HOLDS = 6, MERGERS = 2 };
 enum Mut : u32 {
@@ -13,7 +14,7 @@ enum Mut : u32 {
   M_LET_GO_ALL = 128,   // who lets go of earlier holds lets go of this one
   M_ALWAYS_OURS = 256,  // what both had is always of the branch
   M_NO_READER = 512,    // the source is not held while it is read
-  M_GIVE_UP = 1024,     // who finds that what he read is collected does not look whether somebody was faster
+  M_GIVE_UP = 1024,     // who finds that what he read is collected does not look whether another process was faster
   M_ONE_BASE = 2048,    // the target's current version is not compared
   V_REACH = 1u << 30,
 };
@@ -37,7 +38,7 @@ struct M {
   static bool hold(S &n, Hold x) { for (auto &h : n.h) if (!h.on) { h = x; return true; } return false; }
   int source(int i) const { return cfg.way[i] == PUSH ? BRANCH : ORIGIN; }
   void again(Merger &q) const { u8 dead = q.dead; memset(&q, 0, sizeof q); q.dead = dead; }
-  // three ways; false: both changed it, which nobody did here
+  // three ways; false: both changed it, which no process did here
   bool merged(const Merger &q, u8 *r) const { bool ok = true; for (int k = 0; k < 2; k++) { r[k] = q.s[k]; if (q.i[k] == q.b[k] || q.i[k] == q.s[k]) continue; if (q.s[k] == q.b[k]) r[k] = q.i[k]; else ok = false; } return ok; }
   static bool differs(const Merger &q) { return q.i[A] != q.b[A] || q.i[B] != q.b[B]; }
   void let_go(S &n, int merges) const { for (auto &h : n.h) if (h.on && (h.merge < merges || (m(M_LET_GO_ALL) && h.merge == merges))) h = Hold(); }
@@ -55,12 +56,12 @@ struct M {
       case BASE: { int tree = q.saw.pulled && !m(M_ALWAYS_OURS) ? ORIGIN : BRANCH, ver = tree == ORIGIN ? q.saw.theirs : q.saw.ours;
         if (s.t[tree].gone > ver) { x.pc = EXPIRED; lab("M%d: what both had is collected", i); } else { memcpy(x.b, s.t[tree].v[ver], 2); x.pc = INCOMING; lab("M%d reads version %d of tree %d, which both had: %d %d", i, ver, tree, x.b[A], x.b[B]); } emit(n); break; }
       case INCOMING: if (s.t[src].gone > q.inc) { if (!m(M_NO_READER)) n.bad = 3; x.pc = EXPIRED; } else { memcpy(x.i, s.t[src].v[q.inc], 2); x.pc = STANDING; } lab("M%d reads the source: %d %d", i, x.i[A], x.i[B]); emit(n); break;
-      case STANDING: if (s.t[dst].gone > q.base) { x.pc = EXPIRED; lab("M%d: what stood is collected", i); } else { memcpy(x.s, s.t[dst].v[q.base], 2); u8 r[2]; if (!merged(x, r)) n.bad = 2; x.pc = !differs(x) ? END : m(M_NO_HOLD) || m(M_HOLD_AFTER) ? COMMIT : COMMON; if (x.pc == END) { again(x); x.pc = END; } lab("M%d reads what stands: %d %d", i, s.t[dst].v[q.base][A], s.t[dst].v[q.base][B]); } emit(n); break;
+      case STANDING: if (s.t[dst].gone > q.base) { x.pc = EXPIRED; lab("M%d: the stored version is collected", i); } else { memcpy(x.s, s.t[dst].v[q.base], 2); u8 r[2]; if (!merged(x, r)) n.bad = 2; x.pc = !differs(x) ? END : m(M_NO_HOLD) || m(M_HOLD_AFTER) ? COMMIT : COMMON; if (x.pc == END) { again(x); x.pc = END; } lab("M%d reads the stored entry: %d %d", i, s.t[dst].v[q.base][A], s.t[dst].v[q.base][B]); } emit(n); break;
       case COMMON: if (!hold(n, {1, (u8)src, q.inc, (u8)(q.saw.merges + 1), 1, (u8)(i + 1)})) break; x.pc = COMMIT; lab("M%d holds what both will have, for a day", i); emit(n); break;
       case COMMIT: { u8 r[2]; merged(q, r); bool puts = memcmp(r, q.s, 2) != 0, mine = false; Hold *own = nullptr;
         for (auto &h : n.h) if (h.on && h.by == i + 1 && h.merge == q.saw.merges + 1) own = &h;
         mine = own || m(M_NO_CHECK) || m(M_NO_HOLD) || m(M_HOLD_AFTER) || m(M_DAY_AFTER) || m(M_DAY_STAYS);
-        if ((s.from.merges != q.saw.merges && !m(M_NO_MERGES) && !m(M_TWO_COMMITS)) || (puts && s.t[dst].cur != q.base && !m(M_ONE_BASE)) || !mine) { again(x); x.pc = RELATE; lab("M%d: somebody was faster", i); emit(n); break; }
+        if ((s.from.merges != q.saw.merges && !m(M_NO_MERGES) && !m(M_TWO_COMMITS)) || (puts && s.t[dst].cur != q.base && !m(M_ONE_BASE)) || !mine) { again(x); x.pc = RELATE; lab("M%d: another process was faster", i); emit(n); break; }
         if (n.t[dst].cur + 1 >= VERSIONS && puts) break;
         if (puts) put(n, dst, r);
         if (m(M_TWO_COMMITS)) { x.pc = FROM; lab("M%d publishes %d %d", i, r[A], r[B]); emit(n); break; }
@@ -70,7 +71,7 @@ struct M {
       case FROM: n.from.merges = q.saw.merges + 1; n.from.pulled = cfg.way[i] == PULL; if (n.from.pulled) n.from.theirs = q.inc; else n.from.ours = q.inc; keep(n, n.from.merges); x.pc = LET_GO; lab("M%d writes what was merged", i); emit(n); break;
       case AFTER: if (m(M_HOLD_AFTER)) hold(n, {1, (u8)src, q.inc, (u8)(q.saw.merges + 1), 0, 0}); else keep(n, q.saw.merges + 1); x.pc = LET_GO; lab("M%d holds it for good", i); emit(n); break;
       case LET_GO: let_go(n, q.saw.merges + 1); again(x); x.pc = END; lab("M%d lets go of earlier ones", i); emit(n); break;
-      case EXPIRED: if (s.from.merges != q.saw.merges || s.t[dst].cur != q.base || s.t[src].cur != q.inc) { again(x); if (m(M_GIVE_UP)) n.bad = 1; lab("M%d: somebody went on, again", i); } else { n.bad = 1; lab("M%d cannot merge", i); } emit(n); break;
+      case EXPIRED: if (s.from.merges != q.saw.merges || s.t[dst].cur != q.base || s.t[src].cur != q.inc) { again(x); if (m(M_GIVE_UP)) n.bad = 1; lab("M%d: another process went on, again", i); } else { n.bad = 1; lab("M%d cannot merge", i); } emit(n); break;
       } }
     // a change, and back
     for (int t = 0; t < 2; t++) if (s.t[t].edits < cfg.edits[t] && s.t[t].cur + 1 < VERSIONS) { n = s; u8 v[2]; memcpy(v, s.t[t].v[s.t[t].cur], 2); v[t] = !s.t[t].edits; n.t[t].edits++; put(n, t, v); lab("tree %d: an edit, %d %d", t, v[A], v[B]); emit(n); }

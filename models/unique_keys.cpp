@@ -1,6 +1,7 @@
-// Unique keys under the write-intent journal (src/commit/unique.c). A document has a uniquely indexed value `key`
-// and a shadow array `_keys` (sh, a set of keys) under a unique index of its own; an update of `key` reserves the
-// new one in `_keys` when it prepares, then looks whether a document without a shadow has it. See README.md.
+// Unique keys under the write-intent journal (src/commit/unique.c). A document has a uniquely
+// indexed value `key` and a shadow array `_keys` (sh, a set of keys) under a unique index of its
+// own; an update of `key` reserves the new one in `_keys` when it prepares, then looks whether a
+// document without a shadow has it. See README.md.
 #include "mc.hpp"
 #include <functional>
 enum { ND = 3, NC = 4, NP = 3, NH = 1 };
@@ -19,7 +20,7 @@ enum Mut : u32 {
   M_TOUCH_BARE = 512, // a document gets its first `_keys` at the release, not at the prepare
   M_STUB_BARE = 1024, // a stub has the key, but no `_keys`
   M_PASS_HELD = 2048, // a holder under an intent, seen by the look, does not count
-  V_REACH = 4096,     // not a mutant: reports a state in which everybody has committed
+  V_REACH = 4096,     // not a mutant: reports a state in which all processes have committed
 };
 struct Script { int kind; int op[ND]; int k[ND]; };
 struct Cfg { std::string name; std::vector<Script> sc; int ex[ND], key[ND], shadow[ND]; int att, zb; bool purge; u32 mut; };
@@ -33,7 +34,7 @@ enum { Z_PREP = 1, Z_DEC };
 struct St { Doc d[ND]; Com c[NC]; Prc p[NP]; Hlp h[NH]; Zmb z; u8 ni, zleft, bad; };
 static const char *bm[] = {"", "the release is refused by a unique index AFTER the decision", "the strip is refused by a unique index", "an undecided commit was applied",
   "a decided commit is missing in a document", "a commit was applied twice", "two documents have one key", "a key is kept by a document that does not have it",
-  "a document is held for ever", "told 'taken', but the key was only reserved", "REACHED (everybody committed)"};
+  "a document is held for ever", "reported as taken, but the key was only reserved", "REACHED (all processes committed)"};
 struct M {
   typedef St S; Cfg cfg; St last; int np;
   M(const Cfg &c) : cfg(c) { np = (int)c.sc.size(); }
@@ -88,7 +89,7 @@ struct M {
     for (int p = 0; p < np; p++) { const Prc &q = s.p[p]; const Script &sc = cfg.sc[p]; int d = q.i, c = q.c - 1; auto next = [&](Prc &x, int pc) { x.i = first(sc, q.i + 1); if (x.i >= ND) { x.pc = pc; x.i = pc == DECIDE || pc == DONE ? 0 : first(sc, 0); } };
       switch (q.pc) {
       case READ: if (sc.kind == PLAIN) { B; int k = after(sc, d, s.d[d].key); if (s.d[d].ex ? sc.op[d] != INS : sc.op[d] == INS) { if (holder(s, d, k, 0) < 0) { n.d[d].ex = 1; n.d[d].key = k; } } lab("plain writer P%d: %s doc%d", p, opn[sc.op[d]], d); done(n, p, 1); emit(n); break; }
-        if (s.d[d].ex && s.d[d].it) break;  // waits, somebody helps
+        if (s.d[d].ex && s.d[d].it) break;  // waits, another process helps
         { B; const Doc &y = s.d[d]; x.ex[d] = y.ex; x.rev[d] = y.rev; x.key[d] = y.key; x.sh[d] = y.sh; lab("P%d reads doc%d (key %d, shadow %x)", p, d, y.key, y.sh); next(x, sc.kind == FAST ? FASTW : INSC);
           if (sc.op[d] == INS ? y.ex : !y.ex) { done(n, p, 2); } emit(n); } break;
       case FASTW: { const Doc &y = s.d[d]; if (y.ex && y.it) break;
@@ -105,7 +106,7 @@ struct M {
         if (s.zleft && !s.z.k) { n = s; n.z = Zmb{Z_PREP, (u8)p, (u8)c, (u8)d, q.rev[d], q.key[d], q.sh[d]}; n.zleft--; n.p[p].pc = PREPCHK; lab("P%d sends the prepare of doc%d for C%d, no answer", p, d, c); emit(n); } break; }
       case PREPCHK: { B; if (s.d[d].ex && s.d[d].it == q.c) { x.pc = PREP; lab("P%d finds its intent on doc%d", p, d); } else { x.pc = SELFAB; lab("P%d does not find its intent on doc%d: gives C%d up", p, d, c); } emit(n); break; }
       case LOOK: { B; int k = after(sc, d, q.key[d]), h = -1; if (sc.op[d] == KEY && k != q.key[d]) for (int e = 0; e < ND; e++) if (e != d && s.d[e].ex && s.d[e].key == k && !(m(M_PASS_HELD) && s.d[e].it)) h = e;
-        if (h >= 0) { lab("P%d looks: doc%d has key %d", p, h, k); x.pc = SELFAB; } else { lab("P%d looks: nobody has the key of doc%d", p, d); next(x, DECIDE); if (x.pc == LOOK) x.pc = PREP; } emit(n); break; }
+        if (h >= 0) { lab("P%d looks: doc%d has key %d", p, h, k); x.pc = SELFAB; } else { lab("P%d looks: no document has the key of doc%d", p, d); next(x, DECIDE); if (x.pc == LOOK) x.pc = PREP; } emit(n); break; }
       case DECIDE: { B; if (s.c[c].st == 1) { decide(n, c); x.pc = REL; x.i = first(sc, 0); lab("P%d decides C%d", p, c); } else { x.pc = RESULT; lab("P%d: C%d cannot be decided", p, c); } emit(n);
         if (s.zleft && !s.z.k) { n = s; n.z = Zmb{Z_DEC, (u8)p, (u8)c, 0, 0, 0, 0}; n.zleft--; n.p[p].pc = RESULT; n.p[p].unk = 1; lab("P%d sends the decision of C%d, no answer", p, c); emit(n); } break; }
       case RESULT: { B; int st = s.c[c].st; lab("P%d looks at C%d: %d", p, c, st); if (st == 1) x.pc = DECIDE; else if (st == 2 || st == 4) { x.pc = REL; x.i = first(sc, 0); } else if (st == 3) { x.pc = ROLLREAD; x.i = first(sc, 0); } else done(n, p, 3); emit(n); break; }
@@ -119,14 +120,14 @@ struct M {
       if (q.pc == 0) for (int d = 0; d < ND; d++) if (s.d[d].ex && s.d[d].it) { n = s; const Doc &y = s.d[d]; n.h[h] = Hlp{1, (u8)d, (u8)(y.it - 1), 0, y.stub, y.res, y.undo}; lab("H%d meets doc%d of C%d", h, d, y.it - 1); emit(n); }
       if (q.pc == 1 && s.c[q.c].st != 1) { n = s; n.h[h].st = s.c[q.c].st; n.h[h].pc = 2; lab("H%d looks C%d up: %d", h, q.c, s.c[q.c].st); emit(n); }
       if (q.pc == 2) { n = s; if (q.st == 2 || q.st == 4) release(n, q.d, q.c); else strip(n, q.d, q.c, q.res, q.undo); n.h[h] = Hlp(); lab("H%d %s doc%d of C%d", h, q.st == 2 || q.st == 4 ? "releases" : "strips", q.d, q.c); emit(n); } }
-    for (int c = 0; c < s.ni; c++) { if (s.c[c].st == 1) { n = s; n.c[c].st = 3; lab("somebody aborts C%d", c); emit(n); }
+    for (int c = 0; c < s.ni; c++) { if (s.c[c].st == 1) { n = s; n.c[c].st = 3; lab("another process aborts C%d", c); emit(n); }
       if (cfg.purge && (s.c[c].st == 3 || (s.c[c].st == 4 && cfg.sc[s.c[c].sc].kind == JRN))) { n = s; n.c[c].st = 0; lab("C%d is purged", c); emit(n); } }
     if (s.z.k) { n = s; int who; if (s.z.k == Z_PREP) { if (prepare(n, s.z.d, s.z.c, cfg.sc[s.z.p], s.z.rev, s.z.key, s.z.sh, &who) != OK) n = s; } else if (s.c[s.z.c].st == 1) decide(n, s.z.c); n.z = Zmb(); lab("the unanswered %s of C%d lands", s.z.k == Z_PREP ? "prepare" : "decision", s.z.c); emit(n); }
   }
   const char *check(const S &s) {
     if (m(V_REACH)) { for (int p = 0; p < np; p++) if (s.p[p].pc != END || s.p[p].res != 1) return nullptr; return bm[10]; }
     if (s.bad) return bm[s.bad];
-    S t = s;  // everybody is dead; a sweeper works to the end
+    S t = s;  // all processes are dead; a sweeper works to the end
     for (int c = 0; c < t.ni; c++) if (t.c[c].st == 1) t.c[c].st = 3;
     for (int d = 0; d < ND; d++) if (t.d[d].ex && t.d[d].it) { int c = t.d[d].it - 1, st = t.c[c].st; if (st == 2 || st == 4) release(t, d, c); else strip(t, d, c, t.d[d].res, t.d[d].undo); }
     if (t.bad) return bm[t.bad];

@@ -198,7 +198,8 @@ truce_ledger_post_linked(truce_ledger *ledger, const truce_ledger_transaction *t
 
 typedef struct truce_ledger_balance {
     char currency[25];
-    /* The last number that the balance includes; at a value date, the last number of the account. */
+    /* The last number that the balance includes; at a value date, the last number of the
+     * account. */
     int64_t number;
     /* The posted balance. */
     int64_t balance;
@@ -239,13 +240,13 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_balance_of(truce_ledger *l
 typedef bool truce_ledger_balance_function(const truce_ledger_account *account,
                                            const truce_ledger_balance *balance, void *arg);
 
-/* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL: all),
- * in the order of names. The balances come from one consistent snapshot: it contains each
+/* Calls `function` for every account whose name is `prefix` or begins with it and ":" (NULL:
+ * all), in the order of names. The balances come from one consistent snapshot: it contains each
  * transaction with all its changes or with none, and everything posted before the call. The
- * balances of all accounts of a currency therefore sum to zero, also during writes. The accounts are
- * read one after the other, so that the memory does not grow with their number; on a store without
- * snapshots, all of them are in memory. If the snapshot is open for too long (truce/snapshot.h), the
- * call fails with TRUCE_EXPIRED. */
+ * balances of all accounts of a currency therefore sum to zero, also during writes. The accounts
+ * are read one after the other, so that the memory does not grow with their number; on a store
+ * without snapshots, all of them are in memory. If the snapshot is open for too long
+ * (truce/snapshot.h), the call fails with TRUCE_EXPIRED. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_balances(truce_ledger *ledger, const char *prefix,
                       truce_ledger_balance_function *function, void *arg, bson_error_t *error);
@@ -336,19 +337,21 @@ typedef void truce_ledger_finding_function(const bson_t *finding, void *arg);
 /* Takes a part of a seal; returns false to end the seal. */
 typedef bool truce_ledger_seal_function(const bson_t *part, void *arg);
 
-/* Seals the current book, from one consistent snapshot. Calls `function` with the parts of the seal, in
- * their order, each with at most 1,000 accounts in the order of names:
+/* Seals the current book, from one consistent snapshot. Calls `function` with the parts of the
+ * seal, in their order, each with at most 1,000 accounts in the order of names:
  *
  *     {ledger, time, part: 1, before?, accounts: [{account, number, balance, hash}], last: false, hash}
  *
- * `hash` is over the part, and `before` is the hash of the preceding part. Store the parts elsewhere: an
- * attacker who rewrites the book from an old entry on cannot rewrite them. An interrupted seal has no
- * last part, and cannot be resumed, because its snapshot is gone: make another one. */
+ * `hash` is over the part, and `before` is the hash of the preceding part. Store the parts
+ * elsewhere: an attacker who rewrites the book from an old entry on cannot rewrite them. An
+ * interrupted seal has no last part, and cannot be resumed, because its snapshot is gone: make
+ * another one. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_seal(truce_ledger *ledger,
                                                            truce_ledger_seal_function *function,
                                                            void *arg, bson_error_t *error);
 
-/* Sets *part to the next part of a seal, which stays valid until the next call; NULL: there are no more parts. */
+/* Sets *part to the next part of a seal, which stays valid until the next call; NULL: there are
+ * no more parts. */
 typedef truce_status truce_ledger_seal_next(const bson_t **part, void *arg, bson_error_t *error);
 
 /* The parts of a seal, in their order. */
@@ -368,8 +371,8 @@ typedef struct truce_ledger_seal_source {
  *   - the stored sums by value date are not those of the entries;
  *   - with a seal (NULL: none): the account differs from its sealed state.
  *
- * The call returns TRUCE_OK also with findings. If the seal is damaged, is of another ledger, or has
- * no last part, the call fails with TRUCE_INVALID.
+ * The call returns TRUCE_OK also with findings. If the seal is damaged, is of another ledger, or
+ * has no last part, the call fails with TRUCE_INVALID.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status
 truce_ledger_verify(truce_ledger *ledger, const char *account, const truce_ledger_seal_source *seal,

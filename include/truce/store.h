@@ -88,8 +88,8 @@ TRUCE_EXPORT void truce_store_close(truce_store *store);
 typedef struct truce_find_options {
     /* A projection as in MongoDB. */
     const bson_t *projection;
-    /* {a: 1, b: -1} or {$natural: 1}. Without it, the order is that of the index that the find uses,
-     * or that of insertion. Another index can change it. */
+    /* {a: 1, b: -1} or {$natural: 1}. Without it, the order is that of the index that the find
+     * uses, or that of insertion. Another index can change it. */
     const bson_t *sort;
     /* The index to use: {key pattern}, {"": "index name"}, or {$natural: 1}. A sparse or partial
      * index hides the documents that it does not contain. A wildcard index is used if it can serve

@@ -610,7 +610,7 @@ static bool read_clock(struct date_reader *reader)
 }
 
 /* Reads the time after a T: "123456", "1234", or a form of read_clock. */
-static bool date_read_read_time(struct date_reader *reader)
+static bool date_read_time(struct date_reader *reader)
 {
     struct date_reader probe = *reader;
     struct date_number number;
@@ -718,11 +718,11 @@ static bool read_piece(struct date_reader *reader)
         return true;
     }
     if (reader->date && !reader->time && date_skip(reader, 't'))
-        return date_read_read_time(reader);
+        return date_read_time(reader);
     return reader->date && date_read_zone(reader);
 }
 
-static bool date_read_read_text(struct date_reader *reader)
+static bool date_read_text(struct date_reader *reader)
 {
     date_read_skip_blanks(reader);
     while (reader->at < reader->end) {
@@ -750,7 +750,7 @@ truce_status truce__date_parse(const char *text, size_t length, const struct dat
 {
     struct date_reader reader = {.at = text, .end = text + length};
 
-    if (!date_read_read_text(&reader))
+    if (!date_read_text(&reader))
         return truce__refuse(CODE_CONVERSION_FAILURE, error, "\"%.*s\" is not a complete date",
                              (int)BSON_MIN(length, 100), text);
     return date_finish(&reader, zone, date_ms, error);

@@ -701,7 +701,7 @@ struct reading {
     bson_error_t *error;
 };
 
-static truce_status json_read_read_value(struct reading *r, uint8_t *type);
+static truce_status json_read_value(struct reading *r, uint8_t *type);
 
 /* ---- errors -------------------------------------------------------------------------------- */
 
@@ -899,7 +899,7 @@ static bool is_quote(const struct reading *r)
     return r->at < r->end && (*r->at == '"' || (r->typed && *r->at == '\''));
 }
 
-static truce_status json_read_read_string(struct reading *r)
+static truce_status json_read_string(struct reading *r)
 {
     size_t length_at = r->out->size;
     uint8_t quote = *r->at++;
@@ -939,7 +939,7 @@ static truce_status put_integer(struct reading *r, const char *text, uint8_t *ty
     return put_int64(r, number);
 }
 
-static truce_status json_read_read_number(struct reading *r, uint8_t *type)
+static truce_status json_read_number(struct reading *r, uint8_t *type)
 {
     char text[NUMBER_TEXT_MAX + 1];
     bool integer;
@@ -993,7 +993,7 @@ static bool is_in_name(uint8_t byte)
 }
 
 /* Reads a name without quotes. A path ('a.b') needs quotes, as in JavaScript. */
-static truce_status json_read_read_name(struct reading *r)
+static truce_status json_read_name(struct reading *r)
 {
     const uint8_t *from = r->at;
     size_t good;
@@ -1010,7 +1010,7 @@ static truce_status json_read_read_name(struct reading *r)
     return json_read_put(r, from, (size_t)(r->at - from));
 }
 
-static truce_status json_read_read_key(struct reading *r, uint32_t index, bool array)
+static truce_status json_read_key(struct reading *r, uint32_t index, bool array)
 {
     truce_status status = TRUCE_OK;
 
@@ -1022,7 +1022,7 @@ static truce_status json_read_read_key(struct reading *r, uint32_t index, bool a
         uint8_t quote = *r->at++;
         status = read_characters(r, true, quote);
     } else if (r->typed) {
-        status = json_read_read_name(r);
+        status = json_read_name(r);
     } else {
         return fail_here(r, "a field name in double quotes is expected");
     }
@@ -1039,7 +1039,7 @@ static truce_status read_colon(struct reading *r)
     return TRUCE_OK;
 }
 
-static truce_status json_read_read_element(struct reading *r, uint32_t index, bool array)
+static truce_status json_read_element(struct reading *r, uint32_t index, bool array)
 {
     size_t type_at = r->out->size;
     uint8_t type = 0;
@@ -1048,20 +1048,20 @@ static truce_status json_read_read_element(struct reading *r, uint32_t index, bo
     r->frames[r->depth].key = 0;
     status = put_byte(r, 0);
     if (!status)
-        status = json_read_read_key(r, index, array);
+        status = json_read_key(r, index, array);
     if (!status)
         r->frames[r->depth].key = type_at + 1;
     if (!status && !array)
         status = read_colon(r);
     if (!status)
-        status = json_read_read_value(r, &type);
+        status = json_read_value(r, &type);
     if (!status)
         r->out->bytes[type_at] = type;
     return status;
 }
 
 /* Reads the elements up to and including the closing bracket; the opening one was read. */
-static truce_status json_read_read_elements(struct reading *r, bool array)
+static truce_status json_read_elements(struct reading *r, bool array)
 {
     const uint8_t close = array ? ']' : '}';
     truce_status status;
@@ -1071,7 +1071,7 @@ static truce_status json_read_read_elements(struct reading *r, bool array)
         json_read_skip_space(r);
         if (r->at < r->end && *r->at == close && !count)
             break;
-        status = json_read_read_element(r, count++, array);
+        status = json_read_element(r, count++, array);
         if (status)
             return status;
         json_read_skip_space(r);
@@ -1118,7 +1118,7 @@ static truce_status read_container(struct reading *r, bool array, bool literal)
     r->frames[r->depth] = (struct frame){.start = length_at, .literal = literal};
     status = json_read_put(r, "\0\0\0\0", 4);
     if (!status)
-        status = json_read_read_elements(r, array);
+        status = json_read_elements(r, array);
     if (!status)
         status = put_byte(r, 0);
     if (status)
@@ -1146,7 +1146,7 @@ static truce_status json_read_unwrap(struct reading *r, size_t where, const uint
     return status;
 }
 
-static truce_status json_read_read_value(struct reading *r, uint8_t *type)
+static truce_status json_read_value(struct reading *r, uint8_t *type)
 {
     const uint8_t *text = r->at;
     size_t where = r->out->size;
@@ -1175,7 +1175,7 @@ static truce_status json_read_read_value(struct reading *r, uint8_t *type)
         /* fall through */
     case '"':
         *type = BSON_TYPE_UTF8;
-        return json_read_read_string(r);
+        return json_read_string(r);
     case '-':
     case '0':
     case '1':
@@ -1187,7 +1187,7 @@ static truce_status json_read_read_value(struct reading *r, uint8_t *type)
     case '7':
     case '8':
     case '9':
-        return json_read_read_number(r, type);
+        return json_read_number(r, type);
     default:
         return read_word(r, type);
     }
@@ -1197,7 +1197,7 @@ static truce_status json_read_read_value(struct reading *r, uint8_t *type)
     return status;
 }
 
-static truce_status json_read_read_all(struct reading *r, bool *is_array)
+static truce_status json_read_all(struct reading *r, bool *is_array)
 {
     truce_status status;
     bool array;
@@ -1239,7 +1239,7 @@ truce_status truce__json_read(struct json_reader *reader, const char *text, size
 
     bson_init(document);
     reader->bytes.size = 0;
-    status = json_read_read_all(&r, is_array);
+    status = json_read_all(&r, is_array);
     if (status)
         return status;
     bool whole = bson_init_static(document, reader->bytes.bytes, reader->bytes.size);

@@ -80,7 +80,7 @@ void truce__json_write_text(struct buffer *out, const char *text, size_t size)
     truce__buffer_append_byte(out, '"');
 }
 
-static void json_write_write_double(struct buffer *out, double number, enum json_form form)
+static void json_write_double(struct buffer *out, double number, enum json_form form)
 {
     char text[40];
 
@@ -117,7 +117,7 @@ static void civil_of(int64_t days, int64_t *year, int *month, int *day)
 }
 
 /* The relaxed form is ISO 8601 for the years 1970 to 9999, as the specification demands. */
-static void json_write_write_date(struct buffer *out, int64_t ms, enum json_form form)
+static void json_write_date(struct buffer *out, int64_t ms, enum json_form form)
 {
     const int64_t year_10000 = 253402300800000;
     int64_t year, in_day = ms % 86400000;
@@ -141,7 +141,7 @@ static void write_base64(struct buffer *out, const uint8_t *bytes, uint32_t size
     out->size += truce__base64_write(bytes, size, false, (char *)out->bytes + out->size);
 }
 
-static void json_write_write_binary(struct buffer *out, const bson_iter_t *iter)
+static void json_write_binary(struct buffer *out, const bson_iter_t *iter)
 {
     bson_subtype_t subtype;
     const uint8_t *bytes;
@@ -153,7 +153,7 @@ static void json_write_write_binary(struct buffer *out, const bson_iter_t *iter)
     put_format(out, "\", \"subType\": \"%02x\"}}", (unsigned)subtype);
 }
 
-static void json_write_write_oid(struct buffer *out, const bson_oid_t *oid)
+static void json_write_oid(struct buffer *out, const bson_oid_t *oid)
 {
     char text[25];
 
@@ -161,7 +161,7 @@ static void json_write_write_oid(struct buffer *out, const bson_oid_t *oid)
     put_format(out, "{\"$oid\": \"%s\"}", text);
 }
 
-static void json_write_write_regex(struct buffer *out, const bson_iter_t *iter)
+static void json_write_regex(struct buffer *out, const bson_iter_t *iter)
 {
     const char *options, *pattern = bson_iter_regex(iter, &options);
 
@@ -197,8 +197,7 @@ static void write_nested(struct buffer *out, const uint8_t *bytes, uint32_t size
         truce__buffer_append_byte(out, '}');
 }
 
-static void json_write_write_container(struct buffer *out, const bson_iter_t *iter,
-                                       enum json_form form)
+static void json_write_container(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     bool array = bson_iter_type(iter) == BSON_TYPE_ARRAY;
     const uint8_t *bytes;
@@ -211,7 +210,7 @@ static void json_write_write_container(struct buffer *out, const bson_iter_t *it
     write_nested(out, bytes, size, array, form);
 }
 
-static void json_write_write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
+static void json_write_code(struct buffer *out, const bson_iter_t *iter, enum json_form form)
 {
     uint32_t length, scope_size;
     const uint8_t *scope;
@@ -239,11 +238,11 @@ static void write_pointer(struct buffer *out, const bson_iter_t *iter)
     truce__buffer_append_text(out, "{\"$dbPointer\": {\"$ref\": ");
     truce__json_write_text(out, name, length);
     truce__buffer_append_text(out, ", \"$id\": ");
-    json_write_write_oid(out, oid);
+    json_write_oid(out, oid);
     truce__buffer_append_text(out, "}}");
 }
 
-static void json_write_write_decimal(struct buffer *out, const bson_iter_t *iter)
+static void json_write_decimal(struct buffer *out, const bson_iter_t *iter)
 {
     char text[BSON_DECIMAL128_STRING];
     bson_decimal128_t decimal;
@@ -257,7 +256,7 @@ static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_
 {
     switch (bson_iter_type(iter)) {
     case BSON_TYPE_DOUBLE:
-        json_write_write_double(out, bson_iter_double(iter), form);
+        json_write_double(out, bson_iter_double(iter), form);
         return;
     case BSON_TYPE_INT32:
         put_format(out, form == JSON_CANONICAL ? "{\"$numberInt\": \"%d\"}" : "%d",
@@ -268,7 +267,7 @@ static void write_number(struct buffer *out, const bson_iter_t *iter, enum json_
                    bson_iter_int64(iter));
         return;
     default:
-        json_write_write_decimal(out, iter);
+        json_write_decimal(out, iter);
         return;
     }
 }
@@ -281,10 +280,10 @@ static void write_special(struct buffer *out, const bson_iter_t *iter, enum json
 
     switch (bson_iter_type(iter)) {
     case BSON_TYPE_OID:
-        json_write_write_oid(out, bson_iter_oid(iter));
+        json_write_oid(out, bson_iter_oid(iter));
         return;
     case BSON_TYPE_DATE_TIME:
-        json_write_write_date(out, bson_iter_date_time(iter), form);
+        json_write_date(out, bson_iter_date_time(iter), form);
         return;
     case BSON_TYPE_TIMESTAMP:
         bson_iter_timestamp(iter, &seconds, &ordinal);
@@ -297,17 +296,17 @@ static void write_special(struct buffer *out, const bson_iter_t *iter, enum json
         truce__buffer_append_byte(out, '}');
         return;
     case BSON_TYPE_BINARY:
-        json_write_write_binary(out, iter);
+        json_write_binary(out, iter);
         return;
     case BSON_TYPE_REGEX:
-        json_write_write_regex(out, iter);
+        json_write_regex(out, iter);
         return;
     case BSON_TYPE_DBPOINTER:
         write_pointer(out, iter);
         return;
     case BSON_TYPE_CODE:
     case BSON_TYPE_CODEWSCOPE:
-        json_write_write_code(out, iter, form);
+        json_write_code(out, iter, form);
         return;
     case BSON_TYPE_UNDEFINED:
         truce__buffer_append_text(out, "{\"$undefined\": true}");
@@ -340,7 +339,7 @@ void truce__json_write_value(struct buffer *out, const bson_iter_t *iter, enum j
         return;
     case BSON_TYPE_DOCUMENT:
     case BSON_TYPE_ARRAY:
-        json_write_write_container(out, iter, form);
+        json_write_container(out, iter, form);
         return;
     case BSON_TYPE_BOOL:
         truce__buffer_append_text(out, bson_iter_bool(iter) ? "true" : "false");

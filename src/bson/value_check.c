@@ -306,8 +306,8 @@ truce_status truce__document_check_size(const bson_t *document, const char *what
                          TRUCE_DOCUMENT_BYTES_MAX);
 }
 
-static truce_status check_check(struct scan *scan, const bson_t *document, const char *what,
-                                bson_error_t *error)
+static truce_status check_scan(struct scan *scan, const bson_t *document, const char *what,
+                               bson_error_t *error)
 {
     const uint8_t *at = bson_get_data(document);
     const uint8_t *end = at + document->len;
@@ -323,7 +323,7 @@ truce_status truce__document_check_inside(const bson_t *document, uint32_t level
 {
     truce_status status = truce__document_check_size(document, what, error);
 
-    return status ? status : check_check(&(struct scan){.around = levels}, document, what, error);
+    return status ? status : check_scan(&(struct scan){.around = levels}, document, what, error);
 }
 
 truce_status truce__document_check(const bson_t *document, const char *what, bson_error_t *error)
@@ -333,8 +333,8 @@ truce_status truce__document_check(const bson_t *document, const char *what, bso
 
 truce_status truce__message_check(const bson_t *message, bson_error_t *error)
 {
-    return check_check(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command",
-                       error);
+    return check_scan(&(struct scan){.extra = TRUCE_MESSAGE_DEPTH_EXTRA}, message, "command",
+                      error);
 }
 
 static bool check_is_sound(const uint8_t *bytes, size_t size, size_t most)

@@ -71,7 +71,7 @@ int truce__type_class(uint8_t type)
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
 /* Compares by bytes; a prefix is less than the longer string. */
-static int value_compare_compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
+static int value_compare_bytes(const void *a, size_t a_size, const void *b, size_t b_size)
 {
     size_t common = a_size < b_size ? a_size : b_size;
     int order = common ? memcmp(a, b, common) : 0;
@@ -85,7 +85,7 @@ static int compare_text(struct value a, struct value b)
     const char *a_text = truce__value_text(a, &a_length);
     const char *b_text = truce__value_text(b, &b_length);
 
-    return value_compare_compare_bytes(a_text, a_length, b_text, b_length);
+    return value_compare_bytes(a_text, a_length, b_text, b_length);
 }
 
 static int compare_containers(struct value a, struct value b, bool names)
@@ -104,7 +104,7 @@ static int compare_containers(struct value a, struct value b, bool names)
             return (int)a_more - (int)b_more;
         order = truce__type_class(af.value.type) - truce__type_class(bf.value.type);
         if (!order && names)
-            order = value_compare_compare_bytes(af.key, af.key_length, bf.key, bf.key_length);
+            order = value_compare_bytes(af.key, af.key_length, bf.key, bf.key_length);
         if (!order)
             order = truce__value_compare(af.value, bf.value);
         if (order)

@@ -52,8 +52,8 @@ static bool align(struct walk *walk, struct value before, struct value after,
            order_is_kept(aligned);
 }
 
-static bool merge_diff_diff_documents(struct walk *walk, size_t length,
-                                      const struct aligned *aligned);
+static bool merge_patch_diff_documents(struct walk *walk, size_t length,
+                                       const struct aligned *aligned);
 
 static bool changed_field(struct walk *walk, size_t length, struct value before, struct value after)
 {
@@ -62,7 +62,7 @@ static bool changed_field(struct walk *walk, size_t length, struct value before,
     if (before.type == BSON_TYPE_DOCUMENT && after.type == BSON_TYPE_DOCUMENT &&
         length + 1 < PATH_BYTES_MAX && align(walk, before, after, &aligned)) {
         walk->path[length] = '.';
-        return merge_diff_diff_documents(walk, length + 1, &aligned);
+        return merge_patch_diff_documents(walk, length + 1, &aligned);
     }
     truce__value_append(&walk->diff->old, walk->path, length, before);
     truce__value_append(&walk->diff->set, walk->path, length, after);
@@ -78,8 +78,8 @@ static bool extend(struct walk *walk, size_t length, const struct fields *field,
     return true;
 }
 
-static bool merge_diff_diff_documents(struct walk *walk, size_t length,
-                                      const struct aligned *aligned)
+static bool merge_patch_diff_documents(struct walk *walk, size_t length,
+                                       const struct aligned *aligned)
 {
     const struct aligned_side *before = &aligned->sides[0], *after = &aligned->sides[1];
     size_t extended;
@@ -119,7 +119,7 @@ bool truce__diff(struct value before, struct value after, struct diff *diff)
     bson_init(&diff->set);
     bson_init(&diff->unset);
     bson_init(&diff->old);
-    said = align(&walk, before, after, &aligned) && merge_diff_diff_documents(&walk, 0, &aligned);
+    said = align(&walk, before, after, &aligned) && merge_patch_diff_documents(&walk, 0, &aligned);
     if (!said) {
         bson_reinit(&diff->set);
         bson_reinit(&diff->unset);

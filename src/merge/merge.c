@@ -323,7 +323,7 @@ bool truce__merge_for_mine(const struct merge *merge)
 }
 
 /* Reports a conflict, or settles it as the options say. */
-static struct value merge_merge_settle(struct merge *merge, const struct merge_three *three)
+static struct value merge_settle_conflict(struct merge *merge, const struct merge_three *three)
 {
     if (merge->options->settle == MERGE_REPORT)
         truce__merge_conflict(merge, merge_kind_of(three), three, NULL);
@@ -338,7 +338,7 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
     struct value decided = three->theirs;
 
     if (merge->options->strict) {
-        decided = merge_merge_settle(merge, three);
+        decided = merge_settle_conflict(merge, three);
     } else if (all_are(three, BSON_TYPE_DOCUMENT) &&
                merge_as_documents(merge, key, key_length, three)) {
         return;
@@ -350,7 +350,7 @@ static void merge_changed(struct merge *merge, const char *key, uint32_t key_len
     } else if (policy != MERGE_SUM && truce__value_identical(three->mine, three->theirs)) {
         decided = three->mine;
     } else if (!merge_decide(merge, policy, three, &decided)) {
-        decided = merge_merge_settle(merge, three);
+        decided = merge_settle_conflict(merge, three);
     }
     merge_put(merge, key, key_length, decided);
 }

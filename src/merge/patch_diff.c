@@ -88,20 +88,20 @@ static void step_at(struct steps *steps, const char *name, size_t length, const 
     patch_diff_leave(steps, before);
 }
 
-static void patch_diff_diff_value(struct steps *steps, struct value before, struct value after);
+static void patch_diff_value(struct steps *steps, struct value before, struct value after);
 
 static void diff_at(struct steps *steps, const char *name, size_t length, struct value before,
                     struct value after)
 {
     size_t outer = patch_diff_enter(steps, name, length);
 
-    patch_diff_diff_value(steps, before, after);
+    patch_diff_value(steps, before, after);
     patch_diff_leave(steps, outer);
 }
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-static void patch_diff_diff_documents(struct steps *steps, struct value before, struct value after)
+static void patch_diff_documents(struct steps *steps, struct value before, struct value after)
 {
     const struct value documents[] = {before, after};
     const struct aligned_side *old, *new;
@@ -248,7 +248,7 @@ static void diff_arrays(struct steps *steps, struct value before, struct value a
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static void patch_diff_diff_value(struct steps *steps, struct value before, struct value after)
+static void patch_diff_value(struct steps *steps, struct value before, struct value after)
 {
     uint32_t count = steps->count;
     size_t bytes = steps->bytes;
@@ -260,7 +260,7 @@ static void patch_diff_diff_value(struct steps *steps, struct value before, stru
         return;
     }
     if (before.type == BSON_TYPE_DOCUMENT)
-        patch_diff_diff_documents(steps, before, after);
+        patch_diff_documents(steps, before, after);
     else
         diff_arrays(steps, before, after);
     if (steps->length && steps->bytes - bytes > after.size + steps->length + 32) {
@@ -277,7 +277,7 @@ void truce__patch_diff(struct value before, struct value after, bson_t *operatio
     struct array list = {.to = operations};
 
     bson_init(operations);
-    patch_diff_diff_value(&steps, before, after);
+    patch_diff_value(&steps, before, after);
     for (uint32_t i = 0; i < steps.count; i++) {
         bson_t operation;
 
