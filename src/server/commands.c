@@ -1,9 +1,9 @@
 /*
- * The table of commands: the names, handlers, and traits of MongoDB's commands, in the order of the help,
- * and the patterns' operations (operations/operation.h).
+ * The table of commands: the names, handlers, and traits of MongoDB's commands, in the order of
+ * the help, and the patterns' operations (operations/operation.h).
  *
- * The table is handed to a server when it starts (struct server). The folders below use it only through that
- * pointer, so they do not depend on the handlers.
+ * The table is handed to a server when it starts (struct server). The folders below use it only
+ * through that pointer, so they do not depend on the handlers.
  */
 #include "server/commands.h"
 
@@ -41,8 +41,8 @@
         NEED_SERVER, actions                                                                       \
     }
 
-/* The fourth column is the access that the frame checks before the handler runs. Handlers of FOR_USERS check the
- * names in their fields themselves. */
+/* The fourth column is the access that the frame checks before the handler runs. Handlers of
+ * FOR_USERS check the names in their fields themselves. */
 static const struct command mongo_commands[] = {
     {"find", serve_find, COUNTED_QUERY, IN_COLLECTION(ACTION_FIND),
      COMMAND_STABLE | COMMAND_TRANSACTS | COMMAND_HAS_UUID | COMMAND_READS_VIEWS,

@@ -1,9 +1,13 @@
 /*
- * Runs one command: finds it in the table, reads its options, checks access, runs its handler, and completes the
- * reply.
+ * Runs one command: finds it in the table, reads its options, checks access, runs its handler,
+ * and completes the reply.
  *
- *     find the command -> read the options -> check access -> fail point -> handler (in its session) -> reply
- *      commands.c          call_options.c      access.c                     serve_session.c         call_error.c
+ *     1. find the command      commands.c
+ *     2. read its options      call/call_options.c
+ *     3. check the access      auth/access.c
+ *     4. fail points           call/fail_point.c
+ *     5. run the handler       command/serve_session.c
+ *     6. complete the reply    here; of an error: call/call_error.c
  */
 #include "server/dispatch.h"
 
@@ -47,7 +51,8 @@ static void dispatch_unwrap(struct wire_request *request)
     }
 }
 
-/* Appends the cluster time, by which clients order what they read from several members of a replica set. */
+/* Appends the cluster time, by which clients order what they read from several members of a
+ * replica set. */
 static void dispatch_append_time(const struct call *call, bson_t *reply)
 {
     static const uint8_t unsigned_[20];
@@ -77,7 +82,8 @@ static void dispatch_read_app(struct call *call)
         snprintf(connection->app, sizeof connection->app, "%s", bson_iter_utf8(&found, NULL));
 }
 
-/* Logs the name and the collection of the command, and nothing else of it, as other fields may contain secrets. */
+/* Logs the name and the collection of the command, and nothing else of it, as other fields may
+ * contain secrets. */
 static void dispatch_log(const struct call *call, truce_log_level level, enum log_part part,
                          const char *message, const bson_t *more)
 {
@@ -107,8 +113,8 @@ static void dispatch_log_slow(const struct call *call, int64_t ms, const bson_t 
     bson_destroy(more);
 }
 
-/* Logs a failure of the store, such as a full disk or a damaged file, as it concerns more than the client. Further
- * failures within a second are only counted, as all calls may fail then. */
+/* Logs a failure of the store, such as a full disk or a damaged file, as it concerns more than
+ * the client. Further failures within a second are only counted, as all calls may fail then. */
 static void dispatch_log_trouble(const struct call *call, const bson_error_t *error)
 {
     struct server *server = call->server;

@@ -86,18 +86,18 @@ static truce_status read_where(const char *where, struct sockaddr_in *at, bson_e
     for (const char *c = digits; *c >= '0' && *c <= '9' && port <= UINT16_MAX; c++)
         port = port * 10 + (*c - '0');
     if (!*digits || strspn(digits, "0123456789") != strlen(digits) || port > UINT16_MAX)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the metrics are at a port, or at ADDRESS:PORT, not at \"%.80s\"",
-                           where);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "invalid address of the metrics \"%.80s\": expected PORT or ADDRESS:PORT", where);
     *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     if (inet_pton(AF_INET, address, &at->sin_addr) != 1)
         return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not an IPv4 address", address);
     if (ntohl(at->sin_addr.s_addr) >> 24 != 127)
-        return truce__fail(TRUCE_INVALID, error,
-                           "the metrics are told on this machine's loopback only, as nobody logs "
-                           "in to read them: for another machine put a proxy before them that asks "
-                           "who it is, not %s",
-                           address);
+        return truce__fail(
+            TRUCE_INVALID, error,
+            "metrics are served on loopback addresses only, as they need no login, not on "
+            "%s: for other machines, put a proxy with a login before them",
+            address);
     return TRUCE_OK;
 }
 
@@ -120,7 +120,7 @@ truce_status metrics_listen(struct server *server, const char *where, struct met
                          (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
                          MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
     if (!port->daemon) {
-        status = truce__fail(TRUCE_IO, error, "the metrics cannot be told at %.80s: %s", where,
+        status = truce__fail(TRUCE_IO, error, "cannot serve the metrics at %.80s: %s", where,
                              strerror(errno));
         bson_free(port);
         return status;

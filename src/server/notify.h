@@ -1,8 +1,9 @@
 #ifndef TRUCE_SERVER_NOTIFY_H
 #define TRUCE_SERVER_NOTIFY_H
 
-/* Tells who has started this process how it is ("READY=1", "STOPPING=1"), where NOTIFY_SOCKET names a socket for it, as
- * systemd does for Type=notify (sd_notify(3) has the words). Nothing is told otherwise, and nothing waits. */
+/* Reports a state of the process ("READY=1", "STOPPING=1") to the service manager, on the
+ * socket that NOTIFY_SOCKET names (sd_notify(3)). Without NOTIFY_SOCKET it does nothing. It
+ * never waits. */
 void server_notify(const char *state);
 
 #endif

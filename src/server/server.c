@@ -26,11 +26,11 @@
 #include "store/reserved.h"
 #include "truce/sys/store.h"
 
-#define FEED_EACH 150  /* of ACCEPT_MS */
-#define ACCEPT_MS 200  /* so often it looks whether to stop, and for cursors that are too old */
-#define TELL_MS   2000 /* for what was interrupted to be told so, before connections are cut */
+#define FEED_EACH      150 /* of ACCEPT_MS */
+#define ACCEPT_MS      200 /* so often it looks whether to stop, and for cursors that are too old */
+#define INTERRUPTED_MS 2000 /* for interrupted calls to reply before connections are cut */
 
-/* ---- listening ------------------------------------------------------------------------------ */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static bool is_loopback(const struct in_addr *address)
 {
@@ -64,7 +64,7 @@ static truce_status listen_at(struct server *server, const char *address, int po
     return TRUCE_OK;
 }
 
-/* ---- connections ---------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 /* The thread of a connection. */
 static void *server_run_connection(void *arg)
@@ -107,7 +107,7 @@ static void *server_accept_all(void *arg)
         if (socket >= 0)
             welcome(server, socket, (const struct sockaddr *)&from);
         else if (errno == EMFILE || errno == ENFILE)
-            truce__clock_sleep_ms(ACCEPT_MS); /* somebody will close something */
+            truce__clock_sleep_ms(ACCEPT_MS); /* wait until a descriptor is closed */
         connections_join_ended(server);
         cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
@@ -118,7 +118,7 @@ static void *server_accept_all(void *arg)
 
 /* ---- the feed of changes --------------------------------------------------------------------- */
 
-/* Those who write keep it within its bounds; where nobody does, time passes all the same. */
+/* Prunes the feed by age. Writers prune it, too, but without writes entries only grow older. */
 static void prune_feed(struct server *server)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);
@@ -154,7 +154,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
 
     if (!engine && feed && feed->keep_ms)
         return truce__fail(TRUCE_INVALID, error,
-                           "a feed of changes is kept by a store that is a file");
+                           "only a store that is a file can have a change feed");
     if (engine && feed)
         status = truce__engine_feed_keep(engine, feed->keep_ms, feed->keep_bytes, error);
     if (!status && engine)
@@ -169,7 +169,7 @@ static truce_status start_feed(struct server *server, const struct server_feed *
     return status;
 }
 
-/* ---- beginning and end ---------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static void server_free(struct server *server)
 {
@@ -192,7 +192,7 @@ static void server_free(struct server *server)
     bson_free(server);
 }
 
-/* What could not start. */
+/* Frees a server that could not start. */
 static void server_give_up(struct server *server)
 {
     pthread_mutex_lock(&server->mutex);
@@ -214,9 +214,9 @@ static truce_status name_set(struct server *server, const struct server_options 
     const char *set = options->replica_set;
 
     if (!set)
-        return options->advertise ? truce__fail(TRUCE_INVALID, error,
-                                                "an address is advertised in a replica set only")
-                                  : TRUCE_OK;
+        return options->advertise
+                   ? truce__fail(TRUCE_INVALID, error, "an advertised address needs a replica set")
+                   : TRUCE_OK;
     if (!(server->store->capabilities & TRUCE_CAN_RECEIPT))
         return truce__fail(TRUCE_INVALID, error,
                            "this store writes no receipts, so it cannot be served like a replica "
@@ -241,7 +241,7 @@ static truce_status name_set(struct server *server, const struct server_options 
     return TRUCE_OK;
 }
 
-/* Nobody could use a server that asks for passwords of nobody. */
+/* With --auth, at least one user must exist; otherwise no client could use the server. */
 static truce_status check_users(const struct server *server, bson_error_t *error)
 {
     int64_t users = 0;
@@ -256,7 +256,8 @@ static truce_status check_users(const struct server *server, bson_error_t *error
 static truce_status check_tls(const struct tls_files *files, bson_error_t *error)
 {
     return !files->certificate && (files->key || files->client_ca)
-               ? truce__fail(TRUCE_INVALID, error, "TLS needs a certificate of the server")
+               ? truce__fail(TRUCE_INVALID, error,
+                             "a TLS key or client CA needs a certificate of the server")
                : TRUCE_OK;
 }
 
@@ -279,7 +280,7 @@ static void set_access(struct server *server, const struct server_options *optio
     scram_chance(server->secret, sizeof server->secret);
 }
 
-static void tell_start(const struct server *server, const char *address)
+static void server_log_start(const struct server *server, const char *address)
 {
     bson_t *fields = BCON_NEW("version", BCON_UTF8(TRUCE_VERSION), "pid", BCON_INT64(getpid()),
                               "address", BCON_UTF8(address), "port", BCON_INT32(server->port),
@@ -357,13 +358,13 @@ truce_status server_start(truce_store *store, const struct server_options *optio
                                                     .hosts = options->http_hosts},
                              &made->http, error);
     if (!status && !sweeper_start(made))
-        status = truce__fail(TRUCE_IO, error, "no thread can be had for the sweep");
+        status = truce__fail(TRUCE_IO, error, "cannot start a thread for the sweep");
     if (!status && pthread_create(&made->accepter, NULL, server_accept_all, made))
-        status = truce__fail(TRUCE_IO, error, "no thread can be had for the server");
+        status = truce__fail(TRUCE_IO, error, "cannot start a thread for the server");
     if (status)
         server_give_up(made);
     else
-        tell_start(made, options->address ? options->address : "127.0.0.1");
+        server_log_start(made, options->address ? options->address : "127.0.0.1");
     if (!status)
         *server = made;
     return status;
@@ -384,15 +385,15 @@ const char *server_metrics(const struct server *server)
     return server->metrics_port ? metrics_where(server->metrics_port) : NULL;
 }
 
-/* Nobody sends any more; an idle connection ends by it. */
+/* Shuts down the sockets of all connections. Idle connections end by this. */
 static void hang_up(struct server *server, int how)
 {
     for (struct connection *at = server->connections; at; at = at->next)
         shutdown(at->socket, how);
 }
 
-static void tell_stop(const struct server *server, const char *message, const char *name,
-                      int64_t number)
+static void server_log_stop(const struct server *server, const char *message, const char *name,
+                            int64_t number)
 {
     bson_t *fields = BCON_NEW(name, BCON_INT64(number));
 
@@ -405,7 +406,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     int64_t begun_ns = truce__clock_monotonic_ns(), until_ns = begun_ns + drain_ms * 1000000;
     bool interrupted = false, cut = false, late;
 
-    tell_stop(server, "stopping", "waitsMs", drain_ms);
+    server_log_stop(server, "stopping", "waitsMs", drain_ms);
     pthread_mutex_lock(&server->mutex);
     atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
@@ -429,7 +430,7 @@ void server_stop(struct server *server, int64_t drain_ms)
         late = truce__clock_monotonic_ns() > until_ns;
         if (!interrupted && (server->connected ? late : server->sweeping)) {
             interrupted = true;
-            until_ns += TELL_MS * INT64_C(1000000);
+            until_ns += INTERRUPTED_MS * INT64_C(1000000);
             truce_interrupt(server->store);
         } else if (!cut && late) {
             cut = true;
@@ -442,6 +443,6 @@ void server_stop(struct server *server, int64_t drain_ms)
     sweeper_join(server->sweeper);
     if (interrupted)
         truce_resume(server->store);
-    tell_stop(server, "stopped", "ms", (truce__clock_monotonic_ns() - begun_ns) / 1000000);
+    server_log_stop(server, "stopped", "ms", (truce__clock_monotonic_ns() - begun_ns) / 1000000);
     server_free(server);
 }

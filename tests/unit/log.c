@@ -61,7 +61,8 @@ TEST(a_line_of_text_has_its_fields_behind_it)
     log_write(log_, TRUCE_LOG_ERROR, LOG_SERVER, 0, "alone", NULL);
     CHECK_TEXT(" error server alone\n", behind_time(read_all()));
     log_write_store(TRUCE_LOG_INFO, "the disk is slow", log_);
-    CHECK_TEXT(" info store the store tells text=\"the disk is slow\"\n", behind_time(read_all()));
+    CHECK_TEXT(" info store message of the store text=\"the disk is slow\"\n",
+               behind_time(read_all()));
     bson_destroy(fields);
     end();
 }

@@ -201,9 +201,9 @@ TEST(nobody_has_the_same_salt_each_time_and_no_password)
     const uint8_t secret[SCRAM_KEY_MAX] = {1, 2, 3};
     struct scram_credential one, again, other;
 
-    scram_nobody(SCRAM_SHA_256, secret, "admin", "eve", &one);
-    scram_nobody(SCRAM_SHA_256, secret, "admin", "eve", &again);
-    scram_nobody(SCRAM_SHA_256, secret, "admin", "eva", &other);
+    scram_unknown_user(SCRAM_SHA_256, secret, "admin", "eve", &one);
+    scram_unknown_user(SCRAM_SHA_256, secret, "admin", "eve", &again);
+    scram_unknown_user(SCRAM_SHA_256, secret, "admin", "eva", &other);
     CHECK(!memcmp(one.salt, again.salt, one.salt_size));
     CHECK(memcmp(one.salt, other.salt, one.salt_size) != 0);
     CHECK(memcmp(one.stored_key, again.stored_key, SCRAM_KEY_MAX) != 0);

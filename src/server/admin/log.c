@@ -58,6 +58,61 @@ void log_free(struct log *log)
 
 /* ---- a file of its own ----------------------------------------------------------------------- */
 
+static bool log_file_is_text(int file)
+{
+    char start[512];
+    ssize_t size = pread(file, start, sizeof start, 0);
+
+    return size >= 0 && !memchr(start, 0, (size_t)size);
+}
+
+static truce_status log_file_open(const char *path, int *file, bson_error_t *error)
+{
+    int made = open(
+        path, O_RDWR | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
+    struct stat facts;
+    const char *wrong = NULL;
+
+    *file = -1;
+    if (made < 0 && errno == ELOOP)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error,
+                             "the log %s is a symbolic link: name the file itself", path);
+    if (made < 0)
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
+    if (fstat(made, &facts) || !S_ISREG(facts.st_mode))
+        wrong = "is not a file";
+    else if (facts.st_nlink > 1)
+        wrong = "has several names (hard links)";
+    else if (!log_file_is_text(made))
+        wrong = "is not a log: it has zero bytes";
+    if (wrong) {
+        close(made);
+        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s %s", path, wrong);
+    }
+    *file = made;
+    return TRUCE_OK;
+}
+
+static truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error)
+{
+    time_t now = (time_t)(now_ms / 1000);
+    char stamp[32], *target;
+    truce_status status = TRUCE_OK;
+    struct tm date;
+
+    gmtime_r(&now, &date);
+    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H-%M-%S", &date);
+    target = bson_strdup_printf("%s.%s", path, stamp);
+    if (!access(target, F_OK))
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error, "cannot rename the log: %s exists",
+                               target);
+    else if (rename(path, target) && errno != ENOENT)
+        status = truce__refuse(CODE_FILE_RENAME_FAILED, error, "cannot rename the log to %s: %m",
+                               target);
+    bson_free(target);
+    return status;
+}
+
 truce_status log_to_file(struct log *log, const char *path, bool renames, bson_error_t *error)
 {
     int file;
@@ -105,7 +160,7 @@ static void log_put(struct buffer *out, const char *text)
     truce__buffer_append(out, text, strlen(text));
 }
 
-/* The character that `text` begins with; 1 where it is none. */
+/* Returns the size of the first character; 1 for an invalid byte. */
 static size_t character(const char *text, size_t left, bool *good)
 {
     for (size_t size = 1; size <= 4 && size <= left; size++)
@@ -266,7 +321,7 @@ static bool write_out(struct log *log, const struct event *event, bool keeps)
     return written == (ssize_t)log->line.size;
 }
 
-static void tell_lost(struct log *log)
+static void log_write_lost(struct log *log)
 {
     bson_t *count = BCON_NEW("lines", BCON_INT64(log->lost));
     const struct event lost = {TRUCE_LOG_WARNING, LOG_SERVER, 0, "lines of this log were lost",
@@ -286,7 +341,7 @@ void log_write(struct log *log, truce_log_level level, enum log_part part, int32
         return;
     pthread_mutex_lock(&log->mutex);
     if (log->lost)
-        tell_lost(log);
+        log_write_lost(log);
     if (!write_out(log, &event, true))
         log->lost++;
     pthread_mutex_unlock(&log->mutex);
@@ -296,66 +351,6 @@ void log_write_store(truce_log_level level, const char *message, void *log)
 {
     bson_t *fields = BCON_NEW("text", BCON_UTF8(message));
 
-    log_write(log, level, LOG_STORE, 0, "the store tells", fields);
+    log_write(log, level, LOG_STORE, 0, "message of the store", fields);
     bson_destroy(fields);
-}
-
-/* ---- log file ---------------------------------------------------------------------------- */
-
-/* A log has no zero byte: a store, or another file that is no log, is not appended to. */
-
-static bool log_file_is_text(int file)
-{
-    char start[512];
-    ssize_t size = pread(file, start, sizeof start, 0);
-
-    return size >= 0 && !memchr(start, 0, (size_t)size);
-}
-
-/* Nothing is written into a file by another name of it: the log is where its path says. */
-truce_status log_file_open(const char *path, int *file, bson_error_t *error)
-{
-    int made = open(
-        path, O_RDWR | O_APPEND | O_CREAT | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC, 0600);
-    struct stat facts;
-    const char *wrong = NULL;
-
-    *file = -1;
-    if (made < 0 && errno == ELOOP)
-        return truce__refuse(CODE_FILE_NOT_OPEN, error,
-                             "the log %s is a symbolic link: name the file itself", path);
-    if (made < 0)
-        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s cannot be opened: %m", path);
-    if (fstat(made, &facts) || !S_ISREG(facts.st_mode))
-        wrong = "is not a file";
-    else if (facts.st_nlink > 1)
-        wrong = "has several names (hard links)";
-    else if (!log_file_is_text(made))
-        wrong = "is not a log: it has zero bytes";
-    if (wrong) {
-        close(made);
-        return truce__refuse(CODE_FILE_NOT_OPEN, error, "the log %s %s", path, wrong);
-    }
-    *file = made;
-    return TRUCE_OK;
-}
-
-truce_status log_file_move(const char *path, int64_t now_ms, bson_error_t *error)
-{
-    time_t now = (time_t)(now_ms / 1000);
-    char stamp[32], *target;
-    truce_status status = TRUCE_OK;
-    struct tm date;
-
-    gmtime_r(&now, &date);
-    strftime(stamp, sizeof stamp, "%Y-%m-%dT%H-%M-%S", &date);
-    target = bson_strdup_printf("%s.%s", path, stamp);
-    if (!access(target, F_OK))
-        status = truce__refuse(CODE_FILE_RENAME_FAILED, error,
-                               "the log cannot be moved: %s is there", target);
-    else if (rename(path, target) && errno != ENOENT)
-        status = truce__refuse(CODE_FILE_RENAME_FAILED, error, "the log cannot be moved to %s: %m",
-                               target);
-    bson_free(target);
-    return status;
 }

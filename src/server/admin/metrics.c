@@ -32,7 +32,7 @@ struct times {
 };
 
 struct failures {
-    atomic_uint code; /* and 1 more; 0: nobody's yet */
+    atomic_uint code; /* code + 1; 0: unused */
     atomic_ullong count;
 };
 
@@ -60,7 +60,7 @@ static uint64_t get(const atomic_ullong *from)
     return atomic_load_explicit(from, memory_order_relaxed);
 }
 
-/* ---- what there is to count ------------------------------------------------------------------- */
+/* ---- the table of counters ------------------------------------------------------------------- */
 
 /* How many commands; they are put into `metrics`, if it is there. */
 static size_t put_plain(const struct command_table *table, struct metrics *metrics)
@@ -114,7 +114,7 @@ void metrics_free(struct metrics *metrics)
     bson_free(metrics);
 }
 
-/* ---- counting --------------------------------------------------------------------------------- */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 static struct times *times_of(struct metrics *metrics, const struct command *command)
 {
@@ -169,7 +169,7 @@ void metrics_bytes(struct metrics *metrics, uint64_t *received, uint64_t *sent)
     *sent = get(&metrics->sent);
 }
 
-/* ---- as text ---------------------------------------------------------------------------------- */
+/* ---- as text --------------------------------------------------------------------------------- */
 
 static void metrics_put(struct buffer *out, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -228,7 +228,7 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
     uint64_t others = get(&metrics->others);
 
     head(out, "truce_command_errors_total", "counter",
-         "Commands, and statements of those that write, that failed, by the code of the error.");
+         "Failed commands and statements of writes, by error code.");
     for (size_t i = 0; i < METRICS_CODES_MAX; i++) {
         unsigned code = atomic_load(&metrics->failures[i].code);
 
@@ -242,13 +242,13 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
 
 static void put_commands(struct metrics *metrics, struct buffer *out)
 {
-    head(out, "truce_commands_total", "counter", "Commands that were begun, by their names.");
+    head(out, "truce_commands_total", "counter", "Commands that were begun, by name.");
     for (size_t i = 0; i < metrics->count; i++)
         if (get(&metrics->times[i].count))
             metrics_put(out, "truce_commands_total{command=\"%s\"} %" PRIu64 "\n",
                         metrics->times[i].command->name, get(&metrics->times[i].count));
     head(out, "truce_command_duration_seconds", "histogram",
-         "From a command that was read to its answer, with what it waited for, by groups.");
+         "Time from reading a command to its reply, by groups.");
     for (size_t i = 0; i < GROUPS_MAX && metrics->timings[i].group; i++)
         put_timing(&metrics->timings[i], out);
     put_failures(metrics, out);
@@ -266,20 +266,20 @@ static void put_server(struct server *server, const struct metrics_gauges *gauge
     pthread_mutex_unlock(&server->mutex);
     head(out, "truce_build_info", "gauge", "The version.");
     metrics_put(out, "truce_build_info{version=\"%s\"} 1\n", TRUCE_VERSION);
-    seconds(out, "truce_start_time_seconds", "gauge", "When the server was started, since 1970.",
+    seconds(out, "truce_start_time_seconds", "gauge", "Start time of the server, since 1970.",
             (double)server->started_ms / 1000);
     one(out, "truce_connections", "gauge", "Clients that are connected.", connected);
-    one(out, "truce_connections_limit", "gauge", "So many may be.",
+    one(out, "truce_connections_limit", "gauge", "Maximum number of connected clients.",
         (uint64_t)server->connections_max);
-    one(out, "truce_connections_accepted_total", "counter", "Clients that were let in.", created);
-    one(out, "truce_connections_refused_total", "counter", "Clients that were one too many.",
-        refused);
-    one(out, "truce_received_bytes_total", "counter", "Messages of clients, as they came.",
+    one(out, "truce_connections_accepted_total", "counter", "Accepted connections.", created);
+    one(out, "truce_connections_refused_total", "counter",
+        "Connections refused because of the limit.", refused);
+    one(out, "truce_received_bytes_total", "counter", "Received bytes, before decompression.",
         get(&server->metrics->received));
-    one(out, "truce_sent_bytes_total", "counter", "Answers, as they were sent.",
+    one(out, "truce_sent_bytes_total", "counter", "Sent bytes, after compression.",
         get(&server->metrics->sent));
-    one(out, "truce_cursors", "gauge", "Cursors that clients come back to.", gauges->cursors);
-    one(out, "truce_transactions", "gauge", "Transactions that run.", gauges->transactions);
+    one(out, "truce_cursors", "gauge", "Open cursors.", gauges->cursors);
+    one(out, "truce_transactions", "gauge", "Running transactions.", gauges->transactions);
     one(out, "truce_logins_total", "counter", "Logins that were begun.",
         (uint64_t)atomic_load(&server->logins));
     one(out, "truce_logins_failed_total", "counter", "Logins that failed.",
@@ -293,17 +293,16 @@ static void put_commits(struct buffer *out)
 
     truce_commit_count(&c);
     head(out, "truce_commits_total", "counter",
-         "Commits of several documents that the patterns made, by what became of them.");
+         "Commits of several documents by the patterns, by outcome.");
     metrics_put(out,
                 "truce_commits_total{outcome=\"committed\"} %" PRIu64
                 "\ntruce_commits_total{outcome=\"conflict\"} %" PRIu64
                 "\ntruce_commits_total{outcome=\"aborted\"} %" PRIu64
                 "\ntruce_commits_total{outcome=\"unknown\"} %" PRIu64 "\n",
                 c.committed, c.conflicts, c.aborted, c.unknown);
-    one(out, "truce_commit_reruns_total", "counter", "Times that one was run again by itself.",
-        c.reruns);
-    one(out, "truce_commit_helps_total", "counter",
-        "Commits that another finished, as who had begun them did not.", c.helps);
+    one(out, "truce_commit_reruns_total", "counter", "Automatic reruns of commits.", c.reruns);
+    one(out, "truce_commit_helps_total", "counter", "Commits that another client completed.",
+        c.helps);
 }
 
 static void put_sweep(struct sweeper *sweeper, struct buffer *out)
@@ -311,14 +310,13 @@ static void put_sweep(struct sweeper *sweeper, struct buffer *out)
     struct sweep_sums s;
 
     sweeper_count(sweeper, &s);
-    head(out, "truce_sweeps_total", "counter",
-         "Turns of the server's own sweep, by what became of them.");
+    head(out, "truce_sweeps_total", "counter", "Turns of the server's own sweep, by outcome.");
     metrics_put(out,
                 "truce_sweeps_total{outcome=\"done\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"failed\"} %" PRId64
                 "\ntruce_sweeps_total{outcome=\"skipped\"} %" PRId64 "\n",
                 s.turns - s.broken, s.broken, s.skipped);
-    head(out, "truce_swept_total", "counter", "What they did, as truce sweep names it.");
+    head(out, "truce_swept_total", "counter", "Results of the sweeps, as truce sweep names them.");
     metrics_put(out,
                 "truce_swept_total{what=\"undone\"} %" PRId64
                 "\ntruce_swept_total{what=\"finished\"} %" PRId64
@@ -340,9 +338,8 @@ static void put_store(truce_store *store, struct buffer *out)
     truce_store_count(store, &c);
     one(out, "truce_store_writes_total", "counter", "Calls that wrote to the file, of this server.",
         c.writes);
-    one(out, "truce_store_syncs_total", "counter", "Times that this server waited for the disk.",
-        c.syncs);
-    one(out, "truce_store_log_bytes", "gauge", "In the log beside the file.", c.log_bytes);
+    one(out, "truce_store_syncs_total", "counter", "Waits of this server for the disk.", c.syncs);
+    one(out, "truce_store_log_bytes", "gauge", "Size of the write-ahead log.", c.log_bytes);
 }
 
 static void metrics_put_feed(truce_store *store, struct buffer *out)
@@ -353,11 +350,11 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
 
     if (!engine || truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table)
         return;
-    one(out, "truce_feed_bytes", "gauge", "Changes that are kept for change streams.",
+    one(out, "truce_feed_bytes", "gauge", "Size of the changes that are stored for change streams.",
         (uint64_t)state.bytes);
     if (state.oldest_ms)
         seconds(out, "truce_feed_oldest_timestamp_seconds", "gauge",
-                "When the oldest change that is kept was made, since 1970.",
+                "Time of the oldest change that is stored, since 1970.",
                 (double)state.oldest_ms / 1000);
 }
 
@@ -375,7 +372,7 @@ static void put_process(struct buffer *out)
         one(out, "process_resident_memory_bytes", "gauge", "Memory of the process.",
             (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE));
     if (!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used))
-        seconds(out, "process_cpu_seconds_total", "counter", "What it has computed.",
+        seconds(out, "process_cpu_seconds_total", "counter", "CPU time of the process.",
                 (double)used.tv_sec + (double)used.tv_nsec / 1e9);
 }
 

@@ -2,17 +2,17 @@
 #define TRUCE_SERVER_ADMIN_METRICS_H
 
 /*
- * What the server counts, and a port of its own where Prometheus reads it: GET /metrics, as text (version 0.0.4 of its
- * exposition format).
+ * The counters of the server, and a port for Prometheus: GET /metrics, as text (version 0.0.4 of
+ * its exposition format).
  *
- * The port is libmicrohttpd's: one thread, few connections, each of a fixed amount of memory, and ended when nothing comes for
- * a while; a request with a body is refused before the body is read.
+ * libmicrohttpd serves the port: one thread, few connections, each with a fixed amount of memory
+ * and a short idle timeout. A request with a body is refused before the body is read.
  *
  * Invariants:
- *  1. Nothing that a client sends becomes a name or a label: commands are those of the table, errors are numbers, of which
- *     METRICS_CODES_MAX at most are kept apart.
- *  2. To count costs an addition or two, and waits for nobody; to read waits for no command.
- *  3. Who reads is of this machine: the port asks nobody who it is, so it listens on the loopback only.
+ *  1. No input of a client becomes a name or a label: commands are those of the table, and errors
+ *     are numbers, of which at most METRICS_CODES_MAX are counted separately.
+ *  2. Counting costs an addition or two and never waits. Reading does not wait for a command.
+ *  3. The port listens on the loopback interface only, as it has no login.
  */
 #include <stdint.h>
 
@@ -30,9 +30,9 @@ struct server;
 struct metrics *metrics_new(const struct command_table *table);
 void metrics_free(struct metrics *metrics);
 
-/* The command was begun, and took so long, whatever became of it. */
+/* Counts a command and its duration, whatever its outcome. */
 void metrics_ran(struct metrics *metrics, const struct command *command, int64_t ns);
-/* A command, or a statement of one that writes, was answered with that code. */
+/* Counts the error of a command, or of one statement of a write. */
 void metrics_failed(struct metrics *metrics, uint32_t code);
 void metrics_received(struct metrics *metrics, size_t bytes);
 void metrics_sent(struct metrics *metrics, size_t bytes);
@@ -47,15 +47,15 @@ struct metrics_gauges {
 /* Appends all metrics as text. */
 void metrics_write(struct server *server, const struct metrics_gauges *gauges, struct buffer *out);
 
-/* ---- metrics_port.c --------------------------------------------------------------------------- */
+/* ---- metrics_port.c -------------------------------------------------------------------------- */
 
-/* `where`: "PORT" or "ADDRESS:PORT"; 0: any port that is free. INVALID: it is none, or not of the loopback; IO: the port is
- * taken. */
+/* Opens the port at `where`: "PORT" or "ADDRESS:PORT"; port 0: any free port. Fails with INVALID
+ * if `where` has another form or is not a loopback address, and with IO if the port is in use. */
 truce_status metrics_listen(struct server *server, const char *where, struct metrics_port **made,
                             bson_error_t *error);
-/* "http://127.0.0.1:9216/metrics", as long as the port is. */
+/* Returns "http://127.0.0.1:9216/metrics". It lives as long as the port. */
 const char *metrics_where(const struct metrics_port *port);
-/* Returns when nobody reads any more; NULL: nothing. */
+/* Closes the port after the requests that it is answering. NULL is allowed. */
 void metrics_close(struct metrics_port *port);
 
 #endif

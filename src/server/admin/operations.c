@@ -8,7 +8,8 @@
 #include "base/clock.h"
 #include "server/call/call.h"
 
-/* Commands that read, and nothing else (explain, too). An aggregate that writes says so itself (budget_watch). */
+/* Commands that read, and nothing else (explain, too). An aggregate that writes says so itself
+ * (budget_watch). */
 static bool may_be_killed(const struct call *call)
 {
     return (call->command->need.kind == NEED_COLLECTION &&
@@ -44,7 +45,7 @@ int64_t operation_end(struct call *call)
     return ns;
 }
 
-/* ---- the list ------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static const char *operations_kind_of(const struct call *call)
 {

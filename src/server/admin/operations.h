@@ -2,11 +2,11 @@
 #define TRUCE_SERVER_ADMIN_OPERATIONS_H
 
 /*
- * What each connection does just now, for currentOp and killOp.
+ * The running command of each connection, for currentOp and killOp.
  *
- * A connection lends its call while it runs; who lists them holds the connection's mutex meanwhile, so that the call does not
- * end under them. What a call reads is ended by killOp where it looks for its deadline (base/budget.h); a write, or a
- * wait, is not.
+ * A connection publishes its call while the call runs. A thread that lists the calls holds the
+ * connection's mutex, so the call does not end in the meantime. killOp interrupts a reading call
+ * where it checks its deadline (base/budget.h). It does not interrupt writes and waits.
  */
 #include <pthread.h>
 
@@ -26,13 +26,13 @@ struct operation {
 };
 
 void operation_begin(struct call *call);
-/* So long it took. */
+/* Ends the operation and returns its duration in ns. */
 int64_t operation_end(struct call *call);
 
-/* Appends {opid, op, ns, ...} of each call that runs, and with `idle` of the connections without one. With `own` only those of
- * the caller's user. */
+/* Appends {opid, op, ns, ...} of each call that runs, and with `idle` of the connections without
+ * one. With `own` only those of the caller's user. */
 void operations_list(struct call *call, bool idle, bool own, bson_t *array);
-/* False: there is none of this number any more. */
+/* Returns false if no call has this number. */
 bool operations_kill(struct server *server, int64_t number);
 
 #endif

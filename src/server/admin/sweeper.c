@@ -7,14 +7,15 @@
 #include "base/field.h"
 #include "server/call/state.h"
 
-#define ROUNDS_MAX 1000 /* of a turn; the next one goes on */
-#define TOLD_MAX   600
+#define ROUNDS_MAX    1000 /* of a turn; the next one goes on */
+#define FAILURE_BYTES 600
 
 struct sweeper {
     pthread_t thread;
     bool started;
-    char failure[TOLD_MAX], unmended[TOLD_MAX]; /* of the last turn; of the thread alone */
-    pthread_mutex_t mutex;                      /* over all below */
+    char failure[FAILURE_BYTES],
+        unrepaired[FAILURE_BYTES]; /* of the last turn; of the thread alone */
+    pthread_mutex_t mutex;         /* over all below */
     pthread_cond_t wake;
     bool stops;
     int clients; /* that sweep just now */
@@ -71,13 +72,13 @@ static void keep_first(const bson_t *finding, void *arg)
     char *text = arg;
 
     if (!*text)
-        snprintf(text, TOLD_MAX, "%s of %s: %s", truce__field_text(finding, "status"),
+        snprintf(text, FAILURE_BYTES, "%s of %s: %s", truce__field_text(finding, "status"),
                  truce__field_text(finding, "ns"), truce__field_text(finding, "text"));
 }
 
 /* Tells it unless it is what the turn before had, too; "": there is nothing to tell. */
-static void tell_new(struct log *log, char last[TOLD_MAX], const char *now, const char *message,
-                     int64_t count)
+static void sweeper_log_failure(struct log *log, char last[FAILURE_BYTES], const char *now,
+                                const char *message, int64_t count)
 {
     bson_t *fields = BCON_NEW("count", BCON_INT64(count), "reason", BCON_UTF8(now));
 
@@ -87,7 +88,7 @@ static void tell_new(struct log *log, char last[TOLD_MAX], const char *now, cons
     bson_destroy(fields);
 }
 
-static void tell_done(struct log *log, const truce_sweep_report *sum, int64_t ms)
+static void sweeper_log_result(struct log *log, const truce_sweep_report *sum, int64_t ms)
 {
     bson_t *fields;
 
@@ -104,8 +105,8 @@ static void tell_done(struct log *log, const truce_sweep_report *sum, int64_t ms
 
 static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
 {
-    char unmended[TOLD_MAX] = "";
-    const truce_sweep_options options = {.function = keep_first, .arg = unmended};
+    char unrepaired[FAILURE_BYTES] = "";
+    const truce_sweep_options options = {.function = keep_first, .arg = unrepaired};
     truce_sweep_report report = {0}, sum = {0};
     int64_t begun_ns = truce__clock_monotonic_ns();
     truce_status status = TRUCE_OK;
@@ -123,17 +124,18 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
     sweeper->sums.broken += status && !ends;
     sweeper_add_report(&sweeper->sums.all, &sum);
     pthread_mutex_unlock(&sweeper->mutex);
-    tell_done(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
+    sweeper_log_result(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
     if (ends) /* what was interrupted has failed, and is no failure */
         return;
-    tell_new(server->log, sweeper->failure, status ? error.message : "", "the sweep failed", 1);
-    tell_new(server->log, sweeper->unmended, unmended, "the sweep cannot mend everything",
-             sum.failed);
+    sweeper_log_failure(server->log, sweeper->failure, status ? error.message : "",
+                        "the sweep failed", 1);
+    sweeper_log_failure(server->log, sweeper->unrepaired, unrepaired,
+                        "the sweep cannot repair everything", sum.failed);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Until the next turn. False: there is none. */
+/* Waits until the next turn. Returns false if the loop ends. */
 static bool sweeper_wait_for_turn(struct sweeper *sweeper)
 {
     int64_t begun_ns = truce__clock_monotonic_ns(), at_ns;
@@ -176,7 +178,7 @@ bool sweeper_start(struct server *server)
 
     if (!sweeper->sums.every_ms)
         return true;
-    server->sweeping = true; /* nobody else is there yet */
+    server->sweeping = true; /* no other thread exists yet */
     sweeper->started = !pthread_create(&sweeper->thread, NULL, sweeper_run, server);
     server->sweeping = sweeper->started;
     return sweeper->started;

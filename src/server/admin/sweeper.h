@@ -2,14 +2,17 @@
 #define TRUCE_SERVER_ADMIN_SWEEPER_H
 
 /*
- * The sweep (truce/sweep.h) as a loop of the server, in a thread of its own: a turn every so many seconds, of as many rounds
- * as there is something left over.
+ * The sweep (truce/sweep.h) as a loop in a thread of the server. Every turn runs rounds until
+ * nothing is left over.
  *
  * Invariants:
- *  1. One turn at a time; where a client's truceSweep runs just then, the turn is left out, and counted.
- *  2. A failure is told in the log when it is another than that of the turn before, and what was done when anything was.
- *  3. Nobody waits for it: once it is to end it begins no further round, and the one that runs ends with the store's
- *     interrupt (server_stop), which a sweep may be at any time.
+ *  1. One turn runs at a time. If a client's truceSweep is running, the turn is skipped and
+ *     counted.
+ *  2. A failure is logged unless the turn before had the same. A turn that changed something is
+ *     logged.
+ *  3. No thread waits long for the sweeper: after sweeper_stop it begins no further round, and
+ *     the interrupt of the store (server_stop) ends the current one. A sweep may be interrupted
+ *     at any time.
  */
 #include <stdint.h>
 
@@ -28,11 +31,12 @@ struct sweep_sums {
 struct sweeper *sweeper_new(int64_t every_ms);
 void sweeper_free(struct sweeper *sweeper);
 
-/* Begins the loop, if there is to be one; server->sweeping until it has ended. False: no thread can be had. */
+/* Begins the loop, if there is to be one; server->sweeping until it has ended. False: no thread
+ * can be had. */
 bool sweeper_start(struct server *server);
 /* It begins nothing any more. */
 void sweeper_stop(struct sweeper *sweeper);
-/* From now on, if it sweeps at all; the turn that is waited for counts from when its waiting began. */
+/* Sets the interval of a running loop. The current wait counts from its beginning. */
 void sweeper_set_every(struct sweeper *sweeper, int64_t every_ms);
 /* Waits for the end of its thread, if there is one. */
 void sweeper_join(struct sweeper *sweeper);

@@ -46,7 +46,7 @@ void top_free(struct top *top)
     bson_free(top);
 }
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static uint32_t top_slot_of(const char *name)
 {
@@ -57,7 +57,7 @@ static uint32_t top_slot_of(const char *name)
     return (hash ^ hash >> 16) % SLOTS;
 }
 
-/* Where it stands, or the empty slot where it would. */
+/* Returns the slot of the name, or the empty slot for it. */
 static struct used *top_find(struct top *top, const char *name)
 {
     uint32_t at = top_slot_of(name);
@@ -67,7 +67,7 @@ static struct used *top_find(struct top *top, const char *name)
     return &top->slots[at];
 }
 
-/* What stood behind it because it was in its way moves up. */
+/* Moves the entries that follow an emptied slot to the slots where a search finds them. */
 static void top_forget(struct top *top, struct used *used)
 {
     uint32_t at = (uint32_t)(used - top->slots);
@@ -129,7 +129,7 @@ static void top_drop(struct top *top, const char *database, const char *collecti
     }
 }
 
-/* ---- calls ------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* The collection that the call is about; NULL: none, or several. */
 static const char *top_collection_of(const struct call *call)

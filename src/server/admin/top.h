@@ -2,12 +2,13 @@
 #define TRUCE_SERVER_ADMIN_TOP_H
 
 /*
- * What commands did with each collection, and how long it took: for `top`, as MongoDB has it.
+ * The number and the duration of operations for each collection, for the command `top`.
  *
- * Collections are known by the names of commands that were done, TOP_COLLECTIONS_MAX of them; a new one takes the place of the one that
- * was used least recently. One that is dropped is forgotten.
+ * At most TOP_COLLECTIONS_MAX collections are counted, by the names in successful commands. A new
+ * one replaces the least recently used one. A dropped collection is removed.
  *
- * Invariant: to count waits for nobody but who counts, and looks at few places: a table by hash, half empty.
+ * Invariant: counting waits only for other counters and looks at few slots of a half-empty hash
+ * table.
  */
 #include "server/call/call.h"
 
@@ -20,8 +21,8 @@ void top_free(struct top *top);
 
 /* The call was done, and took so long. */
 void top_ran(struct top *top, const struct call *call, int64_t ns);
-/* {note, "school.students": {total: {time, count}, readLock, writeLock, queries, getmore, insert, update, remove, commands} ...};
- * times are microseconds. */
+/* {note, "school.students": {total: {time, count}, readLock, writeLock, queries, getmore, insert,
+ * update, remove, commands} ...}; times are microseconds. */
 void top_append(struct top *top, bson_t *totals);
 
 #endif

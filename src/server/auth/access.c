@@ -20,7 +20,8 @@ bool access_reads_users(const struct call *call)
     return call->server->auth && user && grants_read_users(&user->grants);
 }
 
-/* "not authorized on school to execute command { find: "students" }": no more of it, as secrets may stand there. */
+/* "not authorized on school to execute command { find: "students" }": no more of it, as secrets
+ * may stand there. */
 truce_status access_refuse(struct call *call, const char *database, bson_error_t *error)
 {
     const bson_iter_t *value = &call->value;
@@ -54,7 +55,7 @@ truce_status access_need_collection(struct call *call, const char *database, con
     return access_refuse(call, database, error);
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static truce_status check_need(struct call *call, const struct need *need, const bson_iter_t *value,
                                bson_error_t *error);

@@ -2,15 +2,15 @@
 #define TRUCE_SERVER_AUTH_ACCESS_H
 
 /*
- * Who may do what. The table of commands (commands.c) says of each what it needs; access_check looks at it before the
- * command runs, and a command of which it says nothing is refused.
+ * Access control. The table of commands (server/commands.c) says what each command needs, and
+ * access_check verifies it before the command runs. A command without an entry is refused.
  *
  * Invariants:
- *  1. No command runs before access_check has allowed it, and none reads or writes a collection that was not checked:
- *     the one that it names first by its row, further ones (of pipelines, of renameCollection) where their names are
- *     turned into places.
- *  2. The users' own records are read by who has a role for it, and by nobody without --auth; they are written by the
- *     commands for users alone.
+ *  1. No command runs before access_check has allowed it, and none uses an unchecked collection:
+ *     the first one is checked by the row of the table, and further ones (of pipelines, of
+ *     renameCollection) when their names are converted to places.
+ *  2. The users' own records are read only with a role for that, and never without --auth. Only the
+ *     commands for users write them.
  */
 #include "base/status.h"
 #include "server/auth/roles.h"
@@ -25,7 +25,8 @@ enum need_kind {
     NEED_COLLECTION, /* the actions in the collection that the command names first */
     NEED_DATABASE,   /* in the database that it is sent to */
     NEED_SERVER,
-    NEED_TESTS, /* the actions on the server, which was started for tests; else there is no such command */
+    /* The actions on the server. Without --test-commands the command does not exist. */
+    NEED_TESTS,
     NEED_INNER, /* what the command within it needs */
 };
 

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "server/call/call.h"
 
-/* ---- failures ------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 /* Until the time is over, or the client is gone. */
 static void wait_a_while(struct connection *connection)
@@ -54,7 +54,7 @@ static truce_status login_refuse(bson_error_t *error)
     return truce__refuse(CODE_AUTHENTICATION_FAILED, error, "Authentication failed.");
 }
 
-/* Ends the conversation. What the reason is stands in the log alone. */
+/* Fails the login. Only the log has the reason. */
 static truce_status login_fail(struct call *call, const char *database, const char *reason,
                                bson_error_t *error)
 {
@@ -77,7 +77,7 @@ static truce_status login_fail(struct call *call, const char *database, const ch
     return login_refuse(error);
 }
 
-/* ---- the conversation ----------------------------------------------------------------------- */
+/* ---- the conversation ------------------------------------------------------------------------ */
 
 static void login_append_answer(const char *text, bool done, bson_t *reply)
 {
@@ -87,8 +87,8 @@ static void login_append_answer(const char *text, bool done, bson_t *reply)
                        (uint32_t)strlen(text));
 }
 
-/* The user and what the login is checked by; for one who is not there, or has no such keys, keys that nobody has.
- * `lacks`: it is a user, of other mechanisms. */
+/* Reads the user and its keys for the mechanism. For an unknown user, or one without such keys,
+ * returns keys that no password matches. `lacks`: the user exists and has other mechanisms only. */
 static truce_status login_look_up(struct call *call, const char *database, bool *lacks,
                                   bson_error_t *error)
 {
@@ -104,8 +104,8 @@ static truce_status login_look_up(struct call *call, const char *database, bool 
         login->asking = user;
     } else {
         bson_free(user);
-        scram_nobody(scram->credential.mechanism, call->server->secret, database, scram->name,
-                     &scram->credential);
+        scram_unknown_user(scram->credential.mechanism, call->server->secret, database, scram->name,
+                           &scram->credential);
     }
     bson_destroy(&document);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -214,7 +214,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
     else
         wrong = scram_final(login->scram, payload, size, signature);
     if (!wrong && !login->asking)
-        wrong = "there is no such user"; /* nobody knows the keys; but it does not rest on that */
+        wrong = "there is no such user";
     if (wrong)
         return login_fail(call, call->database, wrong, error);
     login_append_answer(signature, login->proved || login->brief, reply);

@@ -48,7 +48,7 @@ const char *role_name(int i)
     return roles[i].name;
 }
 
-/* What it allows in a database, or (NULL) of the server. */
+/* Returns the actions that the role allows in a database; NULL: on the server. */
 static uint32_t role_actions(const struct grant *grant, const char *database)
 {
     const struct role *role = &roles[grant->role];
@@ -79,7 +79,7 @@ bool grants_read_users(const struct grants *grants)
     return false;
 }
 
-/* ---- as documents --------------------------------------------------------------------------- */
+/* ---- as documents ---------------------------------------------------------------------------- */
 
 static truce_status roles_add(struct grants *grants, int role, const char *database,
                               bson_error_t *error)

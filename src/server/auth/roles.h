@@ -2,8 +2,8 @@
 #define TRUCE_SERVER_AUTH_ROLES_H
 
 /*
- * Roles, as MongoDB has them built in, and what they allow. A role is granted on a database; those of all databases, and of
- * the server, are granted on admin.
+ * Roles, as MongoDB has them built in, and what they allow. A role is granted on a database;
+ * those of all databases, and of the server, are granted on admin.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,7 +14,8 @@
 #include "base/status.h"
 #include "store/namespace_map.h"
 
-/* What a command may need; MongoDB's actions, those together that no role has apart (roles.c has their names). */
+/* The actions that a command may need: MongoDB's actions, combined where no role separates them
+ * (names in roles.c). */
 enum action {
     ACTION_FIND = 1 << 0,
     ACTION_STATS = 1 << 1,
@@ -49,7 +50,8 @@ uint32_t grants_actions(const struct grants *grants, const char *database);
 /* May it read the users' own records, with what their logins are checked by? */
 bool grants_read_users(const struct grants *grants);
 
-/* From [{role, db}, "role", ...]; a text is of `database`. RoleNotFound (31); `lenient`: what is not known is passed over. */
+/* From [{role, db}, "role", ...]; a text is of `database`. RoleNotFound (31); `lenient`: what is
+ * not known is passed over. */
 truce_status grants_read(const bson_t *array, const char *database, bool lenient,
                          struct grants *grants, bson_error_t *error);
 void grants_append(const struct grants *grants, const char *key, bson_t *document);

@@ -2,17 +2,19 @@
 #define TRUCE_SERVER_AUTH_SASLPREP_H
 
 /*
- * SASLprep (RFC 4013) of a password, so that the same password, typed on another keyboard, is the same bytes: what is
- * invisible is removed, spaces of other widths become a space, letters of other forms the letter (NFKC). Control
- * characters, private ones, those that Unicode 3.2 did not have (emoji), and a mixture of writing from left to right and
- * from right to left are refused. By ICU, as MongoDB does it; its drivers do the same on their side.
+ * SASLprep (RFC 4013) normalises a password, so that it has the same bytes from every keyboard:
  *
- * User names are as they are: "IX" and the one character of the Roman number nine are two users, as in MongoDB.
+ *  - Invisible characters are removed.
+ *  - Spaces of other widths become a space, and letters of other forms become the letter (NFKC).
+ *  - Control characters, private characters, characters that Unicode 3.2 did not have (emoji), and
+ *    mixtures of left-to-right and right-to-left text are refused.
+ *
+ * As in MongoDB, ICU does this; drivers do the same on their side. User names are not normalised.
  */
 #include "base/status.h"
 
-/* `*prepared` is the caller's; BadValue, if the password is empty afterwards, cannot be prepared, or has more than
- * TRUCE_PASSWORD_MAX bytes. */
+/* `*prepared` is the caller's; BadValue, if the password is empty afterwards, cannot be prepared,
+ * or has more than TRUCE_PASSWORD_MAX bytes. */
 truce_status saslprep(const char *password, char **prepared, bson_error_t *error);
 
 #endif

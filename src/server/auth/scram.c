@@ -40,7 +40,7 @@ int scram_key_size(enum scram_mechanism mechanism)
     return mechanisms[mechanism].key;
 }
 
-/* ---- primitives ----------------------------------------------------------------------------- */
+/* ---- primitives ------------------------------------------------------------------------------ */
 
 static const EVP_MD *scram_hash_of(enum scram_mechanism mechanism)
 {
@@ -104,7 +104,7 @@ static void scram_hash(enum scram_mechanism mechanism, const uint8_t *bytes,
                             scram_hash_of(mechanism), NULL));
 }
 
-/* ---- keys ----------------------------------------------------------------------------------- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* hex(MD5("NAME:mongo:PASSWORD")) */
 static char *digest_of(const char *name, const char *password)
@@ -184,8 +184,8 @@ truce_status scram_make(enum scram_mechanism mechanism, const char *name, const 
     return scram_derive(name, password, credential, error);
 }
 
-void scram_nobody(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY_MAX],
-                  const char *database, const char *name, struct scram_credential *credential)
+void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY_MAX],
+                        const char *database, const char *name, struct scram_credential *credential)
 {
     uint8_t salt[SCRAM_KEY_MAX];
     char *text = bson_strdup_printf("%s.%s.%d", database, name, mechanism);
@@ -197,7 +197,7 @@ void scram_nobody(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY
     bson_free(text);
 }
 
-/* ---- messages ------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* The message as a text; false: it is too long, empty, or has a zero in it. */
 static bool scram_text_of(const uint8_t *message, size_t size, char text[SCRAM_TEXT_MAX + 1])
@@ -209,8 +209,8 @@ static bool scram_text_of(const uint8_t *message, size_t size, char text[SCRAM_T
     return true;
 }
 
-/* The value of the attribute that stands at `*at`, up to a comma or the end, and `*at` behind it. False: another stands there, or
- * the value does not fit. */
+/* Takes the value of the attribute at `*at`, up to a comma or the end, and moves `*at` after it.
+ * Returns false for another attribute or a value that does not fit. */
 static bool scram_take(const char **at, char attribute, char *value, size_t room)
 {
     size_t length;
@@ -228,7 +228,7 @@ static bool scram_take(const char **at, char attribute, char *value, size_t room
     return true;
 }
 
-/* "=2C" stands for a comma, "=3D" for "=". */
+/* Decodes a user name: "=2C" is a comma, and "=3D" is "=". */
 static bool scram_unescape(char *name)
 {
     char *to = name;
@@ -291,7 +291,8 @@ void scram_challenge(struct scram *scram, const char *half)
              credential->iterations);
 }
 
-/* Is the proof, the client key hidden by a signature of the conversation, that of the stored key? */
+/* Is the proof, the client key hidden by a signature of the conversation, that of the stored
+ * key? */
 static bool proves(const struct scram_credential *credential, const char *conversation,
                    const uint8_t proof[SCRAM_KEY_MAX])
 {

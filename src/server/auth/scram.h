@@ -2,32 +2,34 @@
 #define TRUCE_SERVER_AUTH_SCRAM_H
 
 /*
- * SCRAM-SHA-256 (RFC 7677) and SCRAM-SHA-1 (RFC 5802), the server's side: bytes to bytes, no socket, no store.
+ * The server's side of SCRAM-SHA-256 (RFC 7677) and SCRAM-SHA-1 (RFC 5802). It converts bytes to
+ * bytes, without socket and store.
  *
  *     client   n,,n=ada,r=C                               scram_first
  *     server   r=CS,s=SALT,i=15000                        scram_challenge
  *     client   c=biws,r=CS,p=PROOF                        scram_final
  *     server   v=SIGNATURE
  *
- * The server keeps no password, and nothing from which one can log in: of
+ * The server stores no password, and nothing that suffices to log in. From
  *
  *     salted     = PBKDF2(password, salt, iterations)
  *     client key = HMAC(salted, "Client Key")             stored key = H(client key)
  *     server key = HMAC(salted, "Server Key")
  *
- * it keeps the stored key, by which it knows a client key when it sees one, and the server key, by which the client
- * knows the server. What the mechanisms call a password is of MongoDB's making:
+ * it stores the stored key, which verifies a client key, and the server key, which proves the
+ * server to the client. The input of PBKDF2 is defined by MongoDB:
  *
  *     SCRAM-SHA-256   the password after SASLprep (saslprep.h)
  *     SCRAM-SHA-1     hex(MD5("NAME:mongo:PASSWORD"))
  *
  * Invariants:
- *  1. A final message is taken only if it has the nonce of this conversation, whose second half nobody could know
- *     before, and a proof that the stored key confirms.
- *  2. What is compared with a secret is compared in a time that does not tell where it differs.
- *  3. Keys and passwords are wiped from what memory they were in.
+ *  1. A final message is accepted only with the nonce of this conversation, whose second half is
+ *     random, and with a proof that matches the stored key.
+ *  2. Comparisons with secrets take the same time wherever the values differ.
+ *  3. Keys and passwords are wiped from memory after use.
  *
- * Not done: channel binding (the mechanisms with -PLUS), and names to act as (authzid), which MongoDB has not either.
+ * Not done: channel binding (the mechanisms with -PLUS) and other authorization identities
+ * (authzid). MongoDB has neither.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -44,7 +46,7 @@ enum scram_mechanism { SCRAM_SHA_256, SCRAM_SHA_1, SCRAM_MECHANISMS };
 #define SCRAM_TEXT_MAX    512 /* of a message of the client */
 #define SCRAM_NAME_MAX    128 /* bytes of a user's name */
 
-/* What a user's document has for one mechanism. */
+/* The keys of a user for one mechanism. */
 struct scram_credential {
     enum scram_mechanism mechanism;
     int iterations;
@@ -63,39 +65,45 @@ struct scram {
 };
 
 const char *scram_name(enum scram_mechanism mechanism);
-/* False: there is no such mechanism. */
+/* Returns false for an unknown mechanism. */
 bool scram_mechanism_of(const char *name, enum scram_mechanism *mechanism);
 int scram_key_size(enum scram_mechanism mechanism);
 
-/* Returns whether the password is that of the credential, in a time that does not depend on where it differs. */
+/* Returns whether the password is that of the credential. The time does not depend on where it
+ * differs. */
 bool scram_matches(const struct scram_credential *credential, const char *name,
                    const char *password);
-/* The same of the password as the mechanism sees it. */
+/* Derives the keys from the password in the form that the mechanism uses. */
 void scram_derive_prepared(const char *prepared, struct scram_credential *credential);
-/* The same with a salt of chance and MongoDB's number of iterations. */
+/* Derives the keys with a random salt and MongoDB's number of iterations. */
 truce_status scram_make(enum scram_mechanism mechanism, const char *name, const char *password,
                         struct scram_credential *credential, bson_error_t *error);
 
-/* Reads the client's first message: name and nonce. NULL, or what is wrong with it. */
+/* Reads the client's first message: name and nonce. Returns NULL, or the reason why it is
+ * invalid. */
 const char *scram_first(struct scram *scram, const uint8_t *message, size_t size);
-/* Makes the challenge, for the credential that stands in `scram`. `half`: the server's half of the nonce; NULL: one of chance. */
+/* Makes the challenge for the credential in `scram`. `half` is the server's half of the nonce;
+ * NULL: a random one. */
 void scram_challenge(struct scram *scram, const char *half);
-/* Reads the client's final message, and makes the server's. NULL, or what is wrong with it. */
+/* Reads the client's final message and makes the server's. Returns NULL, or the reason why it is
+ * invalid. */
 const char *scram_final(const struct scram *scram, const uint8_t *message, size_t size,
                         char signature[64]);
 
-/* A credential that nobody has the password of, always the same for a name: so the challenge does not tell who is a user. */
-void scram_nobody(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY_MAX],
-                  const char *database, const char *name, struct scram_credential *credential);
+/* Makes a credential that no password matches. It is always the same for a name, so the challenge
+ * does not reveal whether the user exists. */
+void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCRAM_KEY_MAX],
+                        const char *database, const char *name,
+                        struct scram_credential *credential);
 
-/* Bytes that cannot be guessed; aborts if there are none. */
+/* Fills bytes from the secure random generator; aborts if it fails. */
 void scram_chance(uint8_t *bytes, size_t size);
 void scram_wipe(void *bytes, size_t size);
-/* `text` has room for 4 bytes for each 3, and a zero. */
+/* Encodes bytes as Base64. `text` has room for 4 bytes for each 3, and a zero byte. */
 void scram_base64(const uint8_t *bytes, size_t size, char *text);
-/* False: the text is not the Base64 of exactly so many bytes. */
+/* Decodes Base64. Returns false unless the result has exactly `size` bytes. */
 bool scram_unbase64(const char *text, uint8_t *bytes, size_t size);
-/* The same of a salt, which has its own length. */
+/* Decodes a salt, which may have any length up to the maximum. */
 bool scram_unbase64_salt(const char *text, struct scram_credential *credential);
 
 #endif

@@ -65,9 +65,10 @@ truce_status serve_connection_status(struct call *call, bson_t *reply, bson_erro
     return TRUCE_OK;
 }
 
-/* ---- in hello ------------------------------------------------------------------------------- */
+/* ---- in hello -------------------------------------------------------------------------------- */
 
-/* Of somebody whom nobody knows it says the same as of most users. */
+/* For an unknown user it reports the default mechanisms, so the reply does not reveal whether the
+ * user exists. */
 static void append_mechanisms(struct call *call, const char *namespace, bson_t *reply)
 {
     const char *dot = strchr(namespace, '.');
@@ -84,7 +85,8 @@ static void append_mechanisms(struct call *call, const char *namespace, bson_t *
     users_append_mechanisms(mechanisms, "saslSupportedMechs", reply);
 }
 
-/* The first step of a login, in the same message. What cannot be begun so is left out. */
+/* Runs the first step of a login that is part of hello. If it is not possible, the reply
+ * omits it. */
 static void append_start(struct call *call, const bson_t *document, bson_t *reply)
 {
     bson_t answer = BSON_INITIALIZER;

@@ -1,4 +1,5 @@
-/* Users: createUser, updateUser, dropUser, dropAllUsersFromDatabase, grantRolesToUser, revokeRolesFromUser, usersInfo, rolesInfo. */
+/* Users: createUser, updateUser, dropUser, dropAllUsersFromDatabase, grantRolesToUser,
+ * revokeRolesFromUser, usersInfo, rolesInfo. */
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,8 @@ static const struct field roles_fields[] = {
     {"showAuthenticationRestrictions", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* What a command names: "ada", or {user: "ada", db: "school"}. False: neither. */
+/* Reads the user that a command names: "ada", or {user: "ada", db: "school"}. Returns false for
+ * another form. */
 static bool info_name_of(const bson_iter_t *at, const char *kind, const char **name,
                          const char **database)
 {
@@ -59,7 +61,7 @@ static bool is_all_databases(const bson_iter_t *value)
            bson_iter_find(&field, "forAllDBs") && truce__field_truth(&field);
 }
 
-/* Everybody may look at themselves. */
+/* A user may always read its own record. */
 static bool is_self(const struct call *call, const char *name, const char *database)
 {
     const struct user *user = call->connection->login.user;
@@ -67,7 +69,7 @@ static bool is_self(const struct call *call, const char *name, const char *datab
     return user && !strcmp(user->name, name) && !strcmp(user->database, database);
 }
 
-/* ---- users ---------------------------------------------------------------------------------- */
+/* ---- users ----------------------------------------------------------------------------------- */
 
 /* Which are asked for, as a filter: {_id: {$in: [...]}}, {db: ...}, {} */
 static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *ids, uint32_t *count,
@@ -175,7 +177,7 @@ truce_status serve_users(struct call *call, bson_t *reply, bson_error_t *error)
     return status;
 }
 
-/* ---- roles ---------------------------------------------------------------------------------- */
+/* ---- roles ----------------------------------------------------------------------------------- */
 
 static void append_role(int role, const char *database, const struct info *info, uint32_t *count,
                         bson_t *array)

@@ -6,7 +6,7 @@
 #include "bson/value.h"
 #include "store/reserved.h"
 
-/* ---- a document ----------------------------------------------------------------------------- */
+/* ---- a document ------------------------------------------------------------------------------ */
 
 truce_status users_check_name(const char *name, bson_error_t *error)
 {
@@ -146,7 +146,7 @@ bool users_load(const bson_t *document, struct user *user)
     return !roles_of(document, &roles) || !grants_read(&roles, "", true, &user->grants, NULL);
 }
 
-/* ---- in the store --------------------------------------------------------------------------- */
+/* ---- in the store ---------------------------------------------------------------------------- */
 
 truce_status users_add(truce_store *store, const struct user_facts *facts, bson_error_t *error)
 {
@@ -176,7 +176,7 @@ truce_status users_add(truce_store *store, const struct user_facts *facts, bson_
                : status;
 }
 
-/* One write of the user's document; UserNotFound if there is none. */
+/* Updates the user's document. Fails with UserNotFound if it does not exist. */
 static truce_status server_users_change(truce_store *store, const char *database, const char *name,
                                         const bson_t *update, bson_error_t *error)
 {

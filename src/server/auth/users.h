@@ -5,11 +5,13 @@
  * Users, in the collection system.users of the database admin, laid out as MongoDB does:
  *
  *     {_id: "school.ada", userId: UUID, user: "ada", db: "school",
- *      credentials: {"SCRAM-SHA-1": {iterationCount, salt, storedKey, serverKey}, "SCRAM-SHA-256": {...}},
+ *      credentials: {"SCRAM-SHA-1": {iterationCount, salt, storedKey, serverKey},
+ *                    "SCRAM-SHA-256": {...}},
  *      roles: [{role: "readWrite", db: "school"}], customData: {...}}
  *
- * In the store it is USER_RECORDS, whichever database is the server's own. A change of one is a single write of one
- * document. One that is removed and made again has another userId: who was logged in as the former is not the latter.
+ * In the store it is USER_RECORDS, whichever database is the server's own. A change of one is a
+ * single write of one document. One that is removed and made again has another userId: who was
+ * logged in as the former is not the latter.
  */
 #include "server/auth/roles.h"
 #include "server/auth/scram.h"
@@ -24,7 +26,7 @@ struct user {
     struct grants grants;
 };
 
-/* What is to be set; NULL and 0: is not. */
+/* The facts to set; NULL and 0: unchanged. */
 struct user_facts {
     const char *name, *database;
     const char *password;
@@ -33,12 +35,12 @@ struct user_facts {
     const bson_t *custom;
 };
 
-/* BadValue: the name cannot be one. */
+/* Fails with BadValue for a name that users cannot have. */
 truce_status users_check_name(const char *name, bson_error_t *error);
 
-/* 51003: there is one of that name. */
+/* Fails with 51003 if the user exists. */
 truce_status users_add(truce_store *store, const struct user_facts *facts, bson_error_t *error);
-/* UserNotFound (11) */
+/* Fails with UserNotFound (11). */
 truce_status users_change(truce_store *store, const struct user_facts *facts, bson_error_t *error);
 truce_status users_grant(truce_store *store, const char *database, const char *name,
                          const struct grants *grants, bool revoke, bson_error_t *error);
@@ -47,16 +49,16 @@ truce_status users_remove(truce_store *store, const char *database, const char *
 truce_status users_remove_all(truce_store *store, const char *database, int64_t *removed,
                               bson_error_t *error);
 
-/* The document, initialised in any case. UserNotFound (11) */
+/* Reads the user's document, which is always initialised. Fails with UserNotFound (11). */
 truce_status users_read(truce_store *store, const char *database, const char *name,
                         bson_t *document, bson_error_t *error);
 truce_status users_count(truce_store *store, int64_t *count, bson_error_t *error);
-/* False: it is no user's document. */
+/* Returns false if the document is not a valid user. */
 bool users_load(const bson_t *document, struct user *user);
-/* False: the user has none for that mechanism, which stands in `credential`. */
+/* Reads the keys for the mechanism in `credential`. Returns false if the user has none. */
 bool users_credential(const bson_t *document, struct scram_credential *credential);
 uint32_t users_mechanisms(const bson_t *document);
-/* Their names, as an array. */
+/* Appends their names as an array. */
 void users_append_mechanisms(uint32_t mechanisms, const char *key, bson_t *document);
 
 #endif

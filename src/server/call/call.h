@@ -51,7 +51,7 @@ struct call {
     /* The transaction that owns the cursors that the command opens and reads; 0: none. */
     int64_t owner;
     struct call_session session;
-    /* The record of a retryable write; NULL: the command is none. */
+    /* The retryable write that the command is; NULL: not a retryable write. */
     struct retryable *retryable;
     /* A statement of the command was refused. */
     bool refused;
@@ -84,7 +84,7 @@ struct call {
     struct arena arena;
 };
 
-/* ---- commands ------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 enum command_traits {
     /* It is in MongoDB's stable API, version 1. */
@@ -118,13 +118,13 @@ struct command {
     uint32_t traits;
     /* A summary for listCommands; NULL: another spelling of a command. */
     const char *help;
-    /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL: a command of
-     * MongoDB. */
+    /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL: a
+     * command of MongoDB. */
     void (*append_error)(const struct call *call, truce_status status, bson_t *reply);
 };
 
-/* All commands of a server. The server gets the table when it starts, so that no file below it depends on
- * the handlers. */
+/* All commands of a server. The server gets the table when it starts, so that no file below it
+ * depends on the handlers. */
 struct command_table {
     /* MongoDB's commands; a name of NULL ends them. */
     const struct command *commands;
@@ -134,54 +134,58 @@ struct command_table {
     const struct command *(*find)(const char *name);
 };
 
-/* ---- options that every command may have (call_options.c) ----------------------------------- */
+/* ---- options that every command may have (call_options.c) ------------------------------------ */
 
-/* Reads $db, the session, the deadline, and the concerns from the request into the call, and checks them. */
+/* Reads $db, the session, the deadline, and the concerns from the request into the call, and
+ * checks them. */
 truce_status call_read_options(struct call *call, bson_error_t *error);
 /* Returns whether the client allows only commands of the stable API (apiStrict). */
 bool call_is_strict(const struct call *call);
 /* Reads {id: UUID}. Fails with TypeMismatch (14), InvalidUUID (207), or 40414 for another form. */
 truce_status call_read_lsid(struct call_session *session, const bson_iter_t *value,
                             bson_error_t *error);
-/* Computes the server's id of a session: with a login it depends on the user, too, so users cannot use each
- * other's sessions. */
+/* Computes the server's id of a session: with a login it depends on the user, too, so users
+ * cannot use each other's sessions. */
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
                      uint8_t id[SESSION_ID_BYTES]);
 
-/* ---- errors (call_error.c) ------------------------------------------------------------------ */
+/* ---- errors (call_error.c) ------------------------------------------------------------------- */
 
 /* Returns an error message with the names that the client knows: "school.students" for the place
  * "@school.students". The string lives as long as the call. */
 const char *call_message(struct call *call, const char *message);
-/* Appends errmsg. For duplicate keys and refused documents, the message and its extra fields are MongoDB's. */
+/* Appends errmsg. For duplicate keys and refused documents, the message and its extra fields are
+ * MongoDB's. */
 void call_append_message(struct call *call, bson_t *reply, const bson_error_t *error);
 /* Appends {ok: 0, errmsg, code, codeName}, and errorLabels, of a command that failed. */
 void call_append_error(struct call *call, bson_t *reply, truce_status status,
                        const bson_error_t *error);
-/* Appends the errorLabels of `code`, which tell a driver whether to retry. `concern`: the command succeeded, but
- * its write concern was not satisfied. */
+/* Appends the errorLabels of `code`, which tell a driver whether to retry. `concern`: the command
+ * succeeded, but its write concern was not satisfied. */
 void call_append_labels(const struct call *call, bson_t *reply, uint32_t code, bool concern);
-/* Appends the fields of error 361: the collection, its UUID, and the collection that has the UUID. */
+/* Appends the fields of error 361: the collection, its UUID, and the collection that has the
+ * UUID. */
 void call_append_mismatch(const struct uuid_mismatch *mismatch, bson_t *reply);
 /* Returns MongoDB's code for the error of a store. */
 uint32_t call_code(truce_status status, const bson_error_t *error);
 
-/* ---- fields (call_fields.c) ----------------------------------------------------------------- */
+/* ---- fields (call_fields.c) ------------------------------------------------------------------ */
 
-/* Copies a value of FIELD_VALUE into `holder`, which the caller destroys, and sets `at` to it, for the three
- * functions above. */
+/* Copies a value of FIELD_VALUE into `holder`, which the caller destroys, and sets `at` to it,
+ * for the three functions above. */
 void call_value_iter(const bson_value_t *value, bson_t *holder, bson_iter_t *at);
 
-/* Reads the fields of `document` into `into`. With `skip`, the document is a command: its first field and the
- * common options are skipped. Fails with TypeMismatch (14), 40413 for a repeated field, 40415 for an unknown field,
- * and 323 for an unstable field of a strict call. */
+/* Reads the fields of `document` into `into`. With `skip`, the document is a command: its first
+ * field and the common options are skipped. Fails with TypeMismatch (14), 40413 for a repeated
+ * field, 40415 for an unknown field, and 323 for an unstable field of a strict call. */
 truce_status call_fields(struct call *call, const bson_t *document, const struct field *fields,
                          bool skip, void *into, bson_error_t *error);
 /* Reads the fields of the command itself. */
 truce_status call_own_fields(struct call *call, const struct field *fields, void *into,
                              bson_error_t *error);
 
-/* Sets the variables ({name: expression}; NULL: none) of all expressions that the command compiles after this. */
+/* Sets the variables ({name: expression}; NULL: none) of all expressions that the command
+ * compiles after this. */
 truce_status call_let(struct call *call, const bson_t *let, bson_error_t *error);
 
 /* Returns a view of the bytes that lives as long as the call. */
@@ -196,7 +200,8 @@ truce_status call_place_of(struct call *call, const char *collection, char place
 /* Returns "school.students". */
 const char *call_namespace(struct call *call, const char *collection);
 
-/* The documents of a command ("documents", "updates"), from an array in it or from sections after it. */
+/* The documents of a command ("documents", "updates"), from an array in it or from sections after
+ * it. */
 struct documents {
     const bson_t **all;
     uint32_t count;

@@ -1,8 +1,9 @@
 /*
- * The reply of a command that failed: MongoDB's code, the message, and the labels that tell a driver whether to retry.
+ * The reply of a command that failed: MongoDB's code, the message, and the labels that tell a
+ * driver whether to retry.
  *
- * Clients look for MongoDB's words and fields in two cases. The message of the store has all that they need, so they
- * are read from it:
+ * Clients look for MongoDB's words and fields in two cases. The message of the store has all that
+ * they need, so they are read from it:
  *
  *     the key {"email": "a@b"} is taken in the unique index "email_1" {"email": 1} of people
  *             ^values                                        ^name     ^pattern
@@ -12,8 +13,9 @@
  *                  ^id
  *     -> errmsg: "Document failed validation ...", errInfo: {failingDocumentId}
  *
- * Values in the message are relaxed Extended JSON, so a number has the smallest type that fits. A value that is too
- * long for the message ends with "..."; then keyValue or failingDocumentId is missing.
+ * Values in the message are relaxed Extended JSON, so a number has the smallest type that fits. A
+ * value that is too long for the message ends with "..."; then keyValue or failingDocumentId is
+ * missing.
  */
 #include "server/call/call_error.h"
 
@@ -24,7 +26,7 @@
 #include "bson/json.h"
 #include "server/call/call.h"
 
-/* ---- a duplicate key ------------------------------------------------------------------------ */
+/* ---- a duplicate key ------------------------------------------------------------------------- */
 
 struct part {
     const char *at;
@@ -199,7 +201,7 @@ static void refused_append(const char *message, bson_t *reply)
     bson_free(text);
 }
 
-/* ---- any error -------------------------------------------------------------------------------- */
+/* ---- any error ------------------------------------------------------------------------------- */
 
 uint32_t call_code(truce_status status, const bson_error_t *error)
 {

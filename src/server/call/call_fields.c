@@ -1,4 +1,4 @@
-/* What a command says: its fields, its place, and the documents that come with it. */
+/* Reads the fields, the collection, and the documents of a command. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "server/call/call.h"
 #include "truce/sys/store.h"
 
-/* ---- fields --------------------------------------------------------------------------------- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 const bson_t *call_view(struct call *call, const uint8_t *bytes, uint32_t size)
 {
@@ -96,7 +96,7 @@ const char *call_namespace(struct call *call, const char *collection)
     return text;
 }
 
-/* ---- documents ------------------------------------------------------------------------------ */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t size,
                                struct documents *documents, bson_error_t *error)

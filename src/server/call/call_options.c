@@ -10,8 +10,8 @@
  *     lsid, txnNumber, stmtId, stmtIds           a retryable write (retryable_writes.h)
  *     apiVersion, apiStrict                      the client accepts MongoDB's stable API only
  *
- * Other options ($clusterTime, $readPreference, comment ...) are accepted and ignored: a single node always
- * has the newest data.
+ * Other options ($clusterTime, $readPreference, comment ...) are accepted and ignored: a single
+ * node always has the newest data.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +22,8 @@
 
 #define CONCERN_MEMBERS_MAX 50 /* MongoDB's maximum of a replica set */
 
-/* Keeps the writeConcernError of a write concern that a set of one member cannot satisfy. The write itself is done. */
+/* Keeps the writeConcernError of a write concern that a set of one member cannot satisfy. The
+ * write itself is done. */
 static void options_keep_members(struct call *call, const bson_iter_t *w)
 {
     int64_t members;
@@ -42,7 +43,8 @@ static void options_keep_members(struct call *call, const bson_iter_t *w)
     bson_destroy(concern);
 }
 
-/* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch for j. */
+/* Checks a field of writeConcern. As in MongoDB, the error is FailedToParse (9), but TypeMismatch
+ * for j. */
 static truce_status options_check_concern(const bson_iter_t *field, bson_error_t *error)
 {
     const char *name = bson_iter_key(field);
@@ -168,7 +170,8 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
     return TRUCE_OK;
 }
 
-/* Checks the level of readConcern. All levels but snapshot are the same: a single node has the newest data. */
+/* Checks the level of readConcern. All levels but snapshot are the same: a single node has the
+ * newest data. */
 static truce_status options_check_level(const bson_iter_t *level, bson_error_t *error)
 {
     static const char *const levels[] = {"local", "available", "majority", "linearizable",
@@ -215,8 +218,9 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
     return TRUCE_OK;
 }
 
-/* Checks that a read at a snapshot is possible: only for reads outside of transactions, as a transaction has its own
- * snapshot. getMore reads the snapshot of its cursor and ignores the options. */
+/* Checks that a read at a snapshot is possible: only for reads outside of transactions, as a
+ * transaction has its own snapshot. getMore reads the snapshot of its cursor and ignores the
+ * options. */
 static truce_status options_check_snapshot(struct call *call, bson_error_t *error)
 {
     const char *name = call->command->name;

@@ -28,7 +28,7 @@ struct fail_point {
     struct order commands, writes, more;
 };
 
-/* What is to become of a write, or of a getMore. */
+/* The failure of a write or of a getMore. */
 struct fail_write {
     int64_t code;
     bool closes;
@@ -81,7 +81,7 @@ void fail_point_free(struct fail_point *point)
     bson_free(point);
 }
 
-/* ---- a command comes ------------------------------------------------------------------------ */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static bool point_names(const bson_t *array, const char *name)
 {
@@ -104,7 +104,7 @@ static bool chooses(const struct fail_data *data, struct call *call)
            (!data->namespace || !strcmp(data->namespace, call_namespace(call, collection)));
 }
 
-/* Counts what was chosen. */
+/* Counts a chosen command, and returns whether it fails. */
 static bool point_fails(struct order *order)
 {
     bool does = true;
@@ -127,7 +127,7 @@ static const bson_t *data_of(struct call *call, const struct order *order)
     return call_view(call, truce__arena_copy(&call->arena, bson_get_data(order->data), size), size);
 }
 
-/* What is to become of the call, as views that live as long as it does. */
+/* Takes the failure of the call, if it was chosen, as views that live as long as the call. */
 static bool point_take(struct fail_point *point, struct call *call, struct fail_data *data)
 {
     struct order *order = &point->commands;
@@ -191,9 +191,10 @@ void fail_point_leave(struct call *call, bson_t *reply)
     call_append_labels(call, reply, (uint32_t)code, true);
 }
 
-/* ---- a write is done --------------------------------------------------------------------------- */
+/* ---- writes ---------------------------------------------------------------------------------- */
 
-/* `before`: one that an exception is ordered for is counted before it is done, any other when it was. */
+/* `before`: one that an exception is ordered for is counted before it is done, any other when it
+ * was. */
 static bool take_write(struct call *call, bool before, struct fail_write *write)
 {
     struct fail_point *point = call->server->fail_point;
@@ -252,7 +253,7 @@ truce_status fail_point_more(struct call *call, bson_error_t *error)
                          "Hit the 'failGetMoreAfterCursorCheckout' failpoint");
 }
 
-/* ---- it is set ------------------------------------------------------------------------------ */
+/* ---- configureFailPoint ---------------------------------------------------------------------- */
 
 static truce_status read_mode(const bson_value_t *given, struct order *made, bson_error_t *error)
 {
@@ -312,7 +313,7 @@ static truce_status point_check_code(struct call *call, const struct order *made
     return status;
 }
 
-/* Swaps what it is for what was made, whose data are those from before then. */
+/* Replaces the order. `made` gets the old data, which the caller frees. */
 static int64_t point_put(struct fail_point *point, struct order *order, struct order *made)
 {
     int64_t entered;

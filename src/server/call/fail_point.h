@@ -2,38 +2,42 @@
 #define TRUCE_SERVER_CALL_FAIL_POINT_H
 
 /*
- * Failures by order, for the tests of drivers and programs: MongoDB's fail points "failCommand",
- * "onPrimaryTransactionalWrite" and "failGetMoreAfterCursorCheckout". Only a server that was started with --test-commands
- * has them; to others the command is not known.
+ * Failures on request, for the tests of drivers and programs: MongoDB's fail points
+ * "failCommand", "onPrimaryTransactionalWrite", and "failGetMoreAfterCursorCheckout". Only a
+ * server that was started with --test-commands has this command.
  *
- *     {configureFailPoint: "failCommand", mode: "alwaysOn" | "off" | {times: N} | {skip: N},
- *      data: {failCommands: ["find", "truceClaim"], appName, namespace: "school.students",     which commands
- *             errorCode, errorLabels: [...], closeConnection, writeConcernError: {...},        what becomes of them
+ *     {configureFailPoint: "failCommand",
+ *      mode: "alwaysOn" | "off" | {times: N} | {skip: N},
+ *      data: {failCommands: ["find", "truceClaim"], appName, namespace: "school.students",
+ *             errorCode, errorLabels: [...], closeConnection, writeConcernError: {...},
  *             blockConnection: true, blockTimeMS}}
  *
- * A command that is chosen waits for blockTimeMS; then its connection ends, or it is answered with errorCode, and is not
- * run; or it is run, and its reply has the writeConcernError. errorLabels stand there instead of those that the server
- * would have put there. The command itself never fails by it.
+ * failCommands, appName, and namespace choose commands. A chosen command waits for blockTimeMS.
+ * Then its connection ends, or it fails with errorCode without running, or it runs and its reply
+ * gets the writeConcernError. errorLabels replace the labels of the server. configureFailPoint
+ * itself never fails by a fail point.
  *
  *                 {times: N}                      N commands were chosen
  *     off ------------------------> fails the next N -------------> off
  *     off ------------------------> lets N pass ------------------> fails all, until "off"
  *                 {skip: N}
  *
- * The second is of the statements that are kept (retryable_writes.h), each by itself, be they documents of one insert:
+ * onPrimaryTransactionalWrite chooses statements of retryable writes (retryable_writes.h), each
+ * document of an insert by itself. Its data are {closeConnection, failBeforeCommitExceptionCode}:
  *
- *     {configureFailPoint: "onPrimaryTransactionalWrite", mode, data: {closeConnection, failBeforeCommitExceptionCode}}
+ *  - Without a code, the statement runs, and its connection ends (unless closeConnection is
+ *    false), so the client gets no reply. Statements that changed something are counted.
+ *  - With a code, the statement does not run and fails with the code before its connection ends.
+ *    All statements are counted. (MongoDB counts only statements that would have changed
+ *    something, and small documents of one insert together.)
  *
- * The connection of one that was done ends (unless closeConnection is false), so its client never hears of it; with a
- * code it is not done but answered with that, before its connection ends. Without a code those count that changed
- * something; with one, all that were to be done (MongoDB counts those only that would have changed something, and
- * small documents of one insert together).
- *
- * The third is of getMores that found their cursor: {errorCode, closeConnection}. The cursor is closed with it.
+ * failGetMoreAfterCursorCheckout chooses getMores that found their cursor: {errorCode,
+ * closeConnection}. The cursor is closed, too.
  *
  * Invariants:
- *  1. It counts the commands that its data choose, and no others; and no statement that comes again.
- *  2. Nothing waits for longer than TRUCE_SERVER_BLOCK_MS_MAX, the call's own deadline, killOp or the end of the server.
+ *  1. Only the commands that the data choose are counted, and no repeated statement.
+ *  2. No call waits longer than TRUCE_SERVER_BLOCK_MS_MAX or its own deadline. killOp and the end
+ *     of the server end the wait.
  */
 #include "base/status.h"
 
@@ -43,15 +47,16 @@ struct fail_point;
 struct fail_point *fail_point_new(void);
 void fail_point_free(struct fail_point *point); /* or NULL */
 
-/* Before a command runs: waits, and refuses it, if it was chosen. The connection may end (connection->ends). */
+/* Runs before a command. If the command was chosen, waits and refuses it. The connection may end
+ * (connection->ends). */
 truce_status fail_point_enter(struct call *call, bson_error_t *error);
-/* Before a statement that is kept is done: not OK if it is not to be. */
+/* Runs before a statement of a retryable write. Fails if the statement was chosen. */
 truce_status fail_point_write(struct call *call, bson_error_t *error);
-/* It was done, and changed something. */
+/* Runs after a statement that changed something. */
 void fail_point_written(struct call *call);
-/* Of a getMore whose cursor was found: not OK if it is to fail. */
+/* Runs after a getMore has found its cursor. Fails if it was chosen. */
 truce_status fail_point_more(struct call *call, bson_error_t *error);
-/* After it was run: the reply's writeConcernError. */
+/* Runs after a command. Appends the writeConcernError. */
 void fail_point_leave(struct call *call, bson_t *reply);
 
 #endif

@@ -106,8 +106,8 @@ struct server {
     struct log *log;
     /* Commands that take at least this long are logged. */
     atomic_llong slow_ms;
-    /* When a failure of the store was last logged (monotonic; 0: never), and the number of failures that were
-     * suppressed since then. */
+    /* When a failure of the store was last logged (monotonic; 0: never), and the number of
+     * failures that were suppressed since then. */
     atomic_llong trouble_ns, trouble_suppressed;
     /* Number of changes of users by this server, from 1. */
     atomic_llong changes;
@@ -145,18 +145,19 @@ static inline bool server_is_stopping(struct server *server)
     return atomic_load(&server->stopping);
 }
 
-/* ---- net/connection.c ---- */
+/* ---- net/connection.c ------------------------------------------------------------------------ */
 
 /* Serves a connection until it ends. */
 void connection_serve(struct connection *connection);
 
-/* ---- session/cluster_time.c ---- */
+/* ---- session/cluster_time.c ------------------------------------------------------------------ */
 
-/* Returns the time for a reply. It never goes back. Two servers of one file differ by their clocks. */
+/* Returns the time for a reply. It never goes back. Two servers of one file differ by their
+ * clocks. */
 uint64_t server_time(struct server *server);
-/* Returns the time of a snapshot. No other snapshot of the store ever has the same time, also after a restart.
- * Later changes through this server have later times. Not for several threads at once. Fails if the store cannot
- * reserve times. */
+/* Returns the time of a snapshot. No other snapshot of the store ever has the same time, also
+ * after a restart. Later changes through this server have later times. Not for several threads at
+ * once. Fails if the store cannot reserve times. */
 truce_status server_tick(struct server *server, uint64_t *time, bson_error_t *error);
 /* Sets the time of a starting server after all times that earlier servers gave to snapshots. */
 truce_status server_start_time(struct server *server, bson_error_t *error);

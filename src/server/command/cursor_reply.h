@@ -4,8 +4,8 @@
 /* Replies with a batch of documents: {cursor: {id, ns, firstBatch: [...]}}. */
 #include "server/call/call.h"
 
-/* Appends a batch of at most `most` documents (negative: no maximum) named `name`. Then the entry is closed if it is
- * at its end or with `one_batch`, and otherwise registered for getMore. */
+/* Appends a batch of at most `most` documents (negative: no maximum) named `name`. Then the entry
+ * is closed if it is at its end or with `one_batch`, and otherwise registered for getMore. */
 truce_status cursor_reply(struct call *call, struct cursor_entry *entry, const char *name,
                           int64_t most, bool one_batch, bson_t *reply, bson_error_t *error);
 /* Appends the first batch of a new cursor, which it takes over. */

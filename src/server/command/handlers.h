@@ -1,14 +1,14 @@
 #ifndef TRUCE_SERVER_COMMAND_HANDLERS_H
 #define TRUCE_SERVER_COMMAND_HANDLERS_H
 
-/* The commands, by the files that they stand in; commands.c lists them. */
+/* The handlers of the commands, by file; server/commands.c has the table. */
 #include "server/call/call.h"
 
 #define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* serve_session.c */
-/* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any other as it is. Lives as
- * long as the call. */
+/* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any
+ * other as it is. Lives as long as the call. */
 truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error);
 
 /* serve_read.c */
@@ -27,13 +27,14 @@ truce_status serve_explain_aggregate(struct call *call, struct aggregate_request
                                      bson_t *reply, bson_error_t *error);
 
 /* serve_change_stream.c */
-/* Is there a $changeStream in it? */
+/* Returns whether the pipeline has a $changeStream. */
 bool serve_is_change_stream(const bson_t *pipeline);
-/* Opens a change stream; `name` is the collection's as the client has it, `place` as the store has it. */
+/* Opens a change stream; `name` is the collection's as the client has it, `place` as the store
+ * has it. */
 truce_status serve_change_stream(struct call *call, const bson_t *pipeline, const char *place,
                                  const char *name, int64_t most, bson_t *reply,
                                  bson_error_t *error);
-/* A getMore of one, which it takes over. */
+/* Runs getMore on a change stream, whose entry it takes over. */
 truce_status serve_change_stream_more(struct call *call, struct cursor_entry *held, int64_t most,
                                       bson_t *reply, bson_error_t *error);
 
@@ -41,9 +42,10 @@ truce_status serve_change_stream_more(struct call *call, struct cursor_entry *he
 SERVED(serve_current_op);
 SERVED(serve_kill_op);
 SERVED(serve_validate);
-/* Does the pipeline begin with a stage that the server answers itself ($collStats, $currentOp)? */
+/* Returns whether the pipeline begins with a stage of the server ($collStats, $currentOp). */
 bool serve_is_stage(const bson_t *pipeline);
-/* Answers such an aggregate, `most` documents at first; the stages behind it read no other collection. */
+/* Answers such an aggregate, `most` documents at first; the stages behind it read no other
+ * collection. */
 truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error);
 
@@ -61,14 +63,14 @@ SERVED(serve_drop_database);
 SERVED(serve_list_collections);
 SERVED(serve_list_databases);
 
-/* Is there a collection of that place? `facts` (NULL: nobody wants them; initialised) are what the list of
- * collections says of it. */
+/* Finds out whether the place is a collection. `facts` gets its entry in the list of collections
+ * and is initialised; NULL: not needed. */
 truce_status serve_is_there(struct call *call, const char *place, bool *there, bson_t *facts,
                             bson_error_t *error);
 truce_status serve_no_such_place(struct call *call, bson_error_t *error);
 
-/* The field `index` of collMod: the index that it names, as it is, and what is to be changed of it; `changes` is always
- * initialised, the rest lives as long as the call. */
+/* The field `index` of collMod: the index that it names, and its changes. `changes` is always
+ * initialised; the rest lives as long as the call. */
 struct modified_index {
     const char *name;
     const bson_t *was;
@@ -78,14 +80,15 @@ struct modified_index {
 truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
                                   struct modified_index *found, bson_error_t *error);
 /* {hidden_old, hidden_new ...}: what differs now. */
-void serve_tell_modified(const struct modified_index *found, bson_t *reply);
+void serve_append_modified(const struct modified_index *found, bson_t *reply);
 
 /* serve_collection.c */
 SERVED(serve_create);
 SERVED(serve_modify_collection);
 SERVED(serve_drop);
 SERVED(serve_rename);
-/* The place of "school.students", in which who calls must be allowed to do that, and which is no view (166). */
+/* The place of "school.students", in which who calls must be allowed to do that, and which is no
+ * view (166). */
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
                             char place[PLACE_MAX], bson_error_t *error);
 
@@ -147,7 +150,7 @@ SERVED(serve_sasl_start);
 SERVED(serve_sasl_continue);
 SERVED(serve_logout);
 SERVED(serve_connection_status);
-/* What hello says of logins. */
+/* Appends the fields of hello about logins. */
 void serve_hello_login(struct call *call, bson_t *reply);
 
 /* serve_user.c */

@@ -8,7 +8,7 @@
 #include "bson/value.h"
 #include "server/command/handlers.h"
 
-/* ---- find ----------------------------------------------------------------------------------- */
+/* ---- find ------------------------------------------------------------------------------------ */
 
 static const struct field find_fields[] = {
     {"filter", FIELD_DOCUMENT, offsetof(struct find_request, filter)},
@@ -73,7 +73,7 @@ truce_status request_read_find(struct call *call, struct find_request *find, bso
     return status;
 }
 
-/* ---- count, distinct ------------------------------------------------------------------------ */
+/* ---- count, distinct ------------------------------------------------------------------------- */
 
 static const struct field count_fields[] = {
     {"query", FIELD_DOCUMENT, offsetof(struct count_request, query)},
@@ -118,7 +118,7 @@ truce_status request_read_distinct(struct call *call, struct distinct_request *d
     return status;
 }
 
-/* ---- aggregate ------------------------------------------------------------------------------ */
+/* ---- aggregate ------------------------------------------------------------------------------- */
 
 static const struct field aggregate_fields[] = {
     {"pipeline", FIELD_ARRAY, offsetof(struct aggregate_request, pipeline)},
@@ -152,7 +152,7 @@ truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *mos
     return status;
 }
 
-/* {aggregate: 1}: without a collection, as $documents has it; the place is one that nobody uses. */
+/* {aggregate: 1} has no collection, as for $documents. The place is a reserved one. */
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
@@ -246,7 +246,7 @@ truce_status request_pipeline(struct call *call, struct aggregate_request *aggre
     return status;
 }
 
-/* ---- of a view ------------------------------------------------------------------------------ */
+/* ---- of a view ------------------------------------------------------------------------------- */
 
 struct asked {
     bson_t array;
@@ -287,7 +287,7 @@ static void ask_end(struct call *call, struct asked *asked, const struct view_so
     bson_destroy(&asked->array);
 }
 
-/* An option that is of a collection; NULL: there is none. */
+/* Returns the first given option that needs a collection; NULL: none. */
 static const char *no_view_takes(const struct find_request *find)
 {
     if (find->min && !bson_empty(find->min))

@@ -1,7 +1,7 @@
 #ifndef TRUCE_SERVER_COMMAND_READ_REQUEST_H
 #define TRUCE_SERVER_COMMAND_READ_REQUEST_H
 
-/* What find, count, distinct and aggregate ask, as their fields say it. */
+/* The fields of find, count, distinct, and aggregate. */
 #include "server/call/call.h"
 
 #define FIRST_BATCH 101 /* as MongoDB: small questions end with their first answer */
@@ -45,13 +45,15 @@ truce_status request_read_distinct(struct call *call, struct distinct_request *d
 truce_status request_read_aggregate(struct call *call, struct aggregate_request *aggregate,
                                     bson_error_t *error);
 
-/* The pipeline with places for the names of collections; who calls must be allowed to read, and to write, them. Of a view it is
- * one of the collection behind it, and so are `place` and `shown` then. Lives as long as the call. */
+/* The pipeline with places for the names of collections; who calls must be allowed to read, and
+ * to write, them. Of a view it is one of the collection behind it, and so are `place` and `shown`
+ * then. Lives as long as the call. */
 truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
                               const bson_t **pipeline, bson_error_t *error);
 
-/* What a find, a count ({n}; no document: 0) and a distinct (the documents) ask of a view, as an aggregate of the collection behind
- * it: its stages stand in front. Its `pipeline` and `shown` are whole, and live as long as the call. */
+/* Convert a find, a count ({n}; no document: 0), or a distinct (the documents) of a view to an
+ * aggregate of its collection that begins with the stages of the view. `pipeline` and `shown`
+ * live as long as the call. */
 truce_status request_find_of_view(struct call *call, const struct find_request *find,
                                   const struct view_source *source,
                                   struct aggregate_request *aggregate, bson_error_t *error);
@@ -64,7 +66,8 @@ void request_distinct_of_view(struct call *call, const struct distinct_request *
 truce_status request_of_view(struct call *call, const struct view_source *source,
                              struct aggregate_request *aggregate, bson_error_t *error);
 
-/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is none. */
+/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is
+ * none. */
 truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
                            bson_error_t *error);
 

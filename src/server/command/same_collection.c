@@ -7,7 +7,7 @@
 #include "bson/value.h"
 #include "server/command/handlers.h"
 
-/* ---- names that stay ------------------------------------------------------------------------ */
+/* ---- the lock on names ----------------------------------------------------------------------- */
 
 void same_collection_begin(struct call *call)
 {
@@ -32,7 +32,7 @@ void same_collection_end(struct call *call)
     call->holds_names = false;
 }
 
-/* ---- the look ------------------------------------------------------------------------------- */
+/* ---- the check ------------------------------------------------------------------------------- */
 
 static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
 {
@@ -49,7 +49,7 @@ static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
 }
 
 struct look {
-    const char *found; /* the place with the uuid, borrowed from the list; NULL: there is none */
+    const char *found; /* the place with the UUID, borrowed from the list; NULL: none */
     bool any;          /* some collection has one */
     bool there;        /* there are collections */
 };
@@ -135,7 +135,7 @@ truce_status same_collection_of(struct call *call, const char *ns, const bson_va
     return same_collection(call, database, ns + length + 1, uuid, error);
 }
 
-/* ---- of the command ------------------------------------------------------------------------- */
+/* ---- of the command -------------------------------------------------------------------------- */
 
 truce_status same_collection_check(struct call *call, bson_error_t *error)
 {

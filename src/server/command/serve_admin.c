@@ -1,4 +1,4 @@
-/* What an administrator sends: parameters, the log, the disk, the end. */
+/* Commands for administrators: parameters, log, profile, fsync, compact, shutdown. */
 #include <stddef.h>
 #include <string.h>
 
@@ -181,7 +181,7 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
     if (!truce__field_to_number(&call->value, &level))
         return truce__refuse(CODE_TYPE_MISMATCH, error, "the level of profile must be a number");
     if (level < -1 || level > 2)
-        return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1 or 2");
+        return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1, or 2");
     if (level > 0)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
                              "there is no system.profile: slow commands stand in the log, and "
@@ -198,7 +198,7 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Without --auth whoever can connect is of this machine, as MongoDB wants it. */
+/* Without --auth only local clients can connect, which MongoDB requires for shutdown. */
 truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {

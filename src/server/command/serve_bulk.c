@@ -1,22 +1,27 @@
 /*
- * bulkWrite, as MongoDB 8.0 has it: writes of any kind in any collections, in one message.
+ * bulkWrite of MongoDB 8.0: writes of any kind in any collections, in one message.
  *
  *     {bulkWrite: 1, $db: "admin",
  *      nsInfo: [{ns: "school.students"}, {ns: "school.marks"}],
- *      ops: [{insert: 0, document}, {update: 1, filter, updateMods, multi, upsert, arrayFilters, sort, hint},
- *            {delete: 1, filter, multi, hint}],                      the number is that of a place in nsInfo
+ *      ops: [{insert: 0, document},                              the number is a position in nsInfo
+ *            {update: 1, filter, updateMods, multi, upsert, arrayFilters, sort, hint},
+ *            {delete: 1, filter, multi, hint}],
  *      ordered, errorsOnly, bypassDocumentValidation, let, cursor: {batchSize}}
  *
- *     {cursor: {id, ns: "admin.$cmd.bulkWrite", firstBatch: [{ok: 1, idx, n, nModified, upserted: {_id}},
- *                                                            {ok: 0, idx, n: 0, code, errmsg ...}]},
+ *     {cursor: {id, ns: "admin.$cmd.bulkWrite",
+ *               firstBatch: [{ok: 1, idx, n, nModified, upserted: {_id}},
+ *                            {ok: 0, idx, n: 0, code, errmsg ...}]},
  *      nErrors, nInserted, nMatched, nModified, nUpserted, nDeleted, retriedStmtIds}
  *
  * Invariants:
- *  1. Nothing is written before who calls was allowed to write in each namespace of nsInfo, and each statement was read.
- *  2. What is told of its statements is told in batches, of 16 MB at most; of errors beyond a megabyte only the codes. It is in
- *     memory until it is read, so that all together has a maximum, before anything is written.
- *  3. It is one bulk of the store, with what insert, update and delete have (write.h): sent again, in a transaction.
- *  4. A statement of a view has no place, so the store refuses it, alone, as it refuses what is wrong in itself.
+ *  1. Nothing is written before the access to each namespace of nsInfo was checked and each
+ *     statement was read.
+ *  2. The results of the statements are sent in batches of at most 16 MB. Beyond a megabyte of
+ *     errors, only codes are sent. The results are in memory until they are read; their total
+ *     size is limited before anything is written.
+ *  3. All statements are one bulk of the store. Retries and transactions work as for insert,
+ *     update, and delete (write.h).
+ *  4. A statement on a view has no place, so the store refuses this statement alone.
  */
 #include "server/command/write.h"
 
@@ -45,7 +50,7 @@ static const struct field bulk_fields[] = {
     {"cursor", FIELD_DOCUMENT, offsetof(struct bulk, cursor)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* ---- nsInfo --------------------------------------------------------------------------------- */
+/* ---- nsInfo ---------------------------------------------------------------------------------- */
 
 /* The places of nsInfo, in the arena. */
 struct target {
@@ -70,7 +75,8 @@ static const struct field target_fields[] = {
     {"encryptionInformation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* A view refuses each statement, as in MongoDB, and not the command; so does a collection that is another one. */
+/* A view refuses each statement, as in MongoDB, and not the command; so does a collection that is
+ * another one. */
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
@@ -116,7 +122,7 @@ static truce_status read_targets(struct call *call, struct targets *targets, bso
     return status;
 }
 
-/* ---- ops ------------------------------------------------------------------------------------ */
+/* ---- ops ------------------------------------------------------------------------------------- */
 
 struct operation_fields {
     int64_t target;
@@ -206,7 +212,7 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
     return bulk_fill(&given, write, error);
 }
 
-/* ---- the reply ------------------------------------------------------------------------------ */
+/* ---- the reply ------------------------------------------------------------------------------- */
 
 struct operations {
     const truce_write *writes;
@@ -256,7 +262,7 @@ static void bulk_append_item(struct call *call, const struct operations *operati
         call_append_mismatch(operations->targets[i]->mismatch, item);
 }
 
-/* What was not reached is not told of. */
+/* Statements that were not run have no result. */
 static bson_t *list_items(struct call *call, const struct operations *operations, bool errors_only,
                           struct sums *sums)
 {
@@ -298,10 +304,10 @@ static truce_status bulk_answer(struct call *call, const struct operations *oper
     return cursor_reply_array(call, items, "$cmd.bulkWrite", most, reply, error);
 }
 
-/* ---- the command ---------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
-/* The store refuses what has no place; here is told why it has none. */
-static void tell_views(const struct operations *operations)
+/* Explains why a namespace is not valid. */
+static void bulk_append_views(const struct operations *operations)
 {
     for (uint32_t i = 0; i < operations->count; i++)
         if (operations->outcomes[i].status == TRUCE_INVALID && !operations->targets[i]->place)
@@ -330,7 +336,7 @@ static truce_status bulk_run(struct call *call, const struct bulk *bulk, int64_t
         operations.outcomes = bson_malloc0(statements->count * sizeof *operations.outcomes);
         status =
             write_bulk(call, writes, statements->count, bulk->ordered, operations.outcomes, error);
-        tell_views(&operations);
+        bulk_append_views(&operations);
         if (!status)
             status = bulk_answer(call, &operations, bulk, most, reply, error);
         write_release(operations.outcomes, statements->count);

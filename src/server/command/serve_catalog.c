@@ -1,4 +1,4 @@
-/* What databases and collections there are, and how large; dropDatabase. */
+/* listDatabases, listCollections, dropDatabase. */
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
@@ -17,7 +17,7 @@
 #include "store/file/file.h"
 #include "store/reserved.h"
 
-/* ---- what is there -------------------------------------------------------------------------- */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 /* The collections of the store, each as truce_collection_list says. */
 struct places {
@@ -91,7 +91,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
             status = truce_collection_drop(call->server->store, place, error);
             any = any || !status;
             if (status == TRUCE_NOT_FOUND)
-                status = TRUCE_OK; /* somebody else was faster */
+                status = TRUCE_OK; /* another client has dropped it */
         }
     if (!status && any && engine) /* who follows hears that it was all of them */
         status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
@@ -100,7 +100,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
     return status;
 }
 
-/* ---- lists ---------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 struct list {
     const bson_t *filter;

@@ -31,9 +31,9 @@ static const struct field stage_fields[] = {
     {"showSystemEvents", FIELD_PLAIN, 0, true},
     {NULL, FIELD_IGNORED, 0}};
 
-/* ---- the first stage -------------------------------------------------------------------------- */
+/* ---- the first stage ------------------------------------------------------------------------- */
 
-/* The number of stages in front of $changeStream; -1: there is none. */
+/* Returns the number of stages before $changeStream; -1: there is no $changeStream. */
 static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
 {
     bson_iter_t at;
@@ -107,7 +107,7 @@ static truce_status change_stream_read_start(const struct stage *stage,
     return status;
 }
 
-/* ---- what is watched ---------------------------------------------------------------------------- */
+/* ---- the scope ------------------------------------------------------------------------------- */
 
 static truce_status refuse_internal(const char *what, bson_error_t *error)
 {
@@ -148,7 +148,7 @@ static void rest_of(const bson_t *pipeline, bson_t *stages)
         truce__value_append_element(stages, &count, truce__value_of_iter(&at));
 }
 
-/* What is told was committed; a weaker read is not to be had. */
+/* Events are committed changes, so weaker read concerns are not supported. */
 static truce_status change_stream_check_concern(const struct call *call, bson_error_t *error)
 {
     bson_iter_t at, level;
@@ -197,7 +197,7 @@ static truce_status change_stream_read_options(struct call *call, const bson_t *
     return status ? status : change_stream_read_start(&stage, token, options, error);
 }
 
-/* ---- answers --------------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static void change_stream_append_place(const struct change_stream *watch, bson_t *cursor)
 {
@@ -209,18 +209,19 @@ static void change_stream_append_place(const struct change_stream *watch, bson_t
     bson_append_document_end(cursor, &token);
 }
 
-/* {cursor: {NAME: batch, postBatchResumeToken, id, ns}}; the stream is kept, or closed if it is over or has failed. */
+/* {cursor: {NAME: batch, postBatchResumeToken, id, ns}}; the stream is kept, or closed if it is
+ * over or has failed. */
 static truce_status change_stream_answer(struct call *call, struct cursor_entry *entry,
                                          const char *name, const bson_t *batch, truce_status status,
                                          bson_t *reply, bson_error_t *error)
 {
-    bool over = status || change_stream_is_over(entry->watch);
+    bool over = status || change_stream_is_over(entry->stream);
     int64_t id = 0;
     bson_t cursor;
 
     BSON_APPEND_DOCUMENT_BEGIN(reply, "cursor", &cursor);
     BSON_APPEND_ARRAY(&cursor, name, batch);
-    change_stream_append_place(entry->watch, &cursor);
+    change_stream_append_place(entry->stream, &cursor);
     BSON_APPEND_UTF8(&cursor, "ns", entry->place);
     if (over) {
         cursor_entry_close(entry);
@@ -254,7 +255,7 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
     bson_destroy(&stages);
     if (!status) {
         entry = bson_malloc0(sizeof *entry);
-        entry->watch = watch;
+        entry->stream = watch;
         entry->user = bson_strdup(call->connection->login.tag);
         entry->place = bson_strdup(call_namespace(call, name));
         status = change_stream_read(watch, most, &batch, &count, error);
@@ -264,7 +265,7 @@ truce_status serve_change_stream(struct call *call, const bson_t *pipeline, cons
     return status;
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static bool has_hung_up(const struct connection *connection)
 {
@@ -273,7 +274,7 @@ static bool has_hung_up(const struct connection *connection)
     return poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
-/* Not OK: it ends with that. `*enough`: there is nobody to wait for. */
+/* Checks whether the wait must end. A failure ends the call; `*enough`: no client is waiting. */
 static truce_status change_stream_look_around(struct call *call, const struct cursor_entry *entry,
                                               bool *enough, bson_error_t *error)
 {
@@ -299,11 +300,11 @@ static truce_status read_or_wait(struct call *call, struct cursor_entry *entry, 
         uint32_t count = 0;
         bool enough = false;
 
-        change_stream_wait(entry->watch, &seen,
+        change_stream_wait(entry->stream, &seen,
                            left_ms < SLICE_MS ? left_ms > 0 ? (uint32_t)left_ms : 0 : SLICE_MS);
         call->waited_ns += truce__clock_monotonic_ns() - now_ns;
-        status = change_stream_read(entry->watch, most, batch, &count, error);
-        if (status || count || change_stream_is_over(entry->watch) || left_ms <= 0)
+        status = change_stream_read(entry->stream, most, batch, &count, error);
+        if (status || count || change_stream_is_over(entry->stream) || left_ms <= 0)
             return status;
         status = change_stream_look_around(call, entry, &enough, error);
         if (status || enough)
@@ -318,7 +319,7 @@ truce_status serve_change_stream_more(struct call *call, struct cursor_entry *en
     truce_status status = TRUCE_OK;
 
     call->follows = true;
-    if (change_stream_reach(entry->watch) == STREAM_ALL && !access_may(call, "", ACTION_FIND))
+    if (change_stream_reach(entry->stream) == STREAM_ALL && !access_may(call, "", ACTION_FIND))
         status = access_refuse(call, "admin", error);
     if (!status) {
         cursors_wait_begin(call->server->cursors, entry);

@@ -13,7 +13,7 @@
 #include "server/session/change_stream.h"
 #include "store/file/file.h"
 
-/* ---- collections ---------------------------------------------------------------------------- */
+/* ---- collections ----------------------------------------------------------------------------- */
 
 struct shape {
     const bson_t *validator, *images; /* NULL: not given */
@@ -80,7 +80,8 @@ static truce_status read_enabled(struct call *call, const bson_t *images, bool *
                                  name);
 }
 
-/* {enabled}: the documents of the collection as they were are kept by the feed, which a file has. */
+/* {enabled}: the documents of the collection as they were are kept by the feed, which a file
+ * has. */
 static truce_status check_images(struct call *call, const bson_t *images, bool *enabled,
                                  bson_error_t *error)
 {
@@ -123,7 +124,7 @@ static truce_status read_shape(struct call *call, const struct field *fields, st
     return status ? status : call_own_fields(call, fields, shape, error);
 }
 
-/* What no view has. */
+/* The options that views do not support. */
 static truce_status refuse_on_view(const struct shape *shape, bson_error_t *error)
 {
     const char *other = shape->validator ? "validator"
@@ -138,7 +139,8 @@ static truce_status refuse_on_view(const struct shape *shape, bson_error_t *erro
                  : TRUCE_OK;
 }
 
-/* The engine of the file, where one step does all of it; NULL: there is none, or it is not the one that is to be changed. */
+/* Returns the engine of the file, which changes everything in one step; NULL: the store has none,
+ * or the call changes another store. */
 static struct engine *collection_engine_of(struct call *call)
 {
     return call->session.transaction ? NULL : truce__file_engine_or_null(call->server->store);
@@ -210,7 +212,7 @@ static truce_status modify_collection(struct call *call, const char *place,
     if (!status)
         status = modify_to(call, place, shape, &images, &index, error);
     if (!status)
-        serve_tell_modified(&index, reply);
+        serve_append_modified(&index, reply);
     bson_destroy(&index.changes);
     return status;
 }

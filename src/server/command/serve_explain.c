@@ -1,23 +1,26 @@
 /*
- * explain: how a command would run, and what it would look at. Nothing is ever written.
+ * explain: returns the plan of a command, and what it would examine. It never writes.
  *
  *     {explain: {find | count | distinct | aggregate | update | delete | findAndModify: ...},
- *      verbosity: "queryPlanner" | "executionStats" | "allPlansExecution"}            (the last: as if not given)
+ *      verbosity: "queryPlanner" | "executionStats" | "allPlansExecution"}   (default: the last)
  *
  *     {explainVersion: "1",
- *      queryPlanner: {namespace, parsedQuery, indexFilterSet, winningPlan: {stage, inputStage: {...}}, rejectedPlans: []},
- *      executionStats: {executionSuccess, nReturned, executionTimeMillis, totalKeysExamined, totalDocsExamined,
+ *      queryPlanner: {namespace, parsedQuery, indexFilterSet,
+ *                     winningPlan: {stage, inputStage: {...}}, rejectedPlans: []},
+ *      executionStats: {executionSuccess, nReturned, executionTimeMillis, totalKeysExamined,
+ *                       totalDocsExamined,
  *                       executionStages: {stage, nReturned, nMatched, nWouldModify ...}},
- *      stages: [{$cursor: {queryPlanner, executionStats}}, {$group: ...} ...],                of a pipeline that has more
+ *      stages: [{$cursor: {queryPlanner, executionStats}}, {$group: ...} ...], of longer pipelines
  *      command, serverInfo}
  *
- * Of each the read is explained that it begins with, as the store has it (truce_explain): of a write that of the documents
- * that it would change, of a pipeline that of its first stages. With executionStats the read is done and counted; what
- * an update would modify is found by applying it to what was read.
+ * The plan is that of the read which the command begins with (truce_explain): for a write, the
+ * read of the documents that it would change; for a pipeline, its first stages. With
+ * executionStats, the read runs and is counted. An update is applied to the documents that were
+ * read, to count what it would modify.
  *
  * Invariants:
- *  1. Nothing is written, whatever is explained; who calls needs the roles for what is explained all the same.
- *  2. Numbers are counted, not estimated. What is not counted is not told.
+ *  1. Nothing is written. The caller needs the access that the explained command needs.
+ *  2. Numbers are counted, not estimated. Numbers that are not counted are left out.
  */
 #include <string.h>
 
@@ -69,7 +72,7 @@ static truce_status explained_look(struct call *call, struct explained *explaine
     return status;
 }
 
-/* ---- what is told of it --------------------------------------------------------------------- */
+/* ---- what is told of it ---------------------------------------------------------------------- */
 
 /* Is it {_id: a value} alone, of which nothing else is asked? */
 static bool is_by_id(const bson_t *filter, const truce_find_options *options)
@@ -145,7 +148,8 @@ static void explained_append_planner(const struct explained *explained, bson_t *
     bson_append_document_end(reply, &planner);
 }
 
-/* What becomes of what was found: {nCounted}, {nMatched, nWouldModify, nWouldUpsert}, {nWouldDelete}. */
+/* Appends what the command would do: {nCounted}, {nMatched, nWouldModify, nWouldUpsert}, or
+ * {nWouldDelete}. */
 static void append_effect(const struct explained *explained, const bson_t *stats, int64_t found,
                           bson_t *stages)
 {
@@ -357,7 +361,7 @@ truce_status serve_explain_aggregate(struct call *call, struct aggregate_request
     return explain_pipeline(call, &explained, aggregate, reply, error);
 }
 
-/* ---- reads ---------------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 static truce_status explain_find(struct call *call, struct explained *explained, bson_t *reply,
                                  bson_error_t *error)
@@ -393,7 +397,7 @@ static truce_status explain_distinct(struct call *call, struct explained *explai
     return status ? status : explained_tell(call, explained, reply, error);
 }
 
-/* ---- writes --------------------------------------------------------------------------------- */
+/* ---- writes ---------------------------------------------------------------------------------- */
 
 /* One document that would be changed. */
 static truce_status try_update(const struct update *update, const struct match *match,
@@ -414,7 +418,8 @@ static truce_status try_update(const struct update *update, const struct match *
     return status;
 }
 
-/* How many of what the write finds it would modify: it is applied to them, and what comes of it is thrown away. */
+/* How many of what the write finds it would modify: it is applied to them, and what comes of it
+ * is thrown away. */
 static truce_status try_updates(struct call *call, struct explained *explained,
                                 const truce_write *write, bson_error_t *error)
 {
@@ -510,7 +515,7 @@ static truce_status explain_modify(struct call *call, struct explained *explaine
 typedef truce_status explain_command(struct call *call, struct explained *explained, bson_t *reply,
                                      bson_error_t *error);
 
-/* ---- the command ---------------------------------------------------------------------------- */
+/* ---- the command ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;

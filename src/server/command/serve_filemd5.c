@@ -1,9 +1,10 @@
 /*
- * filemd5, which older drivers ask for when they have written a file of GridFS: the MD5 of what its chunks hold,
+ * filemd5: the MD5 of a GridFS file, which older drivers request after writing the file. It reads
+ * the chunks
  *
  *     ROOT.chunks {files_id, n: 0, 1, 2 ..., data}, in the order of the index {files_id: 1, n: 1}
  *
- * A chunk that is missing or stands twice, or that holds no bytes, is an error and no sum.
+ * A missing chunk, a repeated chunk, or a chunk without bytes is an error.
  */
 #include <stddef.h>
 #include <stdio.h>

@@ -29,7 +29,8 @@ static const struct field create_index_fields[] = {
     {"collectionUUID", FIELD_IGNORED, 0, true}, /* same_collection.h */
     {NULL, FIELD_IGNORED, 0}};
 
-/* Copies an index without the options that no version of MongoDB has; options that truce refuses are still refused. */
+/* Copies an index without the options that no version of MongoDB has; options that truce refuses
+ * are still refused. */
 static void copy_known_options(const bson_t *given, bson_t *index)
 {
     bson_iter_t at;
@@ -244,7 +245,7 @@ truce_status serve_list_indexes(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
-/* ---- collMod -------------------------------------------------------------------------------- */
+/* ---- collMod --------------------------------------------------------------------------------- */
 
 struct modified {
     const char *name;
@@ -305,8 +306,8 @@ static truce_status index_check_modified(const struct modified *modified, bson_e
                                "Must specify either index name or key pattern.");
 }
 
-/* What was changed, as MongoDB tells it: of an index that had no such time there is no old one. */
-static void tell_modified(struct value old, const bson_t *changes, bson_t *reply)
+/* Appends the changes as MongoDB does. An index that had no expiry has no old one. */
+static void index_append_modified(struct value old, const bson_t *changes, bson_t *reply)
 {
     struct value new = truce__value_document(changes);
     struct value expires = truce__value_field(new, "expireAfterSeconds", 18),
@@ -351,7 +352,7 @@ truce_status serve_modified_index(struct call *call, const char *place, const bs
     return status;
 }
 
-void serve_tell_modified(const struct modified_index *found, bson_t *reply)
+void serve_append_modified(const struct modified_index *found, bson_t *reply)
 {
-    tell_modified(truce__value_document(found->was), &found->changes, reply);
+    index_append_modified(truce__value_document(found->was), &found->changes, reply);
 }

@@ -11,9 +11,9 @@
 #include "bson/value.h"
 #include "truce/sys/store.h"
 
-/* ---- what runs ------------------------------------------------------------------------------ */
+/* ---- what runs ------------------------------------------------------------------------------- */
 
-/* Who may not see what others do sees its own. */
+/* A caller without the action sees its own operations only. */
 static bool sees_all(const struct call *call, bool own)
 {
     return !own && access_may(call, NULL, ACTION_SERVER);
@@ -45,7 +45,7 @@ static void read_conditions(const bson_t *command, bson_t *filter)
             bson_append_iter(filter, NULL, -1, &at);
 }
 
-/* ---- a pipeline over documents that stand in no store --------------------------------------- */
+/* ---- a pipeline over documents that stand in no store ---------------------------------------- */
 
 /* [{$unset: "_id"}, those of `stages` but for `skipped`] */
 static void begin_pipeline(const bson_t *stages, uint32_t skipped, bson_t *pipeline)
@@ -115,7 +115,7 @@ static truce_status run_over(const bson_t *documents, const bson_t *stages, uint
     return status;
 }
 
-/* ---- currentOp, killOp ---------------------------------------------------------------------- */
+/* ---- currentOp, killOp ----------------------------------------------------------------------- */
 
 truce_status serve_current_op(struct call *call, bson_t *reply, bson_error_t *error)
 {
@@ -153,10 +153,10 @@ truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error
     return TRUCE_OK;
 }
 
-/* ---- validate ------------------------------------------------------------------------------- */
+/* ---- validate -------------------------------------------------------------------------------- */
 
 struct validation {
-    bool full, background; /* here it is the same, and beside all others */
+    bool full, background; /* here it is a field next to all others */
     const char *place;
     bson_t errors;
     uint32_t count;
@@ -231,9 +231,9 @@ truce_status serve_validate(struct call *call, bson_t *reply, bson_error_t *erro
     return status;
 }
 
-/* ---- stages --------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
-/* Its first stage; false: there is none. */
+/* Finds the first stage. Returns false for an empty pipeline. */
 static bool first_stage(const bson_t *pipeline, bson_iter_t *stage)
 {
     bson_iter_t at;

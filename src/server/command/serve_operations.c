@@ -7,7 +7,7 @@
 
 #define ROWS_MAX 256
 
-/* ---- the commands ------------------------------------------------------------------------------- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 struct row_command {
     struct command command; /* first */
@@ -78,7 +78,7 @@ static void operation_append_error(const struct call *call, truce_status status,
                                   reply);
 }
 
-/* ---- the server as the host of an operation ------------------------------------------------------- */
+/* ---- the server as the host of an operation -------------------------------------------------- */
 
 static truce_status host_check_role(const struct operation_call *operation,
                                     enum operation_role role, bson_error_t *error)

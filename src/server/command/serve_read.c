@@ -8,9 +8,9 @@
 #include "base/field.h"
 #include "query/distinct.h"
 
-/* ---- find ----------------------------------------------------------------------------------- */
+/* ---- find ------------------------------------------------------------------------------------ */
 
-/* What the command names first, where it may be a view. */
+/* Reads the collection or view that the command names. */
 static truce_status serve_read_read_name(struct call *call, char place[PLACE_MAX],
                                          struct view_source *source, bson_error_t *error)
 {
@@ -52,7 +52,7 @@ truce_status serve_find(struct call *call, bson_t *reply, bson_error_t *error)
                               find.one_batch, reply, error);
 }
 
-/* ---- more of a cursor ----------------------------------------------------------------------- */
+/* ---- more of a cursor ------------------------------------------------------------------------ */
 
 struct get_more {
     const char *collection;
@@ -103,11 +103,11 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
                              (long long)id, TRUCE_SERVER_CURSOR_IDLE_MS / 60000);
     status = fail_point_more(call, error);
     if (status) {
-        call->follows = entry->watch != NULL;
+        call->follows = entry->stream != NULL;
         cursor_entry_close(entry);
         return status;
     }
-    if (entry->watch)
+    if (entry->stream)
         return serve_change_stream_more(call, entry, more.batch > 0 ? more.batch : -1, reply,
                                         error);
     return cursor_reply(call, entry, "nextBatch", more.batch > 0 ? more.batch : -1, false, reply,
@@ -176,7 +176,7 @@ truce_status serve_kill_cursors(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
-/* ---- aggregate ------------------------------------------------------------------------------ */
+/* ---- aggregate ------------------------------------------------------------------------------- */
 
 truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *error)
 {
@@ -212,7 +212,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
                               false, reply, error);
 }
 
-/* ---- count, distinct ------------------------------------------------------------------------ */
+/* ---- count, distinct ------------------------------------------------------------------------- */
 
 /* {n: 12}, of one document or none */
 static truce_status count_view(struct call *call, const struct count_request *count,

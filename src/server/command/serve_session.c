@@ -71,7 +71,7 @@ truce_status serve_outside(struct call *call, bson_t *reply, bson_error_t *error
                          call->command->name);
 }
 
-/* ---- which there are ------------------------------------------------------------------------ */
+/* ---- the list of sessions -------------------------------------------------------------------- */
 
 struct listing {
     const struct call *call;
@@ -108,8 +108,8 @@ static void list_other(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t us
         list_one(listing, id, used_ns);
 }
 
-/* That of the call, and those that have a transaction or writes that are kept. With a user only the first: of the
- * others the server does not know the ids (call_session_id). */
+/* That of the call, and those that have a transaction or writes that are kept. With a user only
+ * the first: of the others the server does not know the ids (call_session_id). */
 static void list_sessions(struct call *call, struct listing *listing)
 {
     struct call_session own = {0};
@@ -179,7 +179,7 @@ truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bs
     return TRUCE_OK;
 }
 
-/* ---- within a transaction ------------------------------------------------------------------- */
+/* ---- within a transaction -------------------------------------------------------------------- */
 
 static truce_status check_form(const struct call *call, bson_error_t *error)
 {
@@ -215,7 +215,7 @@ static truce_status session_end_transaction(struct call *call, struct session *s
         call->unknown = truce__unanswered(status) || status == TRUCE_TIMEOUT;
         return status;
     }
-    status = session_go_on(session, number, error);
+    status = session_continue(session, number, error);
     if (!status)
         session_abort(call->server->sessions, session);
     return status;
@@ -242,7 +242,7 @@ static truce_status session_run_statement(struct call *call, struct session *ses
     int64_t number = call->session.number;
     truce_status status = call->session.start
                               ? session_begin(call->server->sessions, session, number, error)
-                              : session_go_on(session, number, error);
+                              : session_continue(session, number, error);
 
     if (status)
         return status;
@@ -273,7 +273,7 @@ static truce_status run_in_transaction(struct call *call, bson_t *reply, bson_er
     return status;
 }
 
-/* ---- writes that are kept --------------------------------------------------------------------- */
+/* ---- retryable writes ------------------------------------------------------------------------ */
 
 static truce_status check_kept(const struct call *call, bson_error_t *error)
 {
@@ -320,7 +320,7 @@ static truce_status run_kept_again(struct call *call, struct session *session, b
     return status;
 }
 
-/* ---- a moment of its own ----------------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
 {

@@ -8,7 +8,7 @@
 #include "bson/value.h"
 #include "server/command/handlers.h"
 
-/* ---- adding up ------------------------------------------------------------------------------ */
+/* ---- adding up ------------------------------------------------------------------------------- */
 
 /* `facts`: of a collection, as truce_collection_list says them. */
 static void sizes_add(struct sizes *sizes, const bson_t *facts)
@@ -59,10 +59,10 @@ truce_status databases_count(struct call *call, bool measured, struct databases 
     return status;
 }
 
-/* ---- scale ---------------------------------------------------------------------------------- */
+/* ---- scale ----------------------------------------------------------------------------------- */
 
 struct scale {
-    int64_t by; /* bytes that are one of what sizes are told in */
+    int64_t by; /* the unit of the sizes in bytes */
     bool free_storage;
 };
 
@@ -90,7 +90,7 @@ static truce_status read_scale(struct call *call, const bson_t *asked, struct sc
     return status;
 }
 
-/* ---- the commands --------------------------------------------------------------------------- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 static void append_index_sizes(const bson_t *facts, int64_t by, bson_t *reply)
 {

@@ -1,4 +1,4 @@
-/* What the server is and does: the handshake, versions, counters, and what clients ask out of habit. */
+/* The handshake, versions, counters, and commands that clients send out of habit. */
 #include "operations/operation.h"
 #include "server/admin/top.h"
 #include "server/command/handlers.h"
@@ -24,8 +24,8 @@ truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error
     return TRUCE_OK;
 }
 
-/* The primary of a replica set of one: this is what drivers want to see before they write with retries. There is no
- * topologyVersion, so they ask again and do not wait for the answer. */
+/* The primary of a replica set of one: this is what drivers want to see before they write with
+ * retries. There is no topologyVersion, so they ask again and do not wait for the answer. */
 static void append_set(const struct server *server, bson_t *reply)
 {
     bson_oid_t election;
@@ -121,7 +121,7 @@ static void append_parameters(struct server *server, bson_t *all)
         BSON_APPEND_INT64(all, "ttlMonitorSleepSecs", (sums.every_ms + 999) / 1000);
 }
 
-/* Those that the command names, or all of them: {getParameter: "*"}. */
+/* Appends the parameters that the command names, or all: {getParameter: "*"}. */
 truce_status serve_get_parameter(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bool every =
@@ -141,8 +141,8 @@ truce_status serve_get_parameter(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* What mongostat and exporters read of every server, as integers. Nothing waits in a queue, and no assertion was met: the
- * server would have ended. */
+/* Appends the fields that mongostat and exporters read, as integers. The server has no queues,
+ * and no assertion has failed, as that ends the process. */
 static void append_process(const struct call *call, bson_t *reply)
 {
     struct server *server = call->server;

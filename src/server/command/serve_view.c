@@ -1,18 +1,22 @@
 /*
- * Views: how they are made, changed and dropped, as documents of system.views (views.h).
+ * Creates, changes, and drops views: documents of system.views (views.h).
  *
  * Invariants:
- *  1. What stands there was made of a pipeline that compiles, writes nothing and reads a collection, as a view does.
- *  2. No view rests on itself, and none on more than TRUCE_VIEW_DEPTH_MAX others; through `viewOn` and through stages, within a
- *     database.
- *  3. Who makes a view and may read in its database may read all that it shows. So nobody sees more by a view of his own.
- *     Who may not read there, may make one: he does not see what it shows.
- *  4. A name is that of a collection or of a view.
+ *  1. A stored definition was made from a pipeline that compiles, writes nothing, and reads a
+ *     collection.
+ *  2. No view depends on itself, and none on more than TRUCE_VIEW_DEPTH_MAX others, through
+ *     `viewOn` and through stages, within a database.
+ *  3. A user who creates a view and may read in its database may read everything that the view
+ *     shows. So users gain no access by their own views. A user who may not read there may create
+ *     one, but cannot read it.
+ *  4. A name belongs to a collection or to a view.
  *
- * 2 and 4 hold whoever makes what at the same moment, on whichever server of the file: a definition is written in a step that looks
- * at all others of the database again, and at the catalog (truce_read_checks); who makes a collection looks at the definitions
- * in the same step (engine/documents/collections.h). A store in memory has no such steps: there both may be made. Then the view is
- * what the name stands for, until it is dropped, and reading what rests on itself is refused (views.c).
+ * 2 and 4 hold under concurrency, also with several servers of a file: the step that writes a
+ * definition reads all other definitions of the database and the catalog (truce_read_checks), and
+ * the step that creates a collection reads the definitions (engine/documents/collections.h). A
+ * store in memory has no such steps, so both a view and a collection of a name can be created.
+ * Then the name is the view's until it is dropped. Reading a view that depends on itself fails
+ * (views.c).
  */
 #include <string.h>
 
@@ -23,7 +27,7 @@
 #include "server/command/handlers.h"
 #include "store/overlay/overlay.h"
 
-/* ---- what it is defined by ------------------------------------------------------------------ */
+/* ---- what it is defined by ------------------------------------------------------------------- */
 
 static const bson_t no_stages = BSON_INITIALIZER;
 
@@ -83,16 +87,16 @@ static truce_status view_check_name(struct call *call, const char *name, const c
     return status ? status : truce__collection_name_check(place, error);
 }
 
-/* ---- who may make it ------------------------------------------------------------------------ */
+/* ---- who may make it ------------------------------------------------------------------------- */
 
-/* Who may not read where the view will be, sees nothing by it. The users' own records are shown to nobody. */
+/* A user without read access in the database of the view sees nothing through it. No view shows
+ * the users' own records. */
 static truce_status allow_shown(void *arg, const char *database, const char *collection,
                                 bool writes, bson_error_t *error)
 {
     struct call *call = arg;
 
-    (void)
-        writes; /* none does: check_stages, and those within stages are refused where they are compiled */
+    (void)writes; /* always false: check_stages and the compiler refuse such stages */
     if (!strcmp(database, "admin") && !strcmp(collection, "system.users"))
         return access_refuse(call, database, error);
     return access_may(call, call->database, ACTION_FIND)
@@ -116,7 +120,7 @@ static truce_status check_pipeline(struct call *call, const bson_t *stages, bson
     return status;
 }
 
-/* ---- what it rests on ----------------------------------------------------------------------- */
+/* ---- what it rests on ------------------------------------------------------------------------ */
 
 /* The views of the database, with the one that is made. */
 struct graph {
@@ -276,7 +280,7 @@ static truce_status check_definition(struct call *call, const struct view *view,
     return status ? status : check_graph(call, view, error);
 }
 
-/* ---- what is written ------------------------------------------------------------------------ */
+/* ---- what is written ------------------------------------------------------------------------- */
 
 static bson_t *view_document_of(struct call *call, const struct view *view)
 {
@@ -302,7 +306,7 @@ static truce_status view_check_same(struct call *call, const struct view *there,
     return TRUCE_OK;
 }
 
-/* What the name stands for already; *there: the same view. */
+/* Checks that the name is unused. Sets `*there` if the same view exists. */
 static truce_status view_check_free(struct call *call, const struct view *wanted, bool *there,
                                     bson_error_t *error)
 {
@@ -336,7 +340,7 @@ static truce_status check_can(struct call *call, const char *name, bson_error_t 
     return view_check_name(call, name, "called", error);
 }
 
-/* ---- the step in which it is written -------------------------------------------------------- */
+/* ---- the step in which it is written --------------------------------------------------------- */
 
 #define TRIES_MAX 100
 
@@ -506,7 +510,7 @@ truce_status view_drop(struct call *call, const char *name, bool *was, bson_erro
     return status;
 }
 
-/* ---- what is told --------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 
 void view_describe(const struct view *view, bool name_only, bson_t *document)
 {

@@ -7,7 +7,7 @@
 #include "bson/value.h"
 #include "server/command/handlers.h"
 
-/* ---- a bulk --------------------------------------------------------------------------------- */
+/* ---- a bulk ---------------------------------------------------------------------------------- */
 
 bool write_is_refused(const truce_write_outcome *outcome)
 {
@@ -119,7 +119,8 @@ void write_release(truce_write_outcome *outcomes, uint32_t count)
     bson_free(outcomes);
 }
 
-/* The same of what the command names: a view refuses each statement, as in MongoDB, and not the command. */
+/* The same of what the command names: a view refuses each statement, as in MongoDB, and not the
+ * command. */
 static truce_status write_named(struct call *call, const truce_write *writes, uint32_t count,
                                 bool ordered, truce_write_outcome *outcomes, bson_error_t *error)
 {
@@ -169,7 +170,7 @@ static truce_status serve_write_write_all(struct call *call, const truce_write *
     return status;
 }
 
-/* ---- the three commands --------------------------------------------------------------------- */
+/* ---- the three commands ---------------------------------------------------------------------- */
 
 truce_status write_check_timestamps(const truce_write *write, bson_error_t *error)
 {
@@ -357,7 +358,7 @@ truce_status serve_delete(struct call *call, bson_t *reply, bson_error_t *error)
     return serve_write_run(call, reply, error);
 }
 
-/* ---- findAndModify -------------------------------------------------------------------------- */
+/* ---- findAndModify --------------------------------------------------------------------------- */
 
 static const struct field modify_fields[] = {
     {"query", FIELD_DOCUMENT, offsetof(struct write_modify, query)},

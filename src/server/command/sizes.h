@@ -2,11 +2,12 @@
 #define TRUCE_SERVER_COMMAND_SIZES_H
 
 /*
- * What collections and databases take: documents as they are (`bytes`), and of a file the pages on which they and the entries of their
- * indexes stand (`storage`, `index_bytes`); of these, `unused` is where nothing is. A store that does not tell its pages takes what
- * its documents have.
+ * Sizes of collections and databases: the documents (`bytes`), and for a file the pages of
+ * documents and index entries (`storage`, `index_bytes`), of which `unused` is empty. For a store
+ * that does not report pages, `storage` is the size of the documents.
  *
- * It is counted when it is asked for, by a walk through all that it is of: at 10^6 documents of 210 bytes half a second.
+ * Sizes are computed on request by reading everything: half a second for 10^6 documents of 210
+ * bytes.
  */
 #include "server/call/call.h"
 
@@ -24,7 +25,8 @@ struct databases {
     uint32_t count;
 };
 
-/* Not `measured`: their names, and how many collections each has. `all` is the caller's to free, in any case. */
+/* Not `measured`: their names, and how many collections each has. `all` is the caller's to free,
+ * in any case. */
 truce_status databases_count(struct call *call, bool measured, struct databases *databases,
                              bson_error_t *error);
 

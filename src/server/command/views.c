@@ -1,18 +1,21 @@
 /*
- * The views that a server knows of.
+ * The cache of views.
  *
- *     database "school"    token of @school.system.views    [{adults, on, pipeline}, {pupils, ...}]  in the order of names
+ *     database "school"    token of @school.system.views    [{adults, on, pipeline}, {pupils, ...}]
  *
- * Every command that names a collection asks here whether it is a view, so the answer must cost next to nothing, and must be
- * right although other processes make views, too. The store counts what is written to a collection, whoever writes
- * (truce__store_token): while the number is the one from before the list was read, the list is what stands there.
+ * Every command that names a collection looks here whether the name is a view. So a lookup must
+ * be cheap, and correct although other processes create views, too. The store counts the writes
+ * to a collection by any process (truce__store_token). While the token is the one from before the
+ * list was read, the list is current.
  *
  * Invariants:
- *  1. A list was read after its token was taken. So a change that was made before somebody asks is seen by who asks.
- *  2. A database without views has an empty list, and its system.views is not read again for each command.
- *  3. What is no definition, because others than a server have written it, is a view all the same, one that cannot be read.
+ *  1. The token is taken before the list is read. So a lookup sees every change that was made
+ *     before it.
+ *  2. A database without views has an empty list, and its system.views is not read for each
+ *     command.
+ *  3. An invalid definition, which only other programs can write, is a view that cannot be read.
  *
- * A store behind another server has none: that server may have its own.
+ * A store behind another server has no views here, as that server may have its own.
  */
 #include "server/command/views.h"
 
@@ -37,21 +40,21 @@
 /* ---- sources --------------------------------------------------------------------------------- */
 
 /*
- * What is read where a view is named.
+ * The source of a view.
  *
- *     grown on adults on people      people, [stages of adults, stages of grown, stages of who asks]
- *     $lookup from adults            the stage stays as it is; the store is told what the name stands for (store/alias.h)
+ *     grown on adults on people    people, [stages of adults, of grown, of the caller]
+ *     $lookup from adults          the stage is unchanged; store/alias.h names the source
  *
  * Invariants:
- *  1. Who may find in a view may read what it shows, and needs no role for what it rests on: whoever made the view had it
- *     (serve_view.c). The users' own records are shown by no view.
- *  2. Views rest on each other at most TRUCE_VIEW_DEPTH_MAX deep, through `viewOn` and through their stages; so what others
- *     than a server have written, a circle too, ends with an error.
- *  3. A filter of who asks stands behind the view's stages, and runs in front of those that keep its fields
- *     (query/aggregate/aggregate_match.c): then indexes serve it as they serve a filter of the collection.
+ *  1. A caller with find access to a view may read what it shows, without access to its source: the
+ *     creator of the view had it (serve_view.c). No view shows the users' own records.
+ *  2. Views are nested at most TRUCE_VIEW_DEPTH_MAX deep, through `viewOn` and through stages. So
+ *     circles, which only other programs can write, end with an error.
+ *  3. The caller's filter follows the stages of the view, and is moved before those that keep its
+ *     fields (query/aggregate). Then indexes serve it like a filter of the collection.
  */
 
-/* ---- what a view is no collection for ------------------------------------------------------- */
+/* ---- what a view is no collection for -------------------------------------------------------- */
 
 truce_status view_refuse_system(const char *database, const char *name, bson_error_t *error)
 {
@@ -76,7 +79,8 @@ truce_status view_refuse(struct call *call, const char *database, const char *na
                                "Namespace %s.%.120s is a view, not a collection", database, name);
 }
 
-/* {explain: {update: "adults", ...}}: nothing is told of each statement. */
+/* An explained command on a view, {explain: {update: "adults"}}, fails as a whole, not by
+ * statement. */
 static truce_status guard_explained(struct call *call, bson_error_t *error)
 {
     const struct command *command = NULL;
@@ -105,7 +109,7 @@ truce_status view_guard(struct call *call, bson_error_t *error)
                        error);
 }
 
-/* ---- stages --------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------- */
 
 static const bson_t *source_keep(struct call *call, const bson_t *array)
 {
@@ -131,7 +135,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
     return kept;
 }
 
-/* ---- from the view down to the collection --------------------------------------------------- */
+/* ---- from the view down to the collection ---------------------------------------------------- */
 
 /* In a view's own stages, of which so many views are around. */
 struct inside {
@@ -262,7 +266,7 @@ struct list {
 struct views {
     struct names names; /* first: those of views */
     const char *own;
-    truce_store *store; /* NULL: there are none */
+    truce_store *store; /* NULL: none */
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
     uint64_t clock; /* of uses */
@@ -325,7 +329,7 @@ void views_free(struct views *views)
     bson_free(views);
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static const bson_t *copy_bson(struct arena *arena, const bson_t *bson)
 {
@@ -395,7 +399,7 @@ static truce_status views_read_all(truce_store *store, struct list *list, bson_e
     return status;
 }
 
-/* ---- the lists ------------------------------------------------------------------------------ */
+/* ---- the lists ------------------------------------------------------------------------------- */
 
 static struct list **views_slot_of(struct views *views, const char *database)
 {

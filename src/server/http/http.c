@@ -30,7 +30,8 @@ struct http {
     struct server *server;
     bool tls;
     char where[NAME_MAX_ + 32];
-    /* The names that a Host may have, lower case, without ports: between commas, also at both ends. */
+    /* The names that a Host may have, lower case, without ports: between commas, also at
+     * both ends. */
     char *hosts;
     /* The description of the operations. */
     char *openapi;
@@ -38,7 +39,8 @@ struct http {
     char *certificate, *key, *client_ca;
 };
 
-/* A connection, which is the server's, and the digest of the credentials that it has logged in with. */
+/* A connection, which is the server's, and the digest of the credentials that it has logged
+ * in with. */
 struct http_connection {
     struct connection connection; /* first */
     bool has_credentials;

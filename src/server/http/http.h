@@ -8,14 +8,16 @@
  *     GET  /v1/DATABASE/watch?collection  a change stream as server-sent events
  *     GET  /v1/openapi.json               the description of all operations
  *
- * libmicrohttpd serves each connection in a thread of its own. A connection of HTTP is a connection of the server: it counts
- * for the limit, is listed, and can be ended.
+ * libmicrohttpd serves each connection in a thread of its own. A connection of HTTP is a
+ * connection of the server: it counts for the limit, is listed, and can be ended.
  *
  * Invariants:
  *  1. A request runs as a command of the same user with the same checks as over the wire protocol.
- *  2. With --auth, no body is read before the user is known. Without it, only this machine's loopback is served.
- *  3. A request whose Host is not one of the server's names, or that a page of another origin sends, is refused: a browser that
- *     visits a foreign page must not be able to use the server.
+ *  2. With --auth, no body is read before the user is known. Without it, only this machine's
+ *     loopback is served.
+ *  3. A request whose Host is not one of the server's names, or that a page of another origin
+ *     sends, is refused: a browser that visits a foreign page must not be able to use the
+ *     server.
  *  4. The size of a body and of the headers, and the number of connections, have maxima.
  */
 #include "base/status.h"

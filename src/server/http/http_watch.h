@@ -9,8 +9,9 @@
  *     id: {"_data": "..."}
  *     data: {"operationType": "insert", "fullDocument": {...}, ...}
  *
- * `collection` may be absent: all collections of the database. `pipeline` is an array of stages after $changeStream. The id is the
- * resume token: a client that connects again sends it as Last-Event-ID, or as the parameter `resumeAfter`.
+ * `collection` may be absent: all collections of the database. `pipeline` is an array of stages
+ * after $changeStream. The id is the resume token: a client that connects again sends it as
+ * Last-Event-ID, or as the parameter `resumeAfter`.
  */
 #include <microhttpd.h>
 

@@ -1,9 +1,9 @@
 /*
  * Invariants:
- *  1. No more than `most` bytes are written, and none beyond the size that the message says: the decompressors are
- *     given a buffer of that size.
- *  2. What comes out has exactly that size, or the message is refused.
- *  3. A compressed message holds an OP_MSG or an OP_QUERY, never another compressed one.
+ *  1. At most `most` bytes are written, and never more than the size in the message: the
+ *     decompressors get a buffer of that size.
+ *  2. A message whose decompressed size differs from the size in it is refused.
+ *  3. A compressed message contains an OP_MSG or an OP_QUERY, never another compressed one.
  */
 #include "server/net/compress.h"
 
@@ -53,7 +53,7 @@ bool compress_is(const uint8_t *message, size_t size)
     return size >= WIRE_HEAD && compress_number_at(message + 12) == OP_COMPRESSED;
 }
 
-/* ---- opening -------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static bool inflate_all(const uint8_t *from, size_t size, uint8_t *to, size_t room)
 {
@@ -121,7 +121,7 @@ bool compress_open(const uint8_t *message, size_t size, size_t most, struct buff
     return !wrong;
 }
 
-/* ---- closing -------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 static size_t compress_room_for(int compressor, size_t size)
 {

@@ -2,13 +2,13 @@
 #define TRUCE_SERVER_NET_COMPRESS_H
 
 /*
- * Messages that are compressed (OP_COMPRESSED, 2012):
+ * Compressed messages (OP_COMPRESSED, 2012):
  *
- *     header (16)  original opcode (4)  size of what follows the header, plain (4)  compressor (1)  bytes
+ *     header (16)  original opcode (4)  size of the plain rest (4)  compressor (1)  bytes
  *
- * Compressors: 0 none, 1 snappy, 2 zlib, 3 zstd. A client names those it has in its hello, the server answers with
- * those of them that it has, in the client's order; then the client compresses what it likes to, and the server answers
- * in the same way.
+ * Compressors: 0 none, 1 snappy, 2 zlib, 3 zstd. A client names its compressors in hello, and the
+ * server replies with those that it supports, in the client's order. The client then compresses
+ * any message, and the server uses the same compressor for the reply.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,18 +18,18 @@
 
 #define COMPRESS_NOTHING (-1)
 
-/* Number of the compressor of this name; COMPRESS_NOTHING: there is none. */
+/* Returns the number of the compressor of this name; COMPRESS_NOTHING: unknown. */
 int compress_number(const char *name);
 
-/* Does an OP_COMPRESSED begin so? */
+/* Returns whether the message is an OP_COMPRESSED. */
 bool compress_is(const uint8_t *message, size_t size);
 
-/* Makes the plain message of a compressed one, `most` bytes long at most: a size above that is refused before any memory is
- * taken for it. False: it is not sound, and nothing of `plain` is to be read. */
+/* Decompresses a message to at most `most` bytes. A larger size is refused before memory is
+ * allocated. Returns false for an invalid message; then `plain` must not be read. */
 bool compress_open(const uint8_t *message, size_t size, size_t most, struct buffer *plain,
                    int *compressor, bson_error_t *error);
 
-/* Compresses a whole message in its place, however short it is, as MongoDB does: drivers look for it. */
+/* Compresses a whole message in place, however short, as MongoDB does and drivers expect. */
 void compress_close(struct buffer *message, int compressor);
 
 #endif

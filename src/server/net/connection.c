@@ -23,9 +23,9 @@ static size_t connection_most_of(const struct connection *connection)
                                               : TRUCE_MESSAGE_BYTES_MAX;
 }
 
-/* Returns until when the next message must begin; 0: there is no limit. A connection that must log in says something at
- * once, and completes a login that it has begun; drivers also have connections that never log in, and say hello on them
- * every some seconds. */
+/* Returns the time until which the next message must begin; 0: no limit. A connection that must
+ * log in has to send its first message and the steps of a login quickly. Monitoring connections
+ * of drivers never log in; they send hello every few seconds. */
 static int64_t connection_idle_until(const struct connection *connection)
 {
     const struct server *server = connection->server;
@@ -37,7 +37,7 @@ static int64_t connection_idle_until(const struct connection *connection)
            (hurries ? server->message_ms : server->stranger_ms) * 1000000;
 }
 
-static void tell_stall(const struct connection *connection, size_t size)
+static void connection_log_stall(const struct connection *connection, size_t size)
 {
     bson_t *fields =
         BCON_NEW("from", BCON_UTF8(connection->peer), "bytes", BCON_INT64((int64_t)size));
@@ -55,15 +55,16 @@ static bool receive_part(struct connection *connection, struct buffer *in, size_
 
     truce__buffer_reserve(in, size);
     if (!stream_receive(&connection->stream, in->bytes + in->size, size, until_ns)) {
-        tell_stall(connection, in->size);
+        connection_log_stall(connection, in->size);
         return false;
     }
     in->size += size;
     return true;
 }
 
-/* Receives the next message, whole. Memory is taken for bytes as they come: a length alone takes none. A message that has
- * begun ends in time, and a part of it after the other; a connection that is logged in may wait before it begins one. */
+/* Receives the next message, whole. Memory is taken for bytes as they come: a length alone takes
+ * none. A message that has begun ends in time, and a part of it after the other; a connection
+ * that is logged in may wait before it begins one. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
     int64_t message_ms = connection->server->message_ms;
@@ -157,7 +158,7 @@ static void hold_sigpipe(void)
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
 }
 
-static void tell_handshake(const struct connection *connection)
+static void connection_log_handshake(const struct connection *connection)
 {
     bson_t *fields = BCON_NEW("from", BCON_UTF8(connection->peer));
 
@@ -178,7 +179,7 @@ void connection_serve(struct connection *connection)
             connection_trim(&out);
         }
     else
-        tell_handshake(connection);
+        connection_log_handshake(connection);
     stream_end(&connection->stream);
     truce__buffer_release(&in);
     truce__buffer_release(&out);

@@ -19,8 +19,9 @@ static void connections_log(const struct connection *connection, truce_log_level
     bson_destroy(fields);
 }
 
-/* Ends the oldest connection that has not logged in, so that connections of clients without a password never lock users
- * out. Returns how many are still connected and not about to end. */
+/* Ends the oldest connection that has not logged in, so that connections of clients without
+ * a password never lock users out. Returns how many are still connected and not about to
+ * end. */
 static int connections_make_room(struct server *server)
 {
     int64_t now_ns = truce__clock_monotonic_ns();
@@ -41,7 +42,8 @@ static int connections_make_room(struct server *server)
     return stay - 1;
 }
 
-/* Adds the connection to the list. Returns false if there are too many, or the server is stopping. */
+/* Adds the connection to the list. Returns false if there are too many, or the server is
+ * stopping. */
 static bool connections_enter(struct server *server, struct connection *connection)
 {
     int64_t open;
@@ -87,8 +89,8 @@ void connection_leave(struct connection *connection)
     pthread_mutex_unlock(&server->mutex);
 }
 
-/* Joins the threads of connections that have ended: OpenSSL cleans up after each thread, and no thread may do that
- * while the process ends. */
+/* Joins the threads of connections that have ended: OpenSSL cleans up after each thread, and
+ * no thread may do that while the process ends. */
 void connections_join_ended(struct server *server)
 {
     struct connection *ended, *next;

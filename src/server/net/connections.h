@@ -6,8 +6,8 @@
 
 #include "server/call/state.h"
 
-/* Prepares a connection of the socket and adds it to the server. `from` may be NULL. Returns false if the server has too
- * many, or is stopping; the caller then frees the connection. */
+/* Prepares a connection of the socket and adds it to the server. `from` may be NULL. Returns
+ * false if the server has too many, or is stopping; the caller then frees the connection. */
 bool connection_join(struct server *server, struct connection *connection,
                      const struct sockaddr *from);
 /* Ends a connection. The server frees it later. */

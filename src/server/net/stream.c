@@ -12,13 +12,13 @@
 
 #include "base/clock.h"
 
-/* ---- what all connections share ------------------------------------------------------------- */
+/* ---- what all connections share -------------------------------------------------------------- */
 
 struct tls {
     SSL_CTX *context;
 };
 
-/* Nobody is asked on the terminal for the password of a key. */
+/* Refuses keys with a password instead of asking for it on the terminal. */
 static int no_password(char *text, int size, int writes, void *arg)
 {
     (void)text;
@@ -81,7 +81,8 @@ truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error
     (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
     (void)SSL_CTX_set_options(context,
                               SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
-    (void)SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF); /* each proves itself anew */
+    (void)SSL_CTX_set_session_cache_mode(
+        context, SSL_SESS_CACHE_OFF); /* no session resumption: each client authenticates again */
     (void)SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_default_passwd_cb(context, no_password);
     (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* most connections are idle */
@@ -105,7 +106,7 @@ void tls_free(struct tls *tls)
     bson_free(tls);
 }
 
-/* ---- one connection ------------------------------------------------------------------------- */
+/* ---- one connection -------------------------------------------------------------------------- */
 
 /* Waits until the socket is ready; `until_ns` 0: without a limit. False: the time is over. */
 static bool stream_ready(int socket, short events, int64_t until_ns)
@@ -159,7 +160,8 @@ bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int6
     return good;
 }
 
-/* One step of OpenSSL's, again as often as it only waits; 0 and less: the connection has ended, or the time is over. */
+/* One step of OpenSSL's, again as often as it only waits; 0 and less: the connection has ended,
+ * or the time is over. */
 static ssize_t tls_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
 {
     int result, wants;

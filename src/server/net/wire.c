@@ -15,7 +15,7 @@
 /* flags below this bit must be understood; those above may be ignored (exhaustAllowed is one) */
 #define FLAGS_REQUIRED 0xffffu
 
-/* What is left of a message. */
+/* The rest of a message. */
 struct reader {
     const uint8_t *at, *end;
 };
@@ -94,7 +94,7 @@ uint32_t wire_crc32c(const uint8_t *bytes, size_t size)
     return ~sum;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static const char *read_section(struct reader *reader, struct wire_request *request, bool *has_body)
 {
@@ -191,7 +191,7 @@ bool wire_read(const uint8_t *message, uint32_t size, struct wire_request *reque
     return true;
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void wire_put_number(struct buffer *out, uint32_t number)
 {

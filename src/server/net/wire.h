@@ -47,11 +47,12 @@ uint32_t wire_length(const uint8_t head[WIRE_HEAD]);
 /* Is it the opcode of a request that is not compressed? */
 bool wire_is_plain(uint32_t opcode);
 
-/* Does a request begin so, of an opcode that is known? One who speaks something else (TLS) is known by it. */
+/* Does a request begin so, of an opcode that is known? One who speaks something else (TLS) is
+ * known by it. */
 bool wire_is_request(const uint8_t head[WIRE_HEAD]);
 
-/* Reads a whole message; all is borrowed from its bytes. False: `error` says what is wrong with it, and the
- * connection cannot go on. */
+/* Reads a whole message; all is borrowed from its bytes. False: `error` says what is wrong with
+ * it, and the connection cannot go on. */
 bool wire_read(const uint8_t *message, uint32_t size, struct wire_request *request,
                bson_error_t *error);
 

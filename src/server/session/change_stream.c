@@ -3,19 +3,21 @@
  *
  *     entries of the feed   ... 40 41 42 43 44 45 46
  *                                  ^at         ^reached
- *     queue                         42    44         of those in between, what the stream sees
+ *     queue                         42    44         the entries in between that the stream sees
  *
  * Invariants:
- *  1. `at` is the token of the last event that left the queue, told or filtered out by the stages; with an empty queue it is
- *     `reached`. So who goes on from there has lost nothing, and hears nothing twice.
- *  2. What is read of the feed is durable: nobody is told of a change that a power cut undoes.
- *  3. The queue has QUEUE_BYTES and one event more at most; one read looks at SCAN_MOST entries, so a snapshot is kept for
- *     a moment only.
- *  4. Behind the event that ends the stream comes "invalidate", and nothing else.
- *  5. An event leaves the server with the _id that it was made with: it is what clients come back with. One that is split
- *     stays the first of the queue until its last fragment was told.
+ *  1. `at` is the token of the last event that left the queue: sent, or filtered out by the
+ *     stages. If the queue is empty, it is `reached`. So a client that resumes there misses no
+ *     event and gets none twice.
+ *  2. Only durable entries of the feed are read, so no client sees a change that a power cut
+ *     undoes.
+ *  3. The queue has at most QUEUE_BYTES and one more event. A read examines SCAN_MOST entries, so
+ *     it holds a snapshot only briefly.
+ *  4. After the event that ends the stream comes "invalidate", and then nothing.
+ *  5. An event is sent with the _id that it was created with, as clients resume by it. An event
+ *     that is split stays first in the queue until its last fragment was sent.
  *
- * A crash of the server leaves nothing: the place is the client's.
+ * The server stores nothing for a stream: the client has the position.
  */
 #include "server/session/change_stream.h"
 
@@ -32,13 +34,12 @@
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Tokens and events of change streams (lease_watch.h). */
-
 /* ---- tokens ----------------------------------------------------------------------------------
  *
  *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
  *
- * place: of enum change_stream_place; of a fragment with its number added. In hexadecimal digits, so that tokens of a feed are in the order of what they stand for.
+ * `place` is an enum change_stream_place; for a fragment, its number is added. The bytes are
+ * written in hexadecimal digits, so tokens sort in the order of their positions.
  */
 #define TOKEN_BYTES   22
 #define TOKEN_VERSION 1
@@ -109,7 +110,7 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
     return TRUCE_OK;
 }
 
-/* ---- who sees what ------------------------------------------------------------------------------ */
+/* ---- visibility ------------------------------------------------------------------------------ */
 
 /* Of several collections: those of this database? */
 static bool reaches(const struct change_stream_scope *scope, const char *database)
@@ -137,7 +138,8 @@ static bool is_expanded(enum feed_kind kind)
            kind == FEED_INDEX_DROP;
 }
 
-/* Is it a definition of a view that was made, changed or taken away, for who asks for such events? */
+/* Is it a definition of a view that was made, changed or taken away, for who asks for such
+ * events? */
 static bool change_stream_is_of_view(const struct change_stream_scope *scope,
                                      const struct feed_entry *entry)
 {
@@ -152,7 +154,8 @@ static bool change_stream_is_of_view(const struct change_stream_scope *scope,
     return name && !strcmp(name, VIEWS_COLLECTION);
 }
 
-/* The namespace that the document of a view has as its _id; NULL: it has none, since somebody else wrote it. */
+/* Returns the namespace in the _id of a view's document; NULL: none, as another program wrote the
+ * document. */
 static const char *namespace_of_view(const struct feed_entry *entry)
 {
     struct value id = truce__value_field(truce__value_document(&entry->id), "_id", 3);
@@ -171,7 +174,7 @@ static bool sees_view(const struct change_stream_scope *scope, const struct feed
            reaches(scope, database);
 }
 
-/* Is the entry told to who watches that, and does it end the stream? */
+/* Returns whether the stream has an event for the entry, and whether the event ends the stream. */
 static bool change_stream_sees(const struct change_stream_scope *scope,
                                const struct feed_entry *entry)
 {
@@ -194,7 +197,7 @@ static bool change_stream_ends(const struct change_stream_scope *scope,
            (entry->kind == FEED_DROP || entry->kind == FEED_RENAME);
 }
 
-/* ---- events --------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static const char *event_name_of(enum feed_kind kind)
 {
@@ -256,7 +259,7 @@ static void append_names(const struct change_stream_scope *scope, const char *ke
     bson_append_document_end(event, &ns);
 }
 
-/* ---- what expanded events have ------------------------------------------------------------------- */
+/* ---- expanded events ------------------------------------------------------------------------- */
 
 static void event_append_uuid(const struct change_stream_scope *scope, int64_t number,
                               const char *name, bson_t *document)
@@ -347,7 +350,8 @@ static void append_expanded(const struct change_stream_scope *scope, const struc
         append_state_before(scope, entry, event);
 }
 
-/* What paths there are that could be read otherwise is told to who asks, if there are none as well. */
+/* Appends the paths that are ambiguous because of dots or digits in names, if the client wants
+ * them. */
 static void append_difference(const struct change_stream_scope *scope, const bson_t *diff,
                               bson_t *event)
 {
@@ -365,7 +369,8 @@ static void append_difference(const struct change_stream_scope *scope, const bso
     bson_append_document_end(event, &description);
 }
 
-/* A view was made, changed or dropped: {operationType, ns, operationDescription: {viewOn, pipeline}}. */
+/* A view was made, changed or dropped: {operationType, ns, operationDescription: {viewOn,
+ * pipeline}}. */
 static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry)
 {
     const char *name = entry->kind == FEED_INSERT    ? "create"
@@ -388,7 +393,7 @@ static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry
     return event;
 }
 
-/* ---- all of an event -------------------------------------------------------------------------------- */
+/* ---- whole events ---------------------------------------------------------------------------- */
 
 static bson_t *change_stream_event(const struct change_stream_scope *scope, const bson_oid_t *feed,
                                    const struct feed_entry *entry)
@@ -427,23 +432,25 @@ static bson_t *change_stream_invalidate(const bson_oid_t *feed, int64_t position
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 /*
- * The stages behind $changeStream: which there may be; and the last of them, $changeStreamSplitLargeEvent.
+ * The stages after $changeStream: the allowed ones, and the last of them,
+ * $changeStreamSplitLargeEvent.
  *
- * An event that is larger than EVENT_BYTES is told in fragments: documents that have each some of its fields, whole, and say how many
- * there are. The fields are taken in the order of their sizes, so the first fragment has as many of them as go into one.
+ * An event larger than EVENT_BYTES is sent in fragments. Each fragment has some of the fields,
+ * each field whole, and the number of fragments. Fields are taken in the order of their sizes, so
+ * the first fragment has as many as fit.
  *
  *     {_id, splitEvent: {fragment: 1, of: 2}, operationType, ns, documentKey, fullDocument}
  *     {_id, splitEvent: {fragment: 2, of: 2}, fullDocumentBeforeChange}
  *
  * Invariants:
- *  1. The same event is split in the same way, whoever reads it, and when: so a stream goes on behind any fragment.
- *  2. All fields of the event but `_id` stand in one fragment each.
+ *  1. An event is always split in the same way, so a stream can resume after any fragment.
+ *  2. Each field of the event except `_id` is in exactly one fragment.
  */
 
 #define SPLIT_STAGE    "$changeStreamSplitLargeEvent"
 #define FRAGMENT_BYTES 256 /* of a fragment without its fields, at most */
 
-/* ---- which there may be ------------------------------------------------------------------------ */
+/* ---- allowed stages -------------------------------------------------------------------------- */
 
 static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_t *error)
 {
@@ -457,7 +464,8 @@ static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_
     return TRUCE_OK;
 }
 
-/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800, 7182802. */
+/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800,
+ * 7182802. */
 static truce_status change_stream_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
                                               bson_error_t *error)
 {
@@ -503,7 +511,7 @@ static truce_status change_stream_stages_check(const bson_t *stages, bson_error_
     return TRUCE_OK;
 }
 
-/* ---- running them ----------------------------------------------------------------------------------- */
+/* ---- running them ---------------------------------------------------------------------------- */
 
 struct one {
     struct source base; /* first */
@@ -566,7 +574,7 @@ static truce_status change_stream_stages_run(struct pipeline *pipeline, struct e
     return status;
 }
 
-/* ---- fragments ------------------------------------------------------------------------------------ */
+/* ---- fragments ------------------------------------------------------------------------------- */
 
 struct part {
     struct fields field;
@@ -614,7 +622,8 @@ static size_t stages_end_of(const struct part *parts, size_t count, size_t from)
     return at;
 }
 
-/* How many fragments an event is told in that is too large to be told at once; 7182500, 7182502: it cannot be. */
+/* Counts the fragments of a too large event. Fails with 7182500 or 7182502 if it cannot be
+ * split. */
 static truce_status change_stream_fragments(const bson_t *event, int *fragments,
                                             bson_error_t *error)
 {
@@ -670,7 +679,7 @@ struct event {
     bson_t *document;
     int64_t position;
     enum change_stream_place place;
-    bool updates, whole; /* is it an update; or told by all of the document, or by its removal */
+    bool updates, whole;      /* an update, the whole document, or a removal */
     bool no_before, no_after; /* wanted as it was, which was not kept */
     char *collection;         /* a place, of an update */
 };
@@ -686,17 +695,16 @@ struct change_stream {
     int64_t reached, from;
     struct event *first, **end;
     size_t queued; /* bytes */
-    bool ends;     /* what ends the stream is in the queue, or was told */
+    bool ends;     /* the event that ends the stream is queued or was sent */
 
-    bool splits; /* an event that is too large is told in fragments */
-    bson_t *
-        split; /* what the stages left of the first of the queue, if that is one; NULL: it is none */
+    bool splits;             /* too large events are sent in fragments */
+    bson_t *split;           /* the event that is being sent in fragments; NULL: none */
     int fragment, fragments; /* of it: the next one, and all */
     int64_t skip_at;         /* of the event there ... */
-    int skip;                /* ... so many fragments were told before; 0: of no event */
+    int skip;                /* number of its fragments that were sent */
 };
 
-/* ---- the queue -------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 /* Documents as they were, if they are asked for. */
 static void change_stream_append_images(const struct change_stream *watch,
@@ -822,7 +830,7 @@ static truce_status change_stream_fill(struct change_stream *watch, bool *more, 
     return TRUCE_OK;
 }
 
-/* ---- from an event to what is told --------------------------------------------------------------- */
+/* ---- sending events -------------------------------------------------------------------------- */
 
 static truce_status no_image(const char *which, const char *events, bson_error_t *error)
 {
@@ -870,7 +878,7 @@ static truce_status change_stream_complete(struct change_stream *watch, struct e
     return status;
 }
 
-/* What the stages leave of an event is what has to fit. */
+/* The maximum applies to the event after the stages. */
 static truce_status check_size(const bson_t *told, bson_error_t *error)
 {
     if (told->len <= EVENT_BYTES)
@@ -889,7 +897,7 @@ static void append_told(bson_t *batch, uint32_t *count, const bson_t *document)
     BSON_APPEND_DOCUMENT(batch, key, document);
 }
 
-/* ---- fragments ---------------------------------------------------------------------------- */
+/* ---- fragments ------------------------------------------------------------------------------- */
 
 static truce_status another_split(const char *how, bson_error_t *error)
 {
@@ -919,7 +927,8 @@ static void end_split(struct change_stream *watch)
     pop(watch);
 }
 
-static void tell_fragment(struct change_stream *watch, bson_t *batch, uint32_t *count, bool *fits)
+static void change_stream_send_fragment(struct change_stream *watch, bson_t *batch, uint32_t *count,
+                                        bool *fits)
 {
     const struct change_stream_token token = {watch->at.feed, watch->first->position,
                                               STREAM_FRAGMENT, watch->fragment};
@@ -940,9 +949,10 @@ static void tell_fragment(struct change_stream *watch, bson_t *batch, uint32_t *
     bson_destroy(fragment);
 }
 
-/* What the stages have left of the first of the queue, which is taken over: told, or to be told in fragments. */
-static truce_status tell_whole(struct change_stream *watch, bson_t *document, bson_t *batch,
-                               uint32_t *count, bson_error_t *error)
+/* Takes over the result of the stages for the first event of the queue, and sends it, whole or in
+ * fragments. */
+static truce_status change_stream_send(struct change_stream *watch, bson_t *document, bson_t *batch,
+                                       uint32_t *count, bson_error_t *error)
 {
     truce_status status;
 
@@ -972,7 +982,7 @@ static truce_status change_stream_tell(struct change_stream *watch, bson_t *batc
     truce_status status = TRUCE_OK;
 
     if (watch->split) {
-        tell_fragment(watch, batch, count, fits);
+        change_stream_send_fragment(watch, batch, count, fits);
         return TRUCE_OK;
     }
     *fits = !*count || batch->len + event->document->len <= TRUCE_DOCUMENT_BYTES_MAX;
@@ -991,7 +1001,7 @@ static truce_status change_stream_tell(struct change_stream *watch, bson_t *batc
         pop(watch);
         return TRUCE_OK;
     }
-    return tell_whole(watch, told ? told : bson_copy(event->document), batch, count, error);
+    return change_stream_send(watch, told ? told : bson_copy(event->document), batch, count, error);
 }
 
 truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_t *batch,
@@ -1010,7 +1020,7 @@ truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_
     return status;
 }
 
-/* ---- beginning and end --------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 struct looking {
     const struct change_stream_scope *scope;
@@ -1028,7 +1038,7 @@ static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
     return true;
 }
 
-/* An event was told there: is it there, and did it end the stream? */
+/* Finds the event of the token, and whether it ended the stream. */
 static truce_status look_at_event(struct change_stream *watch, const struct feed_state *state,
                                   bson_error_t *error)
 {
@@ -1175,7 +1185,7 @@ enum change_stream_reach change_stream_reach(const struct change_stream *watch)
 
 void change_stream_wait(struct change_stream *watch, uint64_t *seen, uint32_t most_ms)
 {
-    bson_error_t ignored; /* whoever asks looks for what has come, and for the reasons to end */
+    bson_error_t ignored; /* the caller looks for events and for reasons to end */
 
     (void)!truce__engine_wait(watch->engine, FEED_WAKE, seen, most_ms, &ignored);
 }

@@ -2,11 +2,12 @@
 #define TRUCE_SERVER_SESSION_CHANGE_STREAM_H
 
 /*
- * Change streams: the feed of changes of a file (engine/documents/feed.h) as MongoDB's clients know it.
+ * Change streams: the change feed of a file (engine/documents/feed.h) as MongoDB's clients see it.
  *
- *     feed ──entries──> watch.c ──events──> queue ──full documents, stages──> batch
+ *     feed ──entries──> change_stream.c ──events──> queue ──full documents, stages──> batch
  *
- * A resume token is a place in the feed, so it outlives the server, and another server of the same file takes it, too.
+ * A resume token is a position in the feed. So it stays valid after a restart, and other servers
+ * of the same file accept it.
  */
 #include "base/limits.h"
 #include "engine/documents/feed.h"
@@ -20,77 +21,92 @@ struct change_stream;
 enum change_stream_reach { STREAM_COLLECTION, STREAM_DATABASE, STREAM_ALL };
 
 enum change_stream_document {
-    STREAM_NONE,     /* of an update nothing but what was changed */
-    STREAM_LOOKUP,   /* the document as it is now; null: it is gone */
-    STREAM_IF_ANY,   /* as it was then; null: that was not kept */
-    STREAM_REQUIRED, /* the same, or the stream ends */
+    /* An update has only its changes. */
+    STREAM_NONE,
+    /* The current document; null: it was removed. */
+    STREAM_LOOKUP,
+    /* The document at that time; null: it was not stored. */
+    STREAM_IF_ANY,
+    /* The document at that time; if it was not stored, the stream fails. */
+    STREAM_REQUIRED,
 };
 
-/* What stands at a place, besides the position: where the stream goes on from is the same but for the first. */
+/* The meaning of a token's position. */
 enum change_stream_place {
-    STREAM_MARK,  /* everything up to it was looked at */
-    STREAM_EVENT, /* an event was told, behind which comes "invalidate" if it ends the stream */
-    STREAM_INVALIDATE, /* that was told, too */
-    STREAM_FRAGMENT,   /* some of an event was told: up to that fragment */
+    STREAM_MARK,  /* Everything up to the position was read. */
+    STREAM_EVENT, /* The event was sent. "invalidate" follows if it ends the stream. */
+    /* "invalidate" was sent. */
+    STREAM_INVALIDATE,
+    /* The fragments of the event up to this one were sent. */
+    STREAM_FRAGMENT,
 };
 
-#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT) /* what a token can say */
+#define STREAM_FRAGMENTS_MAX (255 - STREAM_FRAGMENT) /* the maximum of a token */
 
 struct change_stream_token {
     bson_oid_t feed;
     int64_t position;
     enum change_stream_place place;
-    int fragment; /* of STREAM_FRAGMENT, from 0 on */
+    /* Number of the fragment, from 0. */
+    int fragment;
 };
 
-/* {_data: "..."}; the document is begun and ended by the caller */
+/* Appends _data: "..." to a document that the caller begins and ends. */
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document);
-/* Of {_data: "..."}; 40647, 9, 260. */
+/* Reads {_data: "..."}. Fails with 40647, 9, or 260. */
 truce_status change_stream_token_read(const bson_t *document, struct change_stream_token *token,
                                       bson_error_t *error);
 
 struct change_stream_options {
     enum change_stream_reach reach;
-    const char *own, *database; /* the server's own database, and that of the stream */
-    const char *place;          /* of a stream of one collection */
+    /* The server's own database, and that of the stream. */
+    const char *own, *database;
+    /* The collection of a stream of one collection. */
+    const char *place;
     enum change_stream_document full, before;
-    bool expanded;                            /* showExpandedEvents */
-    const bson_t *stages;                     /* behind $changeStream */
-    const struct change_stream_token *resume; /* NULL: from now on, or ... */
-    int64_t from; /* ... with every entry from this position on; 0: no matter */
+    bool expanded; /* showExpandedEvents */
+    /* The stages after $changeStream. */
+    const bson_t *stages;
+    /* The position from which the stream resumes; NULL: see `from`. */
+    const struct change_stream_token *resume;
+    /* Without `resume`: the position of the first entry; 0: only future entries. */
+    int64_t from;
 };
 
-/* 40573: there is no feed; 286: what comes behind that place is not there any more; 280: that place is not of this
- * feed; what the stages are refused with. The store outlives it. */
+/* Opens a change stream. The store outlives it. Fails with 40573 if the store has no feed, 286 if
+ * entries after the position were pruned, 280 if the position belongs to another feed, and with
+ * the errors of the stages. */
 truce_status change_stream_new(truce_store *store, const struct change_stream_options *options,
                                struct change_stream **watch, bson_error_t *error);
-void change_stream_free(struct change_stream *watch); /* NULL is allowed */
+/* NULL is allowed. */
+void change_stream_free(struct change_stream *watch);
 
-/* What there is of now into `batch`, an array that was begun: at most so many (negative: no maximum) and 16 MB. `*count`: how
- * many. Nothing is waited for. */
+/* Appends the available events to `batch`, an array that was begun: at most `most` (negative: no
+ * maximum) and 16 MB. Returns their number in `*count`. Does not wait. */
 truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_t *batch,
                                 uint32_t *count, bson_error_t *error);
-/* It has told "invalidate": nothing comes any more. */
+/* Returns whether the stream has ended with "invalidate". */
 bool change_stream_is_over(const struct change_stream *watch);
-/* Where a stream goes on that has read all that this one has. */
+/* Returns the token from which a stream resumes after everything that this one has read. */
 struct change_stream_token change_stream_at(const struct change_stream *watch);
 enum change_stream_reach change_stream_reach(const struct change_stream *watch);
-/* Until something is told, or so long. `*seen` 0 at first: then it returns at once. */
+/* Waits until the feed grows, for at most `most_ms`. `*seen` is 0 at first; then it returns at
+ * once. */
 void change_stream_wait(struct change_stream *watch, uint64_t *seen, uint32_t most_ms);
 
-/* ---- stages ---------------------------------------------------------------------------- */
+/* The maximum size of an event. */
+#define EVENT_BYTES (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA)
 
-#define EVENT_BYTES                                                                                \
-    (TRUCE_DOCUMENT_BYTES_MAX + TRUCE_INTERNAL_BYTES_EXTRA) /* of one that is told */
-
-/* ---- events ----------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 struct change_stream_scope {
     enum change_stream_reach reach;
-    bool expanded; /* what is made of collections and indexes is told, too, and more of all else */
+    /* Creations and drops of collections and indexes are sent, too, and events have more fields. */
+    bool expanded;
     char own[DATABASE_NAME_MAX + 1], database[DATABASE_NAME_MAX + 1];
     char place[PLACE_MAX];
-    bson_oid_t file; /* its id */
+    /* The id of the file. */
+    bson_oid_t file;
 };
 
 #endif

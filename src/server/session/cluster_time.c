@@ -1,12 +1,14 @@
 /*
- * The time of a replica set of one: seconds since 1970 in the upper half, a number within the second below.
+ * The time of a replica set of one: seconds since 1970 in the upper half, a number within the
+ * second below.
  *
  *     server_time    the time that every answer has: it never goes back while the server runs
- *     server_tick    the time of a snapshot that clients read again by it: no other snapshot ever has the same time
+ *     server_tick    the time of a snapshot; no other snapshot ever has the same time
  *
- * A snapshot's time must not repeat after a restart either: a session would read two snapshots as if they were one. Clocks do
- * not ensure that, as the next server may start within the same second, or with a clock that was set back. So a server
- * reserves times in the store before it gives them to snapshots:
+ * A snapshot's time must not repeat after a restart either: a session would read two snapshots as
+ * if they were one. Clocks do not ensure that, as the next server may start within the same
+ * second, or with a clock that was set back. So a server reserves times in the store before it
+ * gives them to snapshots:
  *
  *     @config.cluster_time    {_id: "reserved", until: Timestamp}
  *
@@ -16,12 +18,14 @@
  * Invariants:
  *  1. A tick is greater than every tick before it, of this server.
  *  2. A tick is within a range that this server has reserved, on the disk, before it was given.
- *  3. Ranges do not overlap, as `until` only grows, by a write that fails if another server was first. So ticks of all
- *     servers of one store, one after the other or at once, differ; those of the later one are greater.
+ *  3. Ranges do not overlap, as `until` only grows, by a write that fails if another server was
+ *     first. So ticks of all servers of one store, one after the other or at once, differ; those
+ *     of the later one are greater.
  *  4. A server's time is not before `until` as it was when the server started.
  *
- * One write serves R seconds of snapshots. A store in memory is gone with its server, and so is what was read at its times. A
- * store that is read-only reserves nothing: it does not change, so all its snapshots are the same.
+ * One write serves R seconds of snapshots. A store in memory is gone with its server, and so is
+ * what was read at its times. A store that is read-only reserves nothing: it does not change, so
+ * all its snapshots are the same.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -34,7 +38,7 @@
 #define RESERVED_S 10
 #define BEHIND_S   10
 
-/* ---- now -------------------------------------------------------------------------------------- */
+/* ---- now ------------------------------------------------------------------------------------- */
 
 /* A position of the feed, as clients know it; and back. */
 static uint64_t time_of_position(int64_t at)
@@ -73,7 +77,7 @@ uint64_t server_time(struct server *server)
     return time_pass(server, (uint64_t)(ms / 1000) << 32 | (uint64_t)(ms % 1000 + 1));
 }
 
-/* ---- reserving -------------------------------------------------------------------------------- */
+/* ---- reserving ------------------------------------------------------------------------------- */
 
 /* `*until` 0: no server has reserved any time. */
 static truce_status read_reserved(struct server *server, uint64_t *until, bson_error_t *error)
@@ -118,7 +122,8 @@ static truce_status move_reserved(struct server *server, uint64_t was, uint64_t 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Reserves the next times, from `time` on or behind all that were reserved before, and lets the time be the first of them. */
+/* Reserves the next times, from `time` on or behind all that were reserved before, and lets the
+ * time be the first of them. */
 static truce_status reserve(struct server *server, uint64_t *time, bson_error_t *error)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);

@@ -15,7 +15,8 @@ struct cursor_registry {
     struct random random;
     struct cursor_entry **all;
     int count, most;
-    struct cursor_entry *waits; /* change streams that are read just now */
+    /* The change streams that are being read. */
+    struct cursor_entry *waits;
 };
 
 struct cursor_registry *cursors_new(int most)
@@ -38,9 +39,9 @@ void cursors_free(struct cursor_registry *cursors)
     bson_free(cursors);
 }
 
-/* ---- one cursor ----------------------------------------------------------------------------- */
+/* ---- one cursor ------------------------------------------------------------------------------ */
 
-/* `view`: for a document of an array. */
+/* Reads the next document. `view` is memory for a document of an array. */
 static truce_status cursor_entry_next(struct cursor_entry *entry, bson_t *view,
                                       const bson_t **document, bson_error_t *error)
 {
@@ -60,7 +61,8 @@ static truce_status cursor_entry_next(struct cursor_entry *entry, bson_t *view,
     return TRUCE_OK;
 }
 
-/* Is it known that nothing is left? Of a cursor of its own that is known only behind its last document. */
+/* Returns whether the entry is known to be at its end. The end of a store's cursor is known only
+ * after a further read. */
 static bool cursor_entry_is_read(const struct cursor_entry *entry)
 {
     bson_iter_t ahead = entry->at;
@@ -108,7 +110,7 @@ void cursor_entry_close(struct cursor_entry *entry)
         snapshot_registry_release(entry->snapshots, entry->snapshot);
     if (entry->array)
         bson_destroy(entry->array);
-    change_stream_free(entry->watch);
+    change_stream_free(entry->stream);
     if (entry->waiting)
         bson_destroy(entry->waiting);
     bson_free(entry->user);
@@ -116,7 +118,7 @@ void cursor_entry_close(struct cursor_entry *entry)
     bson_free(entry);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static int cursors_find(const struct cursor_registry *cursors, int64_t id)
 {
@@ -135,7 +137,7 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
     entry->idle_since_ns = truce__clock_monotonic_ns();
     pthread_mutex_lock(&cursors->mutex);
     full = cursors->count == cursors->most;
-    while (!full && !entry->id) { /* hard to guess, and never negative: some clients print it */
+    while (!full && !entry->id) { /* hard to guess, and never negative, as some clients print it */
         int64_t id = (int64_t)(truce__random_next(&cursors->random) >> 1);
 
         if (cursors_find(cursors, id) == cursors->count)
@@ -149,7 +151,7 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
     cursor_entry_close(entry);
     return truce__fail(
         TRUCE_LIMIT, error,
-        "%d cursors are open, which is the maximum: read them to their end, or close "
+        "%d cursors are open, which is the maximum; read cursors to their end or close "
         "them",
         cursors->most);
 }
@@ -181,7 +183,7 @@ void cursors_wait_begin(struct cursor_registry *cursors, struct cursor_entry *en
 {
     pthread_mutex_lock(&cursors->mutex);
     entry->killed = false;
-    entry->beside = cursors->waits;
+    entry->next_waiting = cursors->waits;
     cursors->waits = entry;
     pthread_mutex_unlock(&cursors->mutex);
 }
@@ -192,8 +194,8 @@ void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entr
 
     pthread_mutex_lock(&cursors->mutex);
     while (*at != entry)
-        at = &(*at)->beside;
-    *at = entry->beside;
+        at = &(*at)->next_waiting;
+    *at = entry->next_waiting;
     pthread_mutex_unlock(&cursors->mutex);
 }
 
@@ -215,7 +217,7 @@ bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *place
     entry = cursors->waits;
     while (entry &&
            (entry->id != id || strcmp(entry->place, place) != 0 || strcmp(entry->user, user) != 0))
-        entry = entry->beside;
+        entry = entry->next_waiting;
     if (entry)
         entry->killed = true;
     pthread_mutex_unlock(&cursors->mutex);
@@ -234,7 +236,8 @@ bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user
     return is;
 }
 
-/* All that were idle since then, and are of this owner, if it is not 0. */
+/* Closes the entries that have been idle since `before_ns`, and belong to this owner if it is not
+ * 0. */
 static void cursors_close_all(struct cursor_registry *cursors, int64_t before_ns, int64_t owner)
 {
     struct cursor_entry *old;
@@ -257,7 +260,6 @@ void cursors_close_owned(struct cursor_registry *cursors, int64_t owner)
     cursors_close_all(cursors, INT64_MAX, owner);
 }
 
-/* A transaction's are its own to end: it may be in use. */
 void cursors_expire(struct cursor_registry *cursors, int64_t idle_ms)
 {
     cursors_close_all(cursors, truce__clock_monotonic_ns() - idle_ms * 1000000, 0);

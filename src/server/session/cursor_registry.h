@@ -1,61 +1,81 @@
 #ifndef TRUCE_SERVER_SESSION_CURSOR_REGISTRY_H
 #define TRUCE_SERVER_SESSION_CURSOR_REGISTRY_H
 
-/* Cursors that clients come back to, by number. */
+/*
+ * The open cursors of clients, by their ids.
+ *
+ * An entry is either in the registry or owned by one call: getMore takes it out, reads a batch,
+ * and adds it again. An entry has its documents from one of three sources: a cursor of the store,
+ * an array, or a change stream.
+ */
 #include <stdint.h>
 
 #include "truce/store.h"
 
 struct cursor_entry {
-    int64_t id;           /* 0 until it is kept */
-    truce_cursor *cursor; /* its own; NULL: its documents are those of: */
-    bson_t *array;        /* its own, too */
+    /* 0 until the entry is added. */
+    int64_t id;
+    /* A cursor of the store; NULL: the documents come from `array` or `watch`. */
+    truce_cursor *cursor;
+    bson_t *array;
+    /* The next document of `array`. */
     bson_iter_t at;
-    bson_t *waiting;                      /* was read, and did not fit into the last batch */
-    char *place;                          /* the namespace as the client knows it */
-    int64_t owner;                        /* its transaction; 0: none */
-    struct registered_snapshot *snapshot; /* that it reads; NULL: none */
-    struct snapshot_registry *snapshots;  /* that has it */
-    char *user;                           /* who opened it; "": nobody had logged in */
+    /* A document that was read but did not fit into the last batch. */
+    bson_t *waiting;
+    /* The namespace, as the client knows it. */
+    char *place;
+    /* The transaction that opened the cursor; 0: none. */
+    int64_t owner;
+    /* The snapshot that the cursor reads, and its registry; NULL: none. */
+    struct registered_snapshot *snapshot;
+    struct snapshot_registry *snapshots;
+    /* The user that opened the cursor; "": without a login. */
+    char *user;
     int64_t idle_since_ns;
-    struct change_stream *watch; /* a change stream's, which has no `cursor`; NULL: it is none */
-    struct cursor_entry *beside; /* the list of those that are read just now and may wait */
-    bool killed;                 /* of one of these, by another connection; under the mutex */
+    /* A change stream, which has no `cursor`; NULL: none. */
+    struct change_stream *stream;
+    /* The list of change streams that are being read and may wait. */
+    struct cursor_entry *next_waiting;
+    /* Another connection has killed the change stream while it waits. Under the mutex. */
+    bool killed;
 };
 
 struct cursor_registry;
 
 struct cursor_registry *cursors_new(int most);
-void cursors_free(struct cursor_registry *cursors); /* closes what is left */
+/* Closes the remaining cursors. */
+void cursors_free(struct cursor_registry *cursors);
 
-/* Documents into `batch`, an array that was begun: at most `most` (negative: no maximum) and 16 MB. `*end`: there are
- * no more. */
+/* Appends documents to `batch`, an array that was begun: at most `most` (negative: no maximum)
+ * and 16 MB. Sets `*end` if there are no more. */
 truce_status cursor_entry_read(struct cursor_entry *entry, int64_t most, bson_t *batch, bool *end,
                                bson_error_t *error);
-void cursor_entry_close(struct cursor_entry *entry); /* frees it too */
+/* Closes the cursor and frees the entry. */
+void cursor_entry_close(struct cursor_entry *entry);
 
-/* Keeps it under a number of its own, or under the one that it had. LIMIT: there are too many, and it was
- * closed. */
+/* Adds the entry with a new id, or with the id that it had. If too many cursors are open, it
+ * closes the entry and fails with LIMIT. */
 truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *entry,
                          bson_error_t *error);
-/* Takes it out: nobody else finds it until it is kept again. NULL: there is none of this number,
- * namespace, owner and user, or another connection reads it just now. */
+/* Takes the entry out for the caller's exclusive use. Returns NULL if no entry has this id,
+ * namespace, owner, and user, or if another connection is using it. */
 struct cursor_entry *cursors_take(struct cursor_registry *cursors, int64_t id, const char *place,
                                   int64_t owner, const char *user);
-/* While a change stream waits for what comes, others may kill it: between take and keep, or close. */
+/* Enclose the time in which a change stream that was taken waits for events, so that other
+ * connections can kill it. */
 void cursors_wait_begin(struct cursor_registry *cursors, struct cursor_entry *entry);
 void cursors_wait_end(struct cursor_registry *cursors, struct cursor_entry *entry);
 bool cursors_is_killed(struct cursor_registry *cursors, const struct cursor_entry *entry);
-/* False: none of this number, namespace and user waits. */
+/* Kills a waiting change stream. Returns false if none has this id, namespace, and user. */
 bool cursors_kill(struct cursor_registry *cursors, int64_t id, const char *place, const char *user);
-/* False: another user has opened it. */
+/* Returns false if another user opened the cursor. */
 bool cursors_is_of(struct cursor_registry *cursors, int64_t id, const char *user);
-/* Closes those of a transaction. */
+/* Closes the cursors of a transaction. */
 void cursors_close_owned(struct cursor_registry *cursors, int64_t owner);
-/* Closes those that nobody asked for so long. */
+/* Closes cursors that were idle for this time. */
 void cursors_expire(struct cursor_registry *cursors, int64_t idle_ms);
 int cursors_count(struct cursor_registry *cursors);
-/* Of the arrays that are kept. */
+/* Returns the size of all registered arrays. */
 int64_t cursors_bytes(struct cursor_registry *cursors);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * One command: the record is taken apart when it begins, and put together anew under the store's lock, when what its
- * statements did is known.
+ * One command: the record is parsed when the command begins. It is written again under the
+ * store's lock, when the results of the statements are known.
  */
 #include "server/session/retryable_writes.h"
 
@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "server/call/call.h"
 
-#define SPARE_BYTES 4096 /* of a record beside what is measured */
+#define SPARE_BYTES 4096 /* of a record besides the measured parts */
 
 enum did_kind {
     DID_INSERT,
@@ -27,7 +27,7 @@ enum did_kind {
 
 static const char *const range_names[RANGES] = {"inserted", "updated", "removed"};
 
-/* What statements from..to did. */
+/* The results of statements from..to. */
 struct did {
     int32_t from, to;
     enum did_kind kind;
@@ -44,7 +44,7 @@ struct retryable {
     bson_t key;
     struct call *call;
     struct session *session;
-    const bson_t *before; /* as it stands; NULL: nothing does */
+    const bson_t *before; /* as stored; NULL: none */
     bson_t read;          /* where it was read for this command alone */
     bson_t *after;        /* what was made last; NULL: nothing was */
     bool stale;
@@ -62,7 +62,7 @@ struct retryable {
     void *arg;
 };
 
-/* ---- what statements did -------------------------------------------------------------------- */
+/* ---- what statements did --------------------------------------------------------------------- */
 
 static void dids_add(struct dids *dids, int32_t from, int32_t to, enum did_kind kind,
                      const bson_value_t *value)
@@ -163,7 +163,7 @@ static void kept_read_record(struct dids *dids, const bson_t *record)
     dids_sort(dids);
 }
 
-/* ---- a record ------------------------------------------------------------------------------- */
+/* ---- a record -------------------------------------------------------------------------------- */
 
 static void kept_append_key(uint32_t number, bson_t *array, bson_t *element)
 {
@@ -253,7 +253,7 @@ static void kept_make_record(const struct retryable *kept, struct dids *dids, bs
     append_others(dids, record);
 }
 
-/* ---- the receipt ---------------------------------------------------------------------------- */
+/* ---- the receipt ----------------------------------------------------------------------------- */
 
 static bool agrees(truce_receipt *receipt, const bson_t *before)
 {
@@ -345,7 +345,7 @@ static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcome
     return any;
 }
 
-/* ---- one command ---------------------------------------------------------------------------- */
+/* ---- one command ----------------------------------------------------------------------------- */
 
 static truce_status read_ids(struct retryable *kept, const bson_t *ids, bson_error_t *error)
 {
@@ -429,7 +429,7 @@ void retryable_append_retried(const struct retryable *kept, bson_t *reply)
     bson_append_array_end(reply, &array);
 }
 
-/* ---- a bulk --------------------------------------------------------------------------------- */
+/* ---- a bulk ---------------------------------------------------------------------------------- */
 
 /* The writes that did not come before, and their places in the whole list. */
 struct rest {
@@ -556,7 +556,7 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
     return status;
 }
 
-/* ---- findAndModify -------------------------------------------------------------------------- */
+/* ---- findAndModify --------------------------------------------------------------------------- */
 
 truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, void *arg,
                               bson_t *reply, bool *again, truce_receipt **receipt,

@@ -86,7 +86,7 @@ int sessions_running(struct sessions *sessions)
     return running;
 }
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static struct session **sessions_bucket_of(struct sessions *sessions,
                                            const uint8_t id[SESSION_ID_BYTES])
@@ -118,7 +118,7 @@ void sessions_each(struct sessions *sessions,
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* One that nobody uses, and that no transaction runs in. */
+/* Returns whether no call uses the session and it has no running transaction. */
 static void sessions_forget(struct sessions *sessions, struct session *session)
 {
     struct session **at = sessions_bucket_of(sessions, session->id);
@@ -136,7 +136,7 @@ static bool sessions_is_idle(const struct session *session)
     return !session->busy && !session->waiting && session->state != SESSION_RUNNING;
 }
 
-/* The one that was idle for longest, since before then. NULL: there is none. */
+/* Returns the session that was idle for longest, at least since then; NULL: none. */
 static struct session *oldest_idle(struct sessions *sessions, int64_t before_ns)
 {
     struct session *oldest = NULL;
@@ -169,7 +169,7 @@ static struct session *sessions_add(struct sessions *sessions, const uint8_t id[
     return made;
 }
 
-/* Waits until nobody uses it. Under the mutex. */
+/* Waits until no call uses the session. Under the mutex. */
 static void sessions_wait_for(struct sessions *sessions, struct session *session)
 {
     session->waiting++;
@@ -179,7 +179,7 @@ static void sessions_wait_for(struct sessions *sessions, struct session *session
     session->busy = true;
 }
 
-/* ---- what stands in the store --------------------------------------------------------------- */
+/* ---- what stands in the store ---------------------------------------------------------------- */
 
 static void id_filter(const struct session *session, bson_t *filter)
 {
@@ -271,7 +271,7 @@ void sessions_give(struct sessions *sessions, struct session *session)
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* ---- transactions --------------------------------------------------------------------------- */
+/* ---- transactions ---------------------------------------------------------------------------- */
 
 static void sessions_leave(struct sessions *sessions, struct session *session, int state)
 {
@@ -353,7 +353,7 @@ truce_status session_begin(struct sessions *sessions, struct session *session, i
     return status;
 }
 
-truce_status session_go_on(struct session *session, int64_t number, bson_error_t *error)
+truce_status session_continue(struct session *session, int64_t number, bson_error_t *error)
 {
     if (number < session->number)
         return too_old(session, number, error);
@@ -365,7 +365,7 @@ truce_status session_go_on(struct session *session, int64_t number, bson_error_t
                : sessions_no_such(number, error);
 }
 
-/* ---- commit --------------------------------------------------------------------------------- */
+/* ---- commit ---------------------------------------------------------------------------------- */
 
 static truce_status sessions_commit(struct sessions *sessions, struct session *session,
                                     const truce_bulk_options *options, bson_error_t *error)
@@ -389,7 +389,8 @@ static truce_status sessions_commit(struct sessions *sessions, struct session *s
     return status;
 }
 
-/* A commit whose answer was lost has left its record, or has not taken place: what was asked for then does not come later. */
+/* A commit whose answer was lost has left its record, or has not taken place: what was asked for
+ * then does not come later. */
 static truce_status find_out(struct sessions *sessions, struct session *session,
                              bson_error_t *error)
 {
@@ -399,7 +400,7 @@ static truce_status find_out(struct sessions *sessions, struct session *session,
 
     if (!status && found && sessions_number_of(&record) > session->number)
         status = truce__fail(TRUCE_UNKNOWN, error,
-                             "nobody knows whether transaction %lld of the session was committed: "
+                             "it is unknown whether transaction %lld of the session was committed: "
                              "another server of this store has run a later one",
                              (long long)session->number);
     else if (!status)
@@ -422,7 +423,7 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
         return status;
     if (number == session->number && session->state == SESSION_COMMITTED)
         return relaxed ? TRUCE_OK : truce_settle(sessions->store, error);
-    status = session_go_on(session, number, error);
+    status = session_continue(session, number, error);
     if (status)
         return status;
     status = sessions_commit(sessions, session, &options, error);
@@ -433,7 +434,7 @@ truce_status session_commit(struct sessions *sessions, struct session *session, 
     return status;
 }
 
-/* ---- writes that are kept -------------------------------------------------------------------- */
+/* ---- retryable writes ------------------------------------------------------------------------ */
 
 truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error)
@@ -497,9 +498,9 @@ void session_wrote(struct session *session, const bson_t *record)
         sessions_remember(session, record);
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* Under the mutex, which is let go meanwhile. */
+/* Under the mutex, which is released in the meantime. */
 static void server_sessions_end(struct sessions *sessions, struct session *session)
 {
     sessions_wait_for(sessions, session);
@@ -532,7 +533,7 @@ void sessions_end_all(struct sessions *sessions)
     pthread_mutex_unlock(&sessions->mutex);
 }
 
-/* One that runs since before then, and that nobody uses. */
+/* Returns a transaction that has been running since then and that no call uses. */
 static struct session *find_late(struct sessions *sessions, int64_t before_ns)
 {
     for (int i = 0; i < BUCKETS && sessions->running; i++)
@@ -542,7 +543,7 @@ static struct session *find_late(struct sessions *sessions, int64_t before_ns)
     return NULL;
 }
 
-/* One step through the records, for those that nobody asks for any more. */
+/* Removes a bounded number of expired records. */
 static void sweep_records(struct sessions *sessions, int64_t now_ns)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;

@@ -2,30 +2,32 @@
 #define TRUCE_SERVER_SESSION_SESSIONS_H
 
 /*
- * Sessions of clients, and the transaction that each of them may have.
+ * Sessions of clients, and the transaction that each may have.
  *
  *           begin                         commit
  *     none -------> running -------------------------------> committed
  *      ^               |                                        |
  *      |               | a statement or the commit fails,       | commit again: the same answer
- *      |               | abort, too old, the session ends       |
+ *      |               | abort, expiry, the session ends        |
  *      |               v                                        |
  *      +---------- aborted <---- begin, with a larger number ---+
  *
- * A commit that was not answered (the disk was full, or failed) leaves it lost, until it is asked for again: it is committed if
- * its record is there, and aborted else.
+ * If the outcome of a commit is unknown (the disk was full, or failed), the state is `lost` until
+ * the client commits again: the transaction is committed if its record exists, and aborted
+ * otherwise.
  *
- * The numbers of a session's transactions rise. Where a commit is acknowledged, the number stands in the collection
- * config.transactions, written by the same commit: so a client that asks again after a crash of the server has the
- * same answer, and never runs a transaction twice. A number may be of writes without a transaction, too (retryable_writes.h).
+ * The numbers of a session's transactions grow. An acknowledged commit has written its number
+ * into the collection config.transactions. So a client that commits again after a crash of the
+ * server gets the same answer, and no transaction runs twice. A number may also belong to
+ * retryable writes (retryable_writes.h).
  *
  * Invariants:
- *  1. A session is used by one call at a time; the next waits for its turn.
- *  2. A transaction that is not running any more holds nothing: no snapshot, no documents, no cursors.
- *  3. At most TRUCE_SERVER_TRANSACTIONS_MAX transactions are running, each for at most as long as the options say. One
- *     whose time is over ends when no call is in it.
- *  4. A transaction was acknowledged as committed only if its commit was; and one that was acknowledged is never said
- *     to be gone, as long as the session is remembered (TRUCE_SERVER_SESSION_MS since then).
+ *  1. A session is used by one call at a time; other calls wait.
+ *  2. A transaction that is not running has no snapshot, no documents, and no cursors.
+ *  3. At most TRUCE_SERVER_TRANSACTIONS_MAX transactions are running, each for at most the time
+ *     in the options. An expired one ends as soon as no call uses it.
+ *  4. Only a transaction whose commit succeeded is reported as committed. It is never reported as
+ *     aborted or unknown later, as long as the session is remembered (TRUCE_SERVER_SESSION_MS).
  */
 #include "server/session/cursor_registry.h"
 #include "store/reserved.h"
@@ -33,82 +35,99 @@
 #define SESSION_ID_BYTES 16
 
 struct session {
-    struct session *next; /* of the same bucket */
+    /* The next session of the same bucket. */
+    struct session *next;
     uint8_t id[SESSION_ID_BYTES];
-    int64_t number; /* of its last transaction; -1: none yet */
+    /* The number of its last transaction; -1: none. */
+    int64_t number;
     enum {
         SESSION_NONE,
         SESSION_RUNNING,
         SESSION_COMMITTED,
         SESSION_ABORTED,
         SESSION_LOST,
-        SESSION_WRITES, /* the number is of writes that are kept (retryable_writes.h) */
+        /* The number belongs to retryable writes. */
+        SESSION_WRITES,
     } state;
-    truce_store *transaction;  /* while it is running (store/overlay) */
-    int64_t owner;             /* of its cursors; no two transactions have the same */
-    int64_t since_ns, used_ns; /* it runs since, was used last */
-    bool known;                /* it was looked up in the store */
-    bool wrote;                /* its record is of this number, and of writes */
-    bool record_known;         /* what stands in the store is: */
-    bson_t *record;            /* NULL: nothing; at most TRUCE_SERVER_RECORD_BYTES */
-    /* under the mutex of all */
+    /* The running transaction (store/overlay). */
+    truce_store *transaction;
+    /* The owner of its cursors; no two transactions have the same. */
+    int64_t owner;
+    /* When it began to run, and its last use. */
+    int64_t since_ns, used_ns;
+    /* The session was looked up in the store. */
+    bool known;
+    /* Its record belongs to this number and to retryable writes. */
+    bool wrote;
+    /* `record` is the stored record. */
+    bool record_known;
+    /* NULL: none. At most TRUCE_SERVER_RECORD_BYTES. */
+    bson_t *record;
+    /* Under the mutex of the sessions. */
     bool busy, gone;
     int waiting;
 };
 
 struct session_options {
-    int64_t lifetime_ms; /* of a transaction; 0: TRUCE_SERVER_TRANSACTION_MS */
-    bool snapshot;       /* isolation: what was read is not checked */
+    /* Maximum duration of a transaction; 0: TRUCE_SERVER_TRANSACTION_MS. */
+    int64_t lifetime_ms;
+    /* Snapshot isolation: a commit does not check what the transaction has read. */
+    bool snapshot;
 };
 
 struct sessions;
 
 struct sessions *sessions_new(truce_store *store, struct cursor_registry *cursors,
                               const struct session_options *options);
-void sessions_free(struct sessions *sessions); /* no call runs any more */
+/* No call may be running. */
+void sessions_free(struct sessions *sessions);
 
-/* The session of that id, made if it is not known, for the one who calls, until it is given back. LIMIT: there are too
- * many. */
+/* Waits for the session of that id and takes it for the caller until sessions_give. An unknown
+ * session is created. Fails with LIMIT if there are too many. */
 truce_status sessions_take(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES],
                            struct session **session, bson_error_t *error);
 void sessions_give(struct sessions *sessions, struct session *session);
 
-/* Ends it, its transaction too; waits for who uses it. */
+/* Ends the session and its transaction, after the call that uses it. */
 void sessions_end(struct sessions *sessions, const uint8_t id[SESSION_ID_BYTES]);
 void sessions_end_all(struct sessions *sessions);
-/* Ends transactions and sessions that are too old, of those that nobody uses. */
+/* Ends transactions and sessions that are too old and not in use. */
 void sessions_expire(struct sessions *sessions);
 int sessions_running(struct sessions *sessions);
-/* All that are known, under their lock. */
+/* Calls the function for each known session, under the lock. */
 void sessions_each(struct sessions *sessions,
                    void (*take)(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t used_ns),
                    void *arg);
 truce_store *sessions_store(const struct sessions *sessions);
 int64_t sessions_lifetime_ms(struct sessions *sessions);
-void sessions_set_lifetime(struct sessions *sessions, int64_t ms); /* also of those that run */
+/* Sets the maximum duration, also of running transactions. */
+void sessions_set_lifetime(struct sessions *sessions, int64_t ms);
 
-/* ---- of a session that was taken ------------------------------------------------------------ */
+/* ---- for a session that was taken ------------------------------------------------------------ */
 
-/* 225: a newer one has begun; 117, 256: this one has. */
+/* Begins a transaction. Fails with 225 if a newer one has begun, and with 117 or 256 if this one
+ * has. */
 truce_status session_begin(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error);
-/* 225, 251, 256: it does not run. */
-truce_status session_go_on(struct session *session, int64_t number, bson_error_t *error);
+/* Checks that the transaction is running. Fails with 225, 251, or 256 if it is not. */
+truce_status session_continue(struct session *session, int64_t number, bson_error_t *error);
 void session_abort(struct sessions *sessions, struct session *session);
-/* `relaxed`: need not be on the disk. 112: a conflict, nothing was done. IO, UNKNOWN: it may be done. */
+/* Commits. `relaxed`: does not wait for the disk. Fails with 112 after a conflict, which undid
+ * everything. IO and UNKNOWN: the outcome is unknown. */
 truce_status session_commit(struct sessions *sessions, struct session *session, int64_t number,
                             bool relaxed, uint32_t deadline_ms, bson_error_t *error);
 
-/* ---- writes that are kept (retryable_writes.h) ---------------------------------------------------------- */
+/* ---- retryable writes (retryable_writes.h) --------------------------------------------------- */
 
-/* The number is of such writes from now on. 225: a newer one has begun; 72: it is a transaction's. */
+/* Gives the number to retryable writes. Fails with 225 if a newer one has begun, and with 72 if
+ * it is a transaction's. */
 truce_status session_write(struct sessions *sessions, struct session *session, int64_t number,
                            bson_error_t *error);
-/* The record as it stands: the session's own, or `read`, which is initialised; NULL: there is none. 217: there was one
- * for this number, and it is gone. */
+/* Returns the stored record: the session's own, or `read`, which is always initialised; NULL:
+ * none. Fails with 217 if the record of this number existed and is gone. */
 truce_status session_record(struct sessions *sessions, struct session *session, bson_t *read,
                             const bson_t **record, bson_error_t *error);
-/* What stands now; NULL: nobody knows. */
+/* Remembers the record that is now stored; NULL: unknown. */
 void session_wrote(struct session *session, const bson_t *record);
 
 #endif

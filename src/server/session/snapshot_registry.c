@@ -46,7 +46,7 @@ void snapshot_registry_free(struct snapshot_registry *pasts)
     bson_free(pasts);
 }
 
-/* ---- under the mutex ------------------------------------------------------------------------ */
+/* ---- under the mutex ------------------------------------------------------------------------- */
 
 static void pasts_use(struct snapshot_registry *pasts, struct registered_snapshot *past)
 {
@@ -63,7 +63,7 @@ static void pasts_take_out(struct snapshot_registry *pasts, struct registered_sn
     pasts->count--;
 }
 
-/* The one that nobody has used for longest goes out of the list; NULL: all are used. */
+/* Evicts the least recently used snapshot; NULL: all are in use. */
 static struct registered_snapshot *pasts_take_out_idle(struct snapshot_registry *pasts)
 {
     struct registered_snapshot **oldest = NULL, *gone;
@@ -113,7 +113,7 @@ static truce_status pasts_find(struct snapshot_registry *pasts, uint64_t time,
     return *past ? TRUCE_OK : pasts_refuse(pasts, time, error);
 }
 
-/* Into the list, if there is room or somebody makes it. */
+/* Adds the snapshot, after evicting another one if necessary. */
 static bool pasts_enter(struct snapshot_registry *pasts, struct registered_snapshot *past,
                         struct registered_snapshot **gone)
 {
