@@ -263,7 +263,7 @@ TEST(wrong_rules_are_named)
                                            {"{'a': 5}", "5"},
                                            {"{'a': {'polcy': 'sum'}}", "polcy"},
                                            {"{'a': {'key': 5}}", "key of \"a\""},
-                                           {"{'': 'sum'}", "no path"},
+                                           {"{'': 'sum'}", "not a valid path"},
                                            {"{'a..b': 'sum'}", "a..b"},
                                            {"{'$a': 'sum'}", "$a"},
                                            {"{'$default': 'all'}", "all"}};
