@@ -10,6 +10,7 @@
  * TRUCE_INVALID.
  */
 #include "truce/changes.h"
+#include "truce/command.h"
 #include "truce/commit.h"
 #include "truce/compact.h"
 #include "truce/copy.h"

@@ -75,7 +75,7 @@ static void dispatch_read_app(struct call *call)
     struct connection *connection = call->connection;
     bson_iter_t at, found;
 
-    if (call->command->run == serve_hello && !connection->app[0] &&
+    if (call->command->traits & COMMAND_NAMES_CLIENT && !connection->app[0] &&
         bson_iter_init(&at, &call->request->body) &&
         bson_iter_find_descendant(&at, "client.application.name", &found) &&
         BSON_ITER_HOLDS_UTF8(&found))
@@ -133,8 +133,8 @@ static void dispatch_log_trouble(const struct call *call, const bson_error_t *er
     bson_destroy(more);
 }
 
-void server_dispatch(struct connection *connection, const struct wire_request *request,
-                     bson_t *reply)
+truce_status server_dispatch(struct connection *connection, const struct wire_request *request,
+                             bson_t *reply)
 {
     struct wire_request own = *request;
     struct call call = {.server = connection->server,
@@ -186,4 +186,5 @@ void server_dispatch(struct connection *connection, const struct wire_request *r
         dispatch_log_slow(&call, ns / 1000000, reply);
     truce__aliases_release(call.aliases);
     truce__arena_release(&call.arena);
+    return status;
 }

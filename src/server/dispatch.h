@@ -4,7 +4,7 @@
 #include "server/call/state.h"
 
 /* Runs the command of a request and fills its reply, which is always initialised. */
-void server_dispatch(struct connection *connection, const struct wire_request *request,
-                     bson_t *reply);
+truce_status server_dispatch(struct connection *connection, const struct wire_request *request,
+                             bson_t *reply);
 
 #endif

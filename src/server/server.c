@@ -20,6 +20,7 @@
 #include "server/dispatch.h"
 #include "server/http/http.h"
 #include "server/net/connections.h"
+#include "server/server_state.h"
 #include "server/session/change_stream.h"
 #include "store/decorators/database.h"
 #include "store/file/file.h"
@@ -174,21 +175,10 @@ static truce_status start_feed(struct server *server, const struct server_feed *
 static void server_free(struct server *server)
 {
     scram_wipe(server->secret, sizeof server->secret);
-    sweeper_free(server->sweeper);
-    metrics_free(server->metrics);
-    top_free(server->top);
     tls_free(server->tls);
-    fail_point_free(server->fail_point);
-    handles_free(server->handles);
-    sessions_free(server->sessions);
-    cursors_free(server->cursors);
-    snapshot_registry_free(server->snapshots);
-    views_free(server->views);
     if (server->listener >= 0)
         close(server->listener);
-    pthread_cond_destroy(&server->gone);
-    pthread_mutex_destroy(&server->mutex);
-    pthread_rwlock_destroy(&server->names);
+    server_state_end(server);
     bson_free(server);
 }
 
@@ -298,15 +288,12 @@ truce_status server_start(truce_store *store, const struct server_options *optio
 {
     static const struct server_options defaults;
     const char *database;
-    struct session_options sessions;
     struct server *made;
     truce_status status;
 
     *server = NULL;
     if (!options)
         options = &defaults;
-    sessions = (struct session_options){.lifetime_ms = options->transaction_ms,
-                                        .snapshot = options->snapshot_isolation};
     database = options->database ? options->database : OWN_DATABASE;
     status = truce__database_name_check(database, error);
     if (!status)
@@ -314,26 +301,17 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     if (status)
         return status;
     made = bson_malloc0(sizeof *made);
-    made->store = store;
-    made->commands = &server_commands;
-    made->dispatch = server_dispatch;
+    server_state_begin(
+        made, store, database,
+        &(struct server_state_options){.commands = &server_commands,
+                                       .sessions = {.lifetime_ms = options->transaction_ms,
+                                                    .snapshot = options->snapshot_isolation},
+                                       .snapshot_ms = options->past_ms,
+                                       .sweep_every_ms = options->sweep_every_ms});
+    made->refresh_login = login_refresh;
     made->listener = -1;
-    snprintf(made->database, sizeof made->database, "%s", database);
     made->connections_max =
         options->connections_max ? options->connections_max : TRUCE_CONNECTIONS_MAX;
-    made->started_ms = truce__clock_wall_ms();
-    made->started_ns = truce__clock_monotonic_ns();
-    made->cursors = cursors_new(TRUCE_SERVER_CURSORS_MAX);
-    made->handles = handles_new();
-    made->snapshots = snapshot_registry_new(made, options->past_ms);
-    made->views = views_new(store, made->database);
-    made->metrics = metrics_new(&server_commands);
-    made->top = top_new();
-    made->sweeper = sweeper_new(options->sweep_every_ms);
-    made->sessions = sessions_new(store, made->cursors, &sessions);
-    pthread_mutex_init(&made->mutex, NULL);
-    pthread_rwlock_init(&made->names, NULL);
-    pthread_cond_init(&made->gone, NULL);
     set_access(made, options);
     status = truce__own_database_keep(store, made->database, error);
     if (!status)

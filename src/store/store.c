@@ -70,6 +70,9 @@ void truce_store_close(truce_store *store)
 
     if (!store)
         return;
+    if (store->commands)
+        store->commands->free(store->commands);
+    store->commands = NULL;
     holds = __atomic_load_n(&store->holds, __ATOMIC_ACQUIRE);
     if (!holds) {
         close_now(store);

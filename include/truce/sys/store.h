@@ -260,6 +260,8 @@ struct truce_store {
     /* Private to the wrappers: the open cursors. NULL: none was ever opened. */
     struct truce_holds *holds;
     struct truce_memo *memo;
+    /* Private to truce_command. */
+    struct truce_memo *commands;
     /* 1 from truce_interrupt until truce_resume. The wrappers refuse calls in between. A backend
      * reads it (__atomic_load_n) where a call takes long or waits, and ends the call with
      * TRUCE_TIMEOUT, code 11601. */

@@ -105,6 +105,8 @@ enum command_traits {
     COMMAND_CHECKS_VIEWS = 1 << 7,
     /* It changes no document, whatever access it needs. */
     COMMAND_KEEPS_DOCUMENTS = 1 << 8,
+    /* The client program names itself in it (hello). */
+    COMMAND_NAMES_CLIENT = 1 << 9,
 };
 
 struct command {

@@ -17,6 +17,7 @@
 #include "server/session/sessions.h"
 #include "server/session/snapshot_registry.h"
 
+struct call;
 struct command_table;
 struct wire_request;
 
@@ -65,9 +66,11 @@ struct server {
     truce_store *store;
     char database[64];
     const struct command_table *commands;
-    /* Answers a request. `reply` is always initialised. */
-    void (*dispatch)(struct connection *connection, const struct wire_request *request,
+    /* Answers a request. `reply` is always initialised. Returns the class of its error. */
+    truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
                      bson_t *reply);
+    /* Reads again what the user of a call may do, if it is time; NULL: there are no users. */
+    truce_status (*refresh_login)(struct call *call, bson_error_t *error);
     int listener, port, connections_max;
     int64_t started_ms, started_ns;
     /* The threads that accept connections, and that prune the change feed. */

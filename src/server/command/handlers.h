@@ -4,6 +4,9 @@
 /* The handlers of the commands, by file; server/commands.c has the table. */
 #include "server/call/call.h"
 
+/* MongoDB 8.0: clients of all ages come with it */
+#define SPOKEN_VERSION   "8.0.0" /* whose commands these are */
+
 #define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* serve_session.c */
@@ -106,7 +109,6 @@ SERVED(serve_list_indexes);
 
 /* serve_status.c */
 SERVED(serve_hello);
-SERVED(serve_nothing); /* ok: 1, and that is all */
 SERVED(serve_build_info);
 SERVED(serve_get_parameter);
 SERVED(serve_server_status);
@@ -116,8 +118,6 @@ SERVED(serve_whats_my_uri);
 SERVED(serve_replica_status);
 SERVED(serve_last_error);
 SERVED(serve_list_commands);
-/* {serverInfo: {host, port, version, gitVersion}} */
-void serve_server_info(const struct server *server, bson_t *reply);
 
 /* serve_admin.c */
 SERVED(serve_log);
@@ -141,6 +141,8 @@ SERVED(serve_fail_point);
 SERVED(serve_start_session);
 SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
+/* Replies with ok: 1. */
+SERVED(serve_nothing);
 SERVED(serve_outside); /* refuses: there is no transaction */
 /* Runs the command of the call, in the transaction that it belongs to. */
 truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *error);

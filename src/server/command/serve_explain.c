@@ -23,6 +23,7 @@
  *  2. Numbers are counted, not estimated. Numbers that are not counted are left out.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/field.h"
@@ -188,6 +189,17 @@ static void explained_append_stats(const struct explained *explained, bson_t *re
     bson_append_document_end(reply, &out);
 }
 
+/* Appends serverInfo: {host, port, version, gitVersion}. */
+static void explain_append_server(const struct server *server, bson_t *reply)
+{
+    char host[256] = "";
+
+    (void)gethostname(host, sizeof host - 1);
+    BCON_APPEND(reply, "serverInfo", "{", "host", BCON_UTF8(host), "port", BCON_INT32(server->port),
+                "version", BCON_UTF8(SPOKEN_VERSION), "gitVersion",
+                BCON_UTF8("truce-" TRUCE_VERSION), "}");
+}
+
 /* {command, serverInfo}; the command without what is of the message: lsid, $db ... */
 static void explained_append_end(const struct call *call, bson_t *reply)
 {
@@ -198,7 +210,7 @@ static void explained_append_end(const struct call *call, bson_t *reply)
                                   "$readPreference", NULL);
     BSON_APPEND_UTF8(&command, "$db", call->database);
     bson_append_document_end(reply, &command);
-    serve_server_info(call->server, reply);
+    explain_append_server(call->server, reply);
 }
 
 /* All of it. */

@@ -355,3 +355,11 @@ truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *er
     sessions_give(call->server->sessions, session);
     return status;
 }
+
+truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error)
+{
+    (void)call;
+    (void)reply;
+    (void)error;
+    return TRUCE_OK;
+}

@@ -13,17 +13,7 @@
 #include "base/clock.h"
 
 #define COMPRESSORS_MAX  8       /* of a client, that are answered */
-#define WIRE_VERSION_MAX 25      /* MongoDB 8.0: clients of all ages come with it */
-#define SPOKEN_VERSION   "8.0.0" /* whose commands these are */
-
-truce_status serve_nothing(struct call *call, bson_t *reply, bson_error_t *error)
-{
-    (void)call;
-    (void)reply;
-    (void)error;
-    return TRUCE_OK;
-}
-
+#define WIRE_VERSION_MAX 25      
 /* The primary of a replica set of one: this is what drivers want to see before they write with
  * retries. There is no topologyVersion, so they ask again and do not wait for the answer. */
 static void append_set(const struct server *server, bson_t *reply)
@@ -94,16 +84,6 @@ truce_status serve_build_info(struct call *call, bson_t *reply, bson_error_t *er
                 BCON_BOOL(false), "maxBsonObjectSize", BCON_INT32(TRUCE_DOCUMENT_BYTES_MAX),
                 "storageEngines", "[", BCON_UTF8("truce"), "]");
     return TRUCE_OK;
-}
-
-void serve_server_info(const struct server *server, bson_t *reply)
-{
-    char host[256] = "";
-
-    (void)gethostname(host, sizeof host - 1);
-    BCON_APPEND(reply, "serverInfo", "{", "host", BCON_UTF8(host), "port", BCON_INT32(server->port),
-                "version", BCON_UTF8(SPOKEN_VERSION), "gitVersion",
-                BCON_UTF8("truce-" TRUCE_VERSION), "}");
 }
 
 static void append_parameters(struct server *server, bson_t *all)

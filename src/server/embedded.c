@@ -1,0 +1,152 @@
+/*
+ * truce_command: the commands of a server in this process, without clients and sockets.
+ *
+ * A store gets the state that commands need (cursors, sessions, handles of patterns) with the first call. The state
+ * is shared by all calls and threads, and ends when the store is closed. A call runs as a call of a client that may do
+ * everything.
+ *
+ * Cursors, sessions, and snapshots that nothing uses any longer are released by later calls: the library has no thread of
+ * its own.
+ */
+#include "truce/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "server/command/data_commands.h"
+#include "server/server_state.h"
+#include "store/decorators/database.h"
+#include "truce/sys/store.h"
+
+#define EXPIRE_MS 1000 /* between two looks for state that is no longer used */
+
+/* ---- the table ---------------------------------------------------------------------------------- */
+
+static const struct command embedded_commands[] = {DATA_COMMANDS, {0}};
+
+static const struct command *embedded_find(const char *name)
+{
+    const struct command *command = embedded_commands;
+
+    while (command->name && strcmp(command->name, name) != 0)
+        command++;
+    return command->name ? command : operation_command_named(name);
+}
+
+static const struct command_table embedded_table = {embedded_commands, row_command, embedded_find};
+
+/* ---- the state of a store ------------------------------------------------------------------------- */
+
+struct embedded {
+    struct truce_memo base; /* first */
+    struct server server;
+    atomic_llong expired_ns;
+};
+
+static void embedded_free(struct truce_memo *base)
+{
+    struct embedded *embedded = (struct embedded *)base;
+
+    server_state_end(&embedded->server);
+    bson_free(embedded);
+}
+
+static truce_status embedded_make(truce_store *store, struct embedded **made, bson_error_t *error)
+{
+    char own[DATABASE_NAME_MAX + 1];
+    truce_status status = truce__own_database(store, own, error);
+    struct embedded *embedded;
+
+    if (status)
+        return status;
+    embedded = bson_malloc0(sizeof *embedded);
+    embedded->base.free = embedded_free;
+    server_state_begin(&embedded->server, store, own,
+                       &(struct server_state_options){.commands = &embedded_table});
+    embedded->server.listener = -1;
+    atomic_init(&embedded->expired_ns, truce__clock_monotonic_ns());
+    *made = embedded;
+    return TRUCE_OK;
+}
+
+static truce_status embedded_of(truce_store *store, struct embedded **embedded, bson_error_t *error)
+{
+    struct truce_memo *found = __atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);
+    truce_status status = TRUCE_OK;
+
+    if (!found) {
+        status = embedded_make(store, embedded, error);
+        if (status)
+            return status;
+        if (__atomic_compare_exchange_n(&store->commands, &found, &(*embedded)->base, false,
+                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return TRUCE_OK;
+        embedded_free(&(*embedded)->base); /* another thread was first */
+    }
+    *embedded = (struct embedded *)found;
+    return TRUCE_OK;
+}
+
+static void embedded_expire(struct embedded *embedded)
+{
+    struct server *server = &embedded->server;
+    long long now_ns = truce__clock_monotonic_ns(), last_ns = atomic_load(&embedded->expired_ns);
+
+    if (now_ns - last_ns < EXPIRE_MS * 1000000LL ||
+        !atomic_compare_exchange_strong(&embedded->expired_ns, &last_ns, now_ns))
+        return;
+    cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
+    sessions_expire(server->sessions);
+    snapshot_registry_expire(server->snapshots);
+}
+
+/* ---- the call ----------------------------------------------------------------------------------- */
+
+/* Returns the class of a reply, and the error that it reports. */
+static truce_status embedded_status(const bson_t *reply, truce_status status, bson_error_t *error)
+{
+    bson_iter_t at;
+
+    if (!status || !error)
+        return status;
+    error->domain = TRUCE_ERROR_SERVER;
+    error->code = bson_iter_init_find(&at, reply, "code") ? (uint32_t)bson_iter_as_int64(&at) : 0;
+    if (bson_iter_init_find(&at, reply, "errmsg") && BSON_ITER_HOLDS_UTF8(&at))
+        snprintf(error->message, sizeof error->message, "%s", bson_iter_utf8(&at, NULL));
+    return status;
+}
+
+truce_status truce_command(truce_store *store, const char *database, const bson_t *request,
+                           bson_t *reply, bson_error_t *error)
+{
+    char namespace[DATABASE_NAME_MAX + 8];
+    struct connection connection = {.socket = -1};
+    /* of this form, a request has its database beside it */
+    struct wire_request wire = {.old = true, .namespace = namespace};
+    struct embedded *embedded;
+    truce_status status;
+
+    RETURN_IF_NULL(reply, error);
+    bson_init(reply);
+    RETURN_IF_NULL(request, error);
+    status = embedded_of(store, &embedded, error);
+    if (!status && database)
+        status = truce__database_name_check(database, error);
+    if (!status && !bson_init_static(&wire.body, bson_get_data(request), request->len))
+        status = truce__fail(TRUCE_INVALID, error, "the request is not a valid document");
+    if (status)
+        return status;
+    embedded_expire(embedded);
+    snprintf(namespace, sizeof namespace, "%s.$cmd",
+             database ? database : embedded->server.database);
+    connection.server = &embedded->server;
+    connection.begun_ns = truce__clock_monotonic_ns();
+    pthread_mutex_init(&connection.operation.mutex, NULL);
+    bson_destroy(reply);
+    status = embedded->server.dispatch(&connection, &wire, reply);
+    pthread_mutex_destroy(&connection.operation.mutex);
+    return embedded_status(reply, status, error);
+}

@@ -1,0 +1,23 @@
+#ifndef TRUCE_SERVER_SERVER_STATE_H
+#define TRUCE_SERVER_SERVER_STATE_H
+
+/* The state that commands need, with or without clients: of truce serve (server.c), and of truce_command (embedded.c). */
+#include "server/call/call.h"
+#include "server/session/sessions.h"
+
+struct server_state_options {
+    const struct command_table *commands;
+    struct session_options sessions;
+    /* How long a snapshot can be read by its time; 0: TRUCE_SERVER_PAST_MS. */
+    int64_t snapshot_ms;
+    /* 0: the server does not sweep by itself. */
+    int64_t sweep_every_ms;
+};
+
+/* Initialises a server, which is all zeroes. The store is borrowed. */
+void server_state_begin(struct server *server, truce_store *store, const char *database,
+                        const struct server_state_options *options);
+/* Aborts transactions, closes cursors, and releases all else. No call runs any longer. */
+void server_state_end(struct server *server);
+
+#endif
