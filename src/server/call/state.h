@@ -68,7 +68,7 @@ struct server {
     const struct command_table *commands;
     /* Answers a request. `reply` is always initialised. Returns the class of its error. */
     truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
-                     bson_t *reply);
+                             bson_t *reply);
     /* Reads again what the user of a call may do, if it is time; NULL: there are no users. */
     truce_status (*refresh_login)(struct call *call, bson_error_t *error);
     int listener, port, connections_max;

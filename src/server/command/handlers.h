@@ -5,9 +5,10 @@
 #include "server/call/call.h"
 
 /* MongoDB 8.0: clients of all ages come with it */
-#define SPOKEN_VERSION   "8.0.0" /* whose commands these are */
+/* The version of MongoDB whose commands these are. */
+#define SPOKEN_VERSION "8.0.0"
 
-#define SERVED(name) truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
+#define SERVED(name)   truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* serve_session.c */
 /* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any

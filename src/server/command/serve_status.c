@@ -12,8 +12,8 @@
 
 #include "base/clock.h"
 
-#define COMPRESSORS_MAX  8       /* of a client, that are answered */
-#define WIRE_VERSION_MAX 25      
+#define COMPRESSORS_MAX  8 /* of a client, that are answered */
+#define WIRE_VERSION_MAX 25
 /* The primary of a replica set of one: this is what drivers want to see before they write with
  * retries. There is no topologyVersion, so they ask again and do not wait for the answer. */
 static void append_set(const struct server *server, bson_t *reply)
