@@ -2,8 +2,8 @@
 #define TRUCE_BENCH_BENCH_H
 
 /*
- * What all benchmarks share: time, random numbers, a directory; calls that must succeed and facts
- * that must hold, or there is no figure.
+ * The base of all benchmarks: time, random numbers, a directory, and checks. A failed call or a
+ * false fact ends the benchmark without a figure.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,11 +28,11 @@ void bench_random_anew(void);
  * first exits. An absolute path. */
 const char *bench_directory(void);
 
-/* Seconds that a call takes: for each of two sides, which take turns, the least of its half of the `turns`, which take twice
- * bench_seconds() together. `once` is told the side, 0 or 1. */
+/* Measures two sides in alternation, and sets `least` to each side's fastest call in seconds. All
+ * `turns` together take twice bench_seconds(). `once` receives the side, 0 or 1. */
 void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, double least[2]);
 
-/* Of the file whose name is both texts; 0: there is none. */
+/* Returns the size of the file named `path` + `suffix`; 0 if it does not exist. */
 int64_t bench_file_size(const char *path, const char *suffix);
 
 /* A call that must succeed, a fact that must hold; else it says so and exits with 1. */

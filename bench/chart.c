@@ -1,6 +1,7 @@
 /*
- * The chart of a run: for each workload a bar for each peer, at 1 and at 32 callers, as long as the
- * logarithm of how many times the peer's rate truce's is. The line in the middle is "the same".
+ * The chart of a run. Each workload has a bar for each peer, at 1 and at 32 callers. The length of
+ * a bar is the logarithm of truce's rate divided by the peer's rate. The line in the middle means
+ * equal rates.
  */
 #include "bench/compare.h"
 

@@ -29,7 +29,8 @@ static void compare_show(const struct result *before, const struct result *after
     printf("\n");
 }
 
-/* How many figures differ; those that only one of the files has, or that are void, are counted apart. */
+/* Returns how many figures differ. It counts separately the figures that are void, or in one file
+ * only. */
 static int compare_compare(const struct results *before, const struct results *after)
 {
     int different = 0, same = 0, alone = 0;

@@ -1,17 +1,18 @@
 #ifndef TRUCE_BENCH_COMPARE_H
 #define TRUCE_BENCH_COMPARE_H
 
-/* What is done with the JSON of runs. Both answer the exit code. */
+/* Functions on the JSON of runs. Each returns the exit code. */
 
-/* Which figures differ beyond noise: the ranges of their rounds do not meet, and the medians are 5 %
- * apart. 0: none does; 1: some do; 2: a file cannot be read. */
+/* Prints the figures that differ beyond noise: the ranges of their rounds do not overlap, and the
+ * medians differ by 5 %. Returns 0 if no figure differs, 1 if some do, 2 if a file cannot be
+ * read. */
 int compare_files(const char *before, const char *after);
 
 /* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
-/* Tables in Markdown (markdown.c): of a run, of it the rates alone, of it beside PostgreSQL alone, of one beside servers, of
- * `truce serve`, of one of bench/growth.c. */
+/* Print tables in Markdown (markdown.c): of a run, of its rates, of its comparison with PostgreSQL,
+ * of a run against servers, of `truce serve`, and of bench/growth.c. */
 int markdown_file(const char *path);
 int markdown_main(const char *path);
 int markdown_short(const char *path);

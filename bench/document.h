@@ -3,7 +3,9 @@
 
 /* The documents of all benchmarks: about 300 bytes.
  *
- *     {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}   group: _id % document_groups
+ *     {_id: 17, counter: 0, group: 17, owner: "person 17", text: "..."}
+ *
+ * `group` is _id % document_groups.
  */
 #include <bson/bson.h>
 

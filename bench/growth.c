@@ -1,11 +1,11 @@
 /*
- * Growth: the same operations on 10^4, 10^6 and 10^7 documents, by truce and by its peers that keep an
- * index on disk; and what becomes of truce's file:
+ * Growth: the same operations on 10^4, 10^6 and 10^7 documents, by truce and by its peers that keep
+ * an index on disk. It also measures how truce's file behaves:
  *
  *     for each size
  *         for each target      load, index; the operations, reads first; memory, size; the check
- *         truce                writers beside a long reader in another process: none, a cursor that
- *                              is read slowly, one report after the other, a report that stands still:
+ *         truce                writers while another process reads: no reader, a slow cursor,
+ *                              one report after the other, a stopped report;
  *                              p99, and the log's size
  *                              kill -9 in the middle of writing; opening, first read, first write
  *
@@ -252,10 +252,10 @@ static const struct beside {
     void (*reads)(truce_store *store);
     bool stopped; /* in the middle of it, by SIGSTOP */
 } readers[] = {
-    {"beside no reader", NULL},
-    {"beside a slow cursor", read_slowly},
-    {"beside reports", growth_report},
-    {"beside a stopped report", growth_report, true},
+    {"without a reader", NULL},
+    {"with a slow cursor", read_slowly},
+    {"with reports", growth_report},
+    {"with a stopped report", growth_report, true},
     {"after it", NULL},
 };
 

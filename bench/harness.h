@@ -7,13 +7,13 @@
  *     workload   a file of bench/workloads: what is to be done, and how each target does it
  *     target     truce (a store URI), or a peer: postgresql, sqlite, redis
  *     form       how one target does one workload, if there is more than one way: "rows", "journal"
- *     side       a workload, by one form, on one target: a process of its own, with a thread for each
- *                caller, or (--processes) a process for each
+ *     side       a workload, by one form, on one target: a process of its own, with a thread for
+ *                each caller, or (--processes) a process for each
  *     figure     a side at one number of callers
  *
- * Every target answers a write only when it is on disk, and is asked for its settings, not believed.
- * A figure counts if the side's check, after its last round, finds in the data exactly what its
- * calls had been told.
+ * Every target acknowledges a write only when it is on disk. The harness reads the settings back
+ * from the target. A figure counts if the side's check, after its last round, finds exactly the
+ * acknowledged writes in the data.
  */
 #include <stdatomic.h>
 
@@ -40,7 +40,8 @@ struct bench_call {
     void *connection; /* truce_store *, struct sql *, struct redis * */
 };
 
-/* How many operations it was. What fails, fails by bench_fail, and voids the side's figures. */
+/* Returns how many operations it executed. A failure calls bench_fail, which voids the side's
+ * figures. */
 typedef int64_t bench_function(struct bench_call *call);
 
 struct bench_form {
@@ -61,7 +62,7 @@ struct bench_workload {
     size_t state_size;          /* of side->state */
     int changes;                /* documents of which each operation changes the counter by one */
     int inserts;                /* documents that each operation adds */
-    bool on_servers;            /* it is one of those that are run beside servers, which are slow */
+    bool on_servers;            /* it also runs against servers, which are slow */
     bool reads;                 /* nothing is written: the disk plays no part */
     bool fresh;                 /* each round on a target that was just made, without warm-up */
     double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */
@@ -73,7 +74,7 @@ struct bench_workload {
 
 extern const struct bench_workload *const bench_workloads[]; /* up to NULL */
 
-/* ---- targets (target_*.c) ---------------------------------------------------------------------- */
+/* ---- targets (target_*.c) -------------------------------------------------------------------- */
 
 /* One target of this run. */
 struct bench_target {
@@ -81,15 +82,16 @@ struct bench_target {
     const char *name; /* as figures are named: the kind's, the server's, or a store URI */
     char reason[300]; /* why it is left out; empty: it takes part */
     char version[100];
-    char settings[300]; /* those that durability rests on, as the target tells them */
-    bool not_durable;   /* what it acknowledges may be lost: said beside each of its figures */
+    char settings[300]; /* those that durability depends on, as the target reports them */
+    bool not_durable;   /* acknowledged writes may be lost; each of its figures says so */
     char address[200];
     pid_t server; /* 0: it has none */
-    /* It needs minutes to be set up, and may stand still: its data is a tenth as large. */
+    /* Its setup takes minutes, and it may stall: its data is a tenth as large. */
     bool server_is_slow;
 };
 
-/* Of an embedded store: operations in transactions, syncs of its log, how long its lock was held. */
+/* Of an embedded store: operations in transactions, syncs of its log, how long its lock was
+ * held. */
 struct bench_writes {
     int64_t operations, groups, syncs, held_us;
 };
@@ -106,9 +108,10 @@ struct target_kind {
     void (*close)(struct bench_side *side);
     /* A document (row, key) of each collection gets lost: to see whether the check notices. */
     void (*spoil)(struct bench_side *side);
-    /* What it has counted so far. NULL: it does not. */
+    /* Reports the counts so far. NULL: the target does not count. */
     void (*count)(struct bench_side *side, struct bench_writes *writes);
-    /* Bytes on disk: of the data, and of its log. NULL: it cannot tell. */
+    /* Reports the bytes on disk of the data and of the log. NULL: the target cannot measure
+     * them. */
     void (*size)(struct bench_side *side, int64_t *data, int64_t *log);
 };
 
@@ -137,7 +140,7 @@ struct bench_side {
 _Noreturn void side_cannot(const char *why);
 #define SIDE_CANNOT "cannot: " /* how such reasons begin */
 
-/* What a round came to, in memory that the harness shares. */
+/* The result of a round, in memory that the harness shares. */
 struct bench_round {
     int64_t operations;
     double seconds;

@@ -1,11 +1,11 @@
 /*
  * The tables of runs for the documentation. bench/refresh puts them into its pages.
  *
- *     table    a run of the scoreboard: the machine; truce's rates and how many times each peer's they
- *              are; latencies and costs at the most callers; one work done in several ways
+ *     table    a run of the scoreboard: the machine; truce's rates and how many times each peer's
+ *              they are; latencies and costs at the most callers; one work done in several ways
  *     main     of it truce's rates and those ratios alone
  *     short    of it how many times PostgreSQL's rate truce's is, for README.md
- *     servers  a run beside servers of MongoDB's protocol
+ *     servers  a run against servers of MongoDB's protocol
  *     serve    a run of `truce serve`: rates, latencies, costs and aims
  *     growth   a run of bench/growth.c
  */
@@ -150,8 +150,8 @@ static void show_cost(const struct result *result)
 static void show_latencies(const struct results *results)
 {
     printf(
-        "\nAt %d callers: latencies in microseconds (p50 / p99 / p99.9), an fdatasync at that time "
-        "(p50),\nand what an operation costs: processor time, bytes written; and the memory of all "
+        "\nAt %d callers: latencies in microseconds (p50 / p99 / p99.9) and of an fdatasync at that "
+        "time (p50).\nAn operation costs processor time and bytes written. The memory is that of all "
         "processes.\n\n"
         "| workload | truce | PostgreSQL | fdatasync | truce costs | PostgreSQL costs |\n"
         "| --- | --- | --- | --- | --- | --- |\n",

@@ -26,7 +26,7 @@ static bool bench_merge_changed(int64_t i, enum version version)
     return version != BASE && i % 100 == 10 * (int64_t)version;
 }
 
-/* ---- documents -------------------------------------------------------------------------------- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 static void merge_append_line(bson_t *lines, int64_t place, int64_t id, int64_t price)
 {
@@ -57,7 +57,7 @@ static void fill_lines(bson_t *document, int64_t count, enum version version)
     bson_append_array_end(document, &lines);
 }
 
-/* Whoever moves one line in a hundred to the end. */
+/* One side moves one line in a hundred to the end. */
 static void fill_moved(bson_t *document, int64_t count, enum version version)
 {
     bson_t lines;
@@ -145,7 +145,7 @@ static void merge_make(const struct shape *shape, int64_t bytes, enum version ve
     shape->fill(document, bytes / shape->bytes_each, version);
 }
 
-/* ---- what is measured ------------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------------------ */
 
 struct work {
     bson_t versions[3];

@@ -21,7 +21,8 @@ static _Noreturn void mongo_fail(const char *what, const bson_error_t *error)
     bench_fail(__FILE__, __LINE__, what, error->message);
 }
 
-/* In a transaction others may be in the way; what else goes wrong, and outside of one, is a failure. */
+/* Accepts a conflict within a transaction; any other error, and any error outside of one, is a
+ * failure. */
 static void mongo_must(struct mongo *mongo, bool done, const char *what, const bson_t *reply,
                        const bson_error_t *error)
 {

@@ -3,7 +3,7 @@
 
 /*
  * One connection to a server of MongoDB's protocol, through libmongoc, as a program without truce
- * would use it: reads of concern majority, writes with w: majority and j: true. What fails, fails by
+ * would use it: reads of concern majority, writes with w: majority and j: true. A failure calls
  * bench_fail.
  */
 #include <mongoc/mongoc.h>
@@ -18,7 +18,8 @@ void mongo_drop(struct mongo *mongo); /* the database */
 /* A URI with its database; bson_free it. */
 char *mongo_address(const char *address, const char *database);
 
-/* The whole document, initialised; false: there is none, or a transaction must begin again. */
+/* Initializes `document` with the whole document. Returns false if it does not exist, or if a
+ * transaction must begin again. */
 bool mongo_find_one(struct mongo *mongo, const char *collection, const bson_t *filter,
                     bson_t *document);
 mongoc_cursor_t *mongo_find(struct mongo *mongo, const char *collection, const bson_t *filter);
@@ -42,13 +43,13 @@ void mongo_command(struct mongo *mongo, const bson_t *command, bson_t *reply);
 void mongo_remove_any(struct mongo *mongo); /* a document of each collection */
 void mongo_index(struct mongo *mongo, const char *collection, const char *field);
 
-/* Calls `change` in a transaction, again as long as others are in the way; it stops when a find or an
- * update finds nothing. In the side: ends it (side_cannot) where the server has no transactions. */
+/* Calls `change` in a transaction, and repeats it after each conflict; it stops when a find or an
+ * update finds nothing. If the server has no transactions, it ends the side (side_cannot). */
 void mongo_transact(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg), void *arg);
 /* In a transaction: has it been refused, so that it will begin again? */
 bool mongo_is_lost(const struct mongo *mongo);
 
-/* ---- servers (target_mongo.c) ----------------------------------------------------------------- */
+/* ---- servers (target_mongo.c) ---------------------------------------------------------------- */
 
 bool mongo_is_server(const char *name);
 /* "secantusdb" of "truce+secantusdb"; the empty text for other names */

@@ -1,7 +1,7 @@
 /*
- * The documents: 16 accounts, one document in each of five collections, 16 students with a set each, a
- * post, and an employee with ten items. Each run of an operation finds them as the one before it left
- * them, and nobody else is at work.
+ * The documents: 16 accounts, one document in each of five collections, 16 students with a set
+ * each, a post, and an employee with ten items. Each run of an operation finds them as the previous
+ * run left them. No other operation runs at the same time.
  */
 #include "bench/operations.h"
 
@@ -373,8 +373,8 @@ static truce_status operations_read_many(struct bench_place *place,
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* A transaction takes n + 1 where its writes are of n collections, and 2 here. The journal takes n + 4 here, 5 if all was read, and
- * 2n + 3 of n collections. */
+/* A transaction that writes to n collections takes n + 1, and 2 here. The journal takes n + 4 here,
+ * 5 if it read all documents, and 2n + 3 for n collections. */
 #define COMMITS(n)                                                                                 \
     {"commit of " #n " documents, journal", (n) + 4, TRUCE_MECHANISM_JOURNAL, n, commit_blind},    \
     {                                                                                              \

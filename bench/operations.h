@@ -2,8 +2,8 @@
 #define TRUCE_BENCH_OPERATIONS_H
 
 /*
- * Every operation of a pattern, once each, on any store: for counting its round trips, by
- * bench/trips.c as a table and by tests/servers/trips.c against what is promised.
+ * Every operation of a pattern, once each, on any store, to count its round trips. bench/trips.c
+ * prints the counts as a table, and tests/servers/trips.c compares them with the promised numbers.
  */
 #include "truce/truce.h"
 
@@ -12,9 +12,9 @@ struct bench_place;
 
 struct bench_operation {
     const char *name;
-    /* Round trips that it may take, nobody being in the way; 0: nothing is promised. */
+    /* The most round trips that it may take without contention; 0: no promise. */
     int most;
-    truce_mechanism mechanism; /* of a commit; 0: it is none */
+    truce_mechanism mechanism; /* of a commit; 0: it is not a commit */
     int documents;             /* of a commit */
     truce_status (*run)(struct bench_place *place, const struct bench_operation *operation,
                         bson_error_t *error);

@@ -1,4 +1,5 @@
-/* Jobs, a ledger of two accounts, a transfer between two documents, a user with one comment, a tree of three items. */
+/* Jobs, a ledger of two accounts, a transfer between two documents, a user with one comment, a tree
+ * of three items. */
 #include "base/limits.h"
 #include "bench/operations_place.h"
 
@@ -85,7 +86,7 @@ truce_status bench_transfer(struct bench_place *place, const struct bench_operat
     return truce_transfer_start(place->transfers, NULL, &transfer, NULL, error);
 }
 
-/* ---- copies, versions -------------------------------------------------------------------------- */
+/* ---- copies, versions ------------------------------------------------------------------------ */
 
 truce_status bench_rename(struct bench_place *place, const struct bench_operation *operation,
                           bson_error_t *error)
@@ -124,7 +125,8 @@ truce_status bench_publish(struct bench_place *place, const struct bench_operati
     return patterns_publish(place->tree, place->turn, error);
 }
 
-/* A tree that nobody sweeps: who publishes a version settles an old one, too, once there are TREE_UNSETTLED of them. */
+/* A tree that no recovery pass visits: publishing a version also settles an old version if
+ * TREE_UNSETTLED of them exist. */
 truce_status bench_publish_unswept(struct bench_place *place,
                                    const struct bench_operation *operation, bson_error_t *error)
 {
@@ -154,7 +156,7 @@ truce_status bench_tree_get(struct bench_place *place, const struct bench_operat
     return status;
 }
 
-/* ---- the place --------------------------------------------------------------------------------- */
+/* ---- the place ------------------------------------------------------------------------------- */
 
 static truce_status patterns_insert(struct bench_place *place, const char *collection,
                                     bson_t *document, bson_error_t *error)

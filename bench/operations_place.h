@@ -24,7 +24,7 @@ struct bench_place {
     truce_tree_snapshot *snapshot;
 };
 
-/* What they need, in the store; and their handles, freed. */
+/* Create the data that the patterns need in the store, and free their handles. */
 truce_status bench_patterns_begin(struct bench_place *place, bson_error_t *error);
 void bench_patterns_end(struct bench_place *place);
 

@@ -1,9 +1,11 @@
 /*
- * Batches of jobs: so many are added, then done by threads that claim 100 at once and end them at once, durably. Every job
- * has to be done once. Beside it bench/peers/run has queues of npm do the same.
+ * Batches of jobs: the program adds PEER_JOBS jobs, and threads claim 100 at once and complete them
+ * at once, durably. Every job must be done once. bench/peers/run runs the same work on queues from
+ * npm.
  *
- *     queue_batch        PEER_JOBS (20000), PEER_BATCH (100), PEER_CALLERS (8); PEER_POOL: instead of these a pool of so many
- *                        threads, each of which does one job after the other, with PEER_BATCH ahead
+ *     queue_batch        PEER_JOBS (20000), PEER_BATCH (100), PEER_CALLERS (8);
+ *                        PEER_POOL: instead of these, a pool of that many threads, each of
+ *                        which does one job after the other, with PEER_BATCH ahead
  */
 #include <inttypes.h>
 #include <pthread.h>

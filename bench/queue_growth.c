@@ -1,11 +1,12 @@
 /*
- * The job queue as it grows: for each number of jobs that are done, with as many live ones behind them (up to a
- * million): adding, claiming, claim and done, batches of 100; what the figures of the queue cost; the file's size.
+ * The job queue as it grows. For each number of done jobs, with as many live jobs after them (up to
+ * a million), it measures adding, claiming, claim and done, and batches of 100. It also measures
+ * the cost of the queue's figures, and the file's size.
  *
  *     queue_growth [SIZE...]        10000 1000000 10000000
  *
- * Claims go by an index of live jobs alone, and take its first entry: their time must not rise with either number. The
- * jobs that are done are copies of one that was, under ids of their own.
+ * A claim takes the first entry of an index that contains live jobs only: its time must not rise
+ * with either number. The done jobs are copies of one done job, with ids of their own.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -33,7 +34,7 @@ static bson_t *growth_payload(void)
     return BCON_NEW("to", "ada@example.org", "text", "hello, and welcome");
 }
 
-/* ---- filling ------------------------------------------------------------------------------------ */
+/* ---- filling --------------------------------------------------------------------------------- */
 
 static void add_live(struct growth *growth, int64_t count)
 {
@@ -99,7 +100,7 @@ static void add_done(struct growth *growth)
     bson_free(writes);
 }
 
-/* ---- what is measured ----------------------------------------------------------------------------- */
+/* ---- what is measured ------------------------------------------------------------------------ */
 
 /* Does it once, and says how many jobs that were; only what belongs to it counts in `timed`. */
 typedef int64_t operation(struct growth *growth, struct histogram *timed);
@@ -234,7 +235,7 @@ static void queue_growth_measure(struct growth *growth, const char *name, operat
     bson_free(callers);
 }
 
-/* ---- one size ------------------------------------------------------------------------------------- */
+/* ---- one size -------------------------------------------------------------------------------- */
 
 /* Each live job was added once, and what was claimed is running or done. */
 static void queue_growth_check(struct growth *growth)

@@ -3,7 +3,7 @@
 
 /*
  * One connection to Redis, over its Unix socket. The words of a command are separated by '|', so
- * that a word may have spaces. What fails, fails by bench_fail.
+ * that a word may have spaces. A failure calls bench_fail.
  */
 #include "bench/bench.h"
 

@@ -45,7 +45,7 @@ double figure_ratio(const struct figure *figure, const struct figure *other);
 
 /* The table of a workload: figures `from` up to the last. */
 void report_workload(const struct figures *figures, int from);
-/* What each line comes to beside each peer, and which aims hold. */
+/* Prints the ratio of each line to each peer, and which aims hold. */
 void report_summary(const struct figures *figures);
 void report_conditions(const struct conditions *conditions, const struct bench_target *targets,
                        int count);

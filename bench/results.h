@@ -25,15 +25,15 @@ struct results {
 /* False: it says on standard error what is wrong with the file. */
 bool results_read(const char *path, struct results *results);
 void results_release(struct results *results);
-/* The same figure as `like`; NULL: there is none. */
+/* Returns the figure that matches `like`, or NULL. */
 const struct result *results_find(const struct results *results, const struct result *like);
 
-/* A number of the run by its path: "machine.cores"; 0: there is none. */
+/* Returns a number of the run by its path, for example "machine.cores"; 0 if it does not exist. */
 double results_number(const struct results *results, const char *path);
 /* Does what this target acknowledges last? */
 bool results_durable(const struct results *results, const char *target);
 
-/* ---- of bench/growth.c ------------------------------------------------------------------------ */
+/* ---- of bench/growth.c ----------------------------------------------------------------------- */
 
 struct grown {
     int64_t documents;
@@ -52,7 +52,7 @@ struct growths {
 
 bool growths_read(const char *path, struct growths *growths);
 void growths_release(struct growths *growths);
-/* The same thing at another size; NULL: there is none. */
+/* Returns the same measurement at another size, or NULL. */
 const struct grown *growths_find(const struct growths *growths, const struct grown *like,
                                  int64_t documents);
 

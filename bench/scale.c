@@ -1,14 +1,16 @@
 /*
- * How far a pattern goes past one machine: the model behind docs/scale.md, and what checks it.
+ * How far a pattern scales beyond one machine: the model of docs/scale.md, and its checks.
  *
  *     bench_scale tables [PAGE]     the tables; into the page, between its two marks
  *     bench_scale count URI         messages and bytes of each operation, as a server sees them
- *     bench_scale compare URI       what the model says and what a server gives, 1, 10 and 50 ms away
+ *     bench_scale compare URI       what the model says and what a server gives, 1, 10 and 50 ms
+ *                                   away
  *
- * What the model does not know of a server is measured without a network first: an operation of one caller alone, and
- * of 16. Then the network is put between, and the model is told how long a find by one caller takes now, and nothing else.
+ * The program measures the server's own speed first, without a network: an operation of one caller,
+ * and of 16 callers. Then it delays the network. The model's only input from that phase is the
+ * duration of a find by one caller.
  *
- * In the URI's databases whose names begin with the URI's and end in a number, everything is the program's.
+ * The program owns all data in the databases whose names are the URI's database and a number.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -57,12 +59,13 @@ static int write_page(const char *path)
     return 0;
 }
 
-/* ---- a server, behind a network --------------------------------------------------------------- */
+/* ---- a server, behind a network -------------------------------------------------------------- */
 
 static struct scale_delay *network;
 static const char *database = "scale";
 
-/* mongodb://HOST:PORT[/DATABASE][?OPTIONS]; the network stands in the place of the port. */
+/* Parses mongodb://HOST:PORT[/DATABASE][?OPTIONS], and replaces the port by that of the delayed
+ * network. */
 static void begin_network(const char *uri)
 {
     const char *host = strstr(uri, "://"), *port = host ? strrchr(host + 3, ':') : NULL;
@@ -245,7 +248,8 @@ static double scale_rate_of(struct crowd *crowd, int callers, double seconds)
     return (double)done * 1e9 / (double)(bench_now_ns() - begun);
 }
 
-/* A server alone: so long does a message of one caller take, and so many are worked on at a time. */
+/* Measures a server alone: how long a message of one caller takes, and how many messages it
+ * processes at a time. */
 static struct scale_world scale_learn(const struct scale_operation *one, double alone,
                                       double together, int in_process)
 {
@@ -262,7 +266,8 @@ static struct scale_world scale_learn(const struct scale_operation *one, double 
     return world;
 }
 
-/* One message of one caller, as long as the network takes and the server needs to find a document. */
+/* Returns the time of one message of one caller: the network, and the server's search for a
+ * document. */
 static int64_t ping_ns(int64_t trip_ns)
 {
     truce_store *store = open_database(0);

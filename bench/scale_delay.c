@@ -1,5 +1,6 @@
-/* Two threads for each connection, one for each direction. A request waits for its answer, so what a thread
- * has read it may hold back for half a trip: nothing comes behind it. It lives as long as the process. */
+/* Two threads for each connection, one for each direction. A request waits for its answer and no
+ * other request follows it, so a thread may hold back its bytes for half a trip. The threads live
+ * as long as the process. */
 #include "bench/scale_delay.h"
 
 #include <arpa/inet.h>
@@ -51,7 +52,8 @@ static void *run_pump(void *arg)
         }
     }
     shutdown(pump.to, SHUT_RDWR);
-    shutdown(pump.from, SHUT_RDWR); /* its number is not given anew: the process is short */
+    /* the descriptors stay open, so their numbers are not reused; the process is short */
+    shutdown(pump.from, SHUT_RDWR);
     return NULL;
 }
 

@@ -5,14 +5,15 @@
  *        ^                                                                   |
  *        +----------------- BACK, half a trip, a write's copies ------------+
  *
- * A caller is in one place at a time, so it has one event at most, and who waits in a shard's queue, or in its
- * process for a document that is being folded, has none.
+ * A caller is in one place at a time, so it has at most one event. A caller has no event while it
+ * waits in a shard's queue, or while it waits in its process for a document that is being folded.
  *
- * Of the documents only the hot one is simulated: there are so many others that two callers do not meet. It
- * has a version (what a guard compares), a holder (what a commit has taken), and a time until which the server
- * writes it: its writes are one behind the other.
+ * The model simulates only the hot document: the others are so many that two callers do not
+ * conflict. The hot document has a version (compared by a guard), a holder (a commit that locked
+ * it), and a time until which the server writes it, because its writes are serialized.
  *
- * A file has one writer and no network: an operation takes its turn there, then the next sync that begins.
+ * A file has one writer and no network: an operation waits for the writer, then for the next sync
+ * that begins.
  */
 #include "bench/scale_model.h"
 
@@ -209,7 +210,8 @@ static void count_latency(struct simulation *s, int64_t ns)
     s->latencies[s->done++] = ns;
 }
 
-/* Those whose round has ended; those who waited meanwhile are the next. */
+/* Ends the callers of the finished round; the callers that waited in the meantime form the next
+ * round. */
 static void end_fold(struct simulation *s, int leader)
 {
     struct fold *fold = fold_of(s, leader);
@@ -291,7 +293,8 @@ static int64_t model_pause_of(struct simulation *s, struct caller *c)
     return tries ? around(s, MS << (tries < 6 ? tries : 6)) / 2 : 0;
 }
 
-/* What the message did to the hot document; false: nothing, and it is not over. */
+/* Applies the message to the hot document. Returns false if it had no effect, and the operation
+ * continues. */
 static bool take_effect(struct simulation *s, int caller, int64_t *pause)
 {
     struct caller *c = &s->callers[caller];
@@ -314,7 +317,7 @@ static bool take_effect(struct simulation *s, int caller, int64_t *pause)
             c->step = 0;
         *pause = model_pause_of(s, c);
         if (s->operation->turn == SCALE_AGAIN) {
-            *pause += s->world->trip_ns; /* it is told to the server that it is given up */
+            *pause += s->world->trip_ns; /* one message aborts it on the server */
             if (model_counts(s))
                 s->messages++;
         }

@@ -2,32 +2,34 @@
 #define TRUCE_BENCH_SCALE_MODEL_H
 
 /*
- * How far a pattern goes past one machine: its messages, which were counted, in a world of shards, delays and
- * hot documents. Times are whole nanoseconds and the random numbers have a seed: a figure is the same everywhere.
+ * How far a pattern scales beyond one machine: the model sends its counted messages to shards, with
+ * delays and hot documents. Times are whole nanoseconds and the random numbers have a seed, so a
+ * figure is the same on every machine.
  */
 #include <stdint.h>
 #include <stdio.h>
 
-/* What happens to who meets a hot document that another has. */
+/* The behavior of an operation while another operation holds the hot document. */
 enum scale_turn {
-    SCALE_PASSES, /* the server does one write behind the other; a guard that fails looks again */
-    SCALE_WAITS,  /* the write is tried again, after a pause */
-    SCALE_AGAIN,  /* everything is given up, by a message more, and begins again after a pause */
-    SCALE_FOLDS   /* those of one process go together, with one look and one write for all */
+    /* the server executes one write after the other; a guard that fails reads again */
+    SCALE_PASSES,
+    SCALE_WAITS, /* the write is tried again, after a pause */
+    SCALE_AGAIN, /* one more message aborts it, and it begins again after a pause */
+    SCALE_FOLDS  /* operations of one process share one read and one write */
 };
 
 struct scale_operation {
     const char *name;
-    const char *counted; /* the operation of bench/operations.h that its messages were counted by */
+    const char *counted; /* the operation of bench/operations.h whose messages were counted */
     /*
-     * A letter for each message, one after the other:
+     * One letter for each message, in order:
      *
-     *     r w   a document anywhere is read, written
-     *     R W   one of a collection that is on one shard, whatever there are
-     *     l     looks at the document that may be hot
+     *     r w   reads, writes a document anywhere
+     *     R W   the same, of a collection that is on one shard, however many shards exist
+     *     l     reads the document that may be hot
      *     h     writes it
-     *     g     writes it if nobody has since the look, or the beginning; else (back) to a look
-     *     t f   takes it, for as long as it is not freed; writes and frees it
+     *     g     writes it if unchanged since the read, or the beginning; else goes (back) to a read
+     *     t f   locks it until it is released; writes and releases it
      *
      * L, H, G, T, F: the same, on that one shard.
      */

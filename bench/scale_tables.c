@@ -34,7 +34,7 @@ const struct scale_operation scale_operations[] = {
      "an account"},
     {"tree: publish 3 items", "tree, publish of 3 items", "lwrgw", SCALE_PASSES, 5331, 100,
      "`tree`, `itemId`", "the tree: one version after the other"},
-    {"tree: the same, nobody sweeps", "tree, publish of 3 items, unswept", "lwrgwrrwwh",
+    {"tree: the same, without a recovery pass", "tree, publish of 3 items, unswept", "lwrgwrrwwh",
      SCALE_PASSES, 14959, 230, "`tree`, `itemId`", "the tree: one version after the other"},
     {"tree: an item of a snapshot", "tree, an item of a snapshot", "rr", SCALE_PASSES, 2747, 5,
      "`tree`, `itemId`", "nothing: it is read"},

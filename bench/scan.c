@@ -1,6 +1,7 @@
 /*
- * A million documents in the embedded store: loading, building an index, finding by it, ranges, the same in a snapshot,
- * $match and $group; then how long the file takes to open after kill -9, and how much memory.
+ * A million documents in the embedded store: loading, building an index, finding by it, ranges, the
+ * same in a snapshot, $match and $group. Then it measures how long the file takes to open after
+ * kill -9, and how much memory that needs.
  */
 #include <inttypes.h>
 #include <signal.h>
@@ -215,7 +216,7 @@ static void scan_crash(const char *path, int64_t from)
     BENCH_CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
 }
 
-/* in a process of its own, so that its memory can be told */
+/* in a process of its own, so that its memory can be measured */
 static void open_after_crash(const char *path, int64_t least)
 {
     struct scan scan = {0};

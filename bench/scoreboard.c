@@ -4,14 +4,16 @@
  *     scoreboard [options]          the run
  *     scoreboard compare A B        which figures of two JSON files differ beyond noise
  *     scoreboard chart FILE         an SVG of a run, on the standard output
- *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers, serve, growth
+ *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers,
+ *                                   serve, growth
  *
- * For each workload, each target that can do it gets a process (side.c), and runs for a while at the
- * most callers: a log that grows makes each fsync wait for the file system's own journal, one that is
- * overwritten does not, and it is the latter that lasts. Then, at each number of
- * callers: everybody warms up, and round by round each runs in turn, another one first in each round,
- * so that what else the machine does hurts all alike. In the end each side checks its data; what is
- * wrong there voids its figures, and the exit code is 1.
+ * For each workload, each target that supports it gets a process (side.c). It first runs for a
+ * while with the most callers, so that its log reaches its final size. Each fsync of a growing log
+ * waits for the file system's journal; an fsync of an overwritten log does not.
+ *
+ * Then, at each number of callers, all sides warm up and run in turn, round by round. Another side
+ * begins each round, so that other load on the machine affects all sides alike. At the end each
+ * side checks its data. An error there voids its figures, and the exit code is 1.
  */
 #include <sched.h>
 #include <signal.h>
@@ -179,8 +181,8 @@ static bool is_settled(const struct contest *contest, int side, int number,
            (number >= contest->board->conditions.rounds_min && figure_noise(figure) < NOISE);
 }
 
-/* The sides that need another round; the first of all, which the others are compared with, as long as
- * any does. */
+/* Returns the sides that need another round. The first side, the reference of the others, needs one
+ * as long as any side does. */
 static int scoreboard_choose(const struct contest *contest, int number,
                              const struct figure *figures, bool wanted[SIDES_MAX])
 {
@@ -236,7 +238,8 @@ static void check_sides(struct contest *contest)
         if (!contest->why[i][0])
             continue;
         cannot = !strncmp(contest->why[i], SIDE_CANNOT, strlen(SIDE_CANNOT));
-        /* servers that are made for tests have faults of their own: void, but no failure of the run */
+        /* servers made for tests have faults of their own: their figures are void, but the run
+         * succeeds */
         contest->board->failed |=
             !cannot && !contest->board->spoil && !contest->targets[i]->server_is_slow;
         for (int k = contest->first; k < figures->count; k++) {
@@ -341,7 +344,7 @@ static void add_targets(struct board *board, const char *const names[])
         scoreboard_add_target(board, names[i]);
 }
 
-/* truce beside servers of MongoDB's protocol, and over them: a real one, or those of the tests. */
+/* Adds servers of MongoDB's protocol, and truce over them: a real server, or those of the tests. */
 static void add_servers(struct board *board)
 {
     static const char *const real[] = {"truce", "mongodb", "truce+mongodb", NULL};
@@ -439,7 +442,7 @@ static void scoreboard_parse(struct board *board, int argc, char **argv)
         add_peers(board);
 }
 
-/* Without names: all; but beside servers those that tell most. */
+/* Without names: all workloads; against servers, only the most informative ones. */
 static bool scoreboard_is_wanted(const struct board *board, const struct bench_workload *workload)
 {
     if (board->names_count == 0 && board->serve)

@@ -11,7 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The user that a server runs as: this one, but for root the package's, or nobody. NULL: this one. */
+/* Returns the user that a server runs as: for root the package's user, or `nobody`. NULL: the
+ * current user. */
 static const struct passwd *find_user(const char *name)
 {
     const struct passwd *user;

@@ -1,6 +1,6 @@
 /*
- * A side: one workload on one target, in a process of its own, so that its processor time, memory
- * and bytes written are its own, and what goes wrong in it ends it and nothing else.
+ * A side: one workload on one target, in a process of its own. Its processor time, memory and bytes
+ * written are therefore its own, and an error in it ends nothing else.
  *
  *     harness                          side
  *       fork  ------------------------>  open the target, set the workload up
@@ -10,10 +10,11 @@
  *             <-- answer --------------
  *       order END -------------------->  close, exit
  *
- * Callers are threads of the side, or (bench_processes) processes that it forks after the setup, each
- * with one connection of its own, which wait for a byte to begin a round and answer one at its end.
+ * Callers are threads of the side, or (bench_processes) processes that it forks after the setup.
+ * Each has one connection of its own. It waits for a byte to begin a round, and sends a byte at its
+ * end.
  *
- * A side that ends without an answer has failed; why it did is in the shared memory.
+ * A side that ends without an answer has failed; the reason is in the shared memory.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -133,8 +134,8 @@ static void join_form(struct bench_side *side)
         side->form->join(side);
 }
 
-/* The process of one caller: first on `orders` comes the side as it has been set up, then a byte for each round; its
- * end is the end. */
+/* Runs the process of one caller. It reads the set-up side from `orders`, then a byte for each
+ * round; at the end of `orders` it ends. */
 static _Noreturn void be_caller(struct caller *caller)
 {
     struct bench_side own;
@@ -161,7 +162,7 @@ static _Noreturn void be_caller(struct caller *caller)
     _exit(0);
 }
 
-/* Before the side has anything open: nobody inherits a store or a connection. */
+/* Runs before the side opens anything, so that no caller inherits a store or a connection. */
 static void start_process(struct caller *caller)
 {
     int orders[2], answers[2];
@@ -257,7 +258,7 @@ static void start_crowd(struct crowd *crowd, int callers)
     atomic_store(&crowd->stop, false);
 }
 
-/* Of this process; zeros where nobody counts. */
+/* Counts the writes of this process; zeros if the target does not count. */
 static void side_count_writes(struct bench_side *side, struct bench_writes *writes)
 {
     *writes = (struct bench_writes){0};

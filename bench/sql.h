@@ -2,9 +2,9 @@
 #define TRUCE_BENCH_SQL_H
 
 /*
- * One connection to PostgreSQL or SQLite, with prepared statements: a statement is prepared the first
- * time that its text is used. Parameters are $1, $2, ... in the order of their first use. Nothing
- * is materialised: rows are read where the library has them. What fails, fails by bench_fail.
+ * One connection to PostgreSQL or SQLite, with prepared statements: a statement is prepared the
+ * first time that its text is used. Parameters are $1, $2, ... in the order of their first use.
+ * Rows are read in the library's memory, without a copy. A failure calls bench_fail.
  */
 #include "bench/bench.h"
 
@@ -44,14 +44,14 @@ int64_t sql_finish(struct sql *sql);
 
 /* start and finish */
 int64_t sql_run(struct sql *sql, struct sql_statement statement);
-/* the number in the first column of the first row; 0 if there is none */
+/* the number in the first column of the first row; 0 if no row exists */
 int64_t sql_get(struct sql *sql, struct sql_statement statement);
 
 /* Rows get lost: one of each of the workloads' tables that are there, as `exists` (a count, of the
  * table's name) says. */
 void sql_spoil(struct sql *sql, const char *exists);
 
-/* ---- for the two of them ---------------------------------------------------------------------- */
+/* ---- for the two of them --------------------------------------------------------------------- */
 
 struct sql_ops {
     void (*close)(struct sql *sql);

@@ -1,7 +1,7 @@
 /*
- * Copies in step: a user is renamed whose name stands in 10,000, 100,000 and 400,000 comments, durably; beside the one write of many
- * documents that copies nothing in step, in turns. How far it raised the peak of the
- * process's memory says whether that grows with the comments.
+ * Denormalized copies: a user is renamed whose name is in 10,000, 100,000 and 400,000 comments,
+ * durably. It alternates with one write of many documents that maintains no copies. The rise of the
+ * process's peak memory shows whether memory grows with the comments.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,7 +55,7 @@ static void sync_fill(int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
         const char *text =
-            "what somebody has to say about it, in a line or two, and no more than that";
+            "a comment of the usual length that a reader leaves, in one line or two lines";
         const char *const collections[] = {"comments", "plain"};
 
         for (int j = 0; j < 2; j++)

@@ -1,12 +1,13 @@
 /*
- * Servers of MongoDB's protocol: `truce serve`, those that the tests run against (tests/servers/serve starts
- * all of them), and a real one that TRUCE_BENCH_MONGODB names. Each is a target twice: through libmongoc
- * alone, and ("truce+NAME") as the store of truce. Both share the server, in databases of their own; sides run in
- * turn, so what the server costs meanwhile is the side's that runs.
+ * Servers of MongoDB's protocol: `truce serve`, those that the tests run against
+ * (tests/servers/serve starts all of them), and a real one that TRUCE_BENCH_MONGODB names. Each is
+ * a target twice: through libmongoc alone, and ("truce+NAME") as the store of truce. Both share the
+ * server, in databases of their own. Sides run in turn, so the server's costs during a round belong
+ * to the running side.
  *
- * `serve` runs a command beside the server and ends the server after it: here one that writes the
- * address into a file and waits for the end of its input, which is ours. So it ends with us, however
- * we end.
+ * `serve` runs a command and then ends the server. Here the command writes the address into a file
+ * and waits for the end of its input, which is a pipe from this process. So the server ends with
+ * this process, however it ends.
  */
 #include <errno.h>
 #include <fcntl.h>

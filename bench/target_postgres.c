@@ -1,8 +1,8 @@
 /*
  * PostgreSQL: a cluster of its own in a directory of the run, started from the package, reached by
- * its Unix socket. Settings are the package's, but for room (shared_buffers, max_wal_size, so that
- * neither memory nor checkpoints hold it back) and no replication. What durability rests on is asked
- * of the server.
+ * its Unix socket. Settings are the package's, except for more memory and log (shared_buffers,
+ * max_wal_size, so that neither memory nor checkpoints limit it) and no replication. The server
+ * reports the settings that durability depends on.
  */
 #include <glob.h>
 #include <signal.h>
@@ -245,8 +245,8 @@ static void postgres_stop(struct bench_target *target)
     target->server = 0;
 }
 
-/* The log's files are made and filled with zeros here, as those of a server that has been used, which
- * takes old files again; a new one would have to be made for every 16 MB that are measured. */
+/* Creates the log's files and fills them with zeros. A server in use recycles old files; without
+ * this, the measured run would create a new file for every 16 MB. */
 static void make_log(const char *address)
 {
     struct sql *sql = postgres_connect(address);

@@ -1,5 +1,5 @@
 /*
- * Redis with appendfsync always: a server of its own, reached by its Unix socket. It takes part where
+ * Redis with appendfsync always: a server of its own, reached by its Unix socket. It takes part if
  * its commands, or a script, can do the work.
  */
 #include <signal.h>

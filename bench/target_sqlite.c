@@ -1,7 +1,7 @@
 /*
  * SQLite by itself: WAL, synchronous=FULL, a connection for each caller, one transaction for each
- * operation. Threads that write take turns by a mutex: where several wait for SQLite's own lock, they
- * sleep and try again, which is several times slower. Processes have only that (busy_timeout).
+ * operation. Writing threads take turns by a mutex: threads that wait for SQLite's own lock sleep
+ * and try again, which is several times slower. Processes have only that lock (busy_timeout).
  */
 #include <pthread.h>
 #include <string.h>

@@ -43,7 +43,7 @@ static void truce_start(struct bench_target *target)
         mongo_server_start(target, mongo_under_truce(target->name));
 }
 
-/* What the server says of itself. */
+/* Reads the server's description of itself. */
 static void describe_server(struct bench_side *side)
 {
     struct mongo *mongo = mongo_connect(side->target->address, "admin");
@@ -52,9 +52,9 @@ static void describe_server(struct bench_side *side)
     mongo_close(mongo);
 }
 
-/* Rewrites some documents, without waiting for the disk, until so much has been written that the log
- * has the size that it keeps: that of a store that has been used. (PostgreSQL's is made before, too;
- * the workload first_inserts shows what it costs not to.) */
+/* Rewrites some documents, without waiting for the disk, until the log has its lasting size, as in
+ * a store that has been in use. (PostgreSQL's log is created before the run, too; the workload
+ * first_inserts shows the cost without this.) */
 static void fill_log(truce_store *store)
 {
     const truce_write_options relaxed = {.relaxed = true, .multi = true};
@@ -110,7 +110,7 @@ static void truce_close_target(struct bench_side *side)
     }
 }
 
-/* One document goes; of jobs one that is done: nobody counts the others. */
+/* Removes one document; of jobs a done one, because the check counts no others. */
 static void lose_one(truce_store *store, const char *collection)
 {
     bson_t *done = BCON_NEW("state", "done"), all = BSON_INITIALIZER;

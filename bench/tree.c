@@ -1,6 +1,7 @@
 /*
- * Versions of a tree: 10,000 items published at once, durably; a tenth of them changed; then all items of a snapshot, one of them, and the
- * children of one, each beside the same read of plain documents, in turns.
+ * Versions of a tree: 10,000 items published at once, durably; then a tenth of them changed. Then
+ * it reads all items of a snapshot, one item, and the children of one item. Each read alternates
+ * with the same read of plain documents.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,7 +67,7 @@ static void put_plainly(void)
     }
 }
 
-/* ---- reads: how many items, of the tree and plainly ---------------------------------------------- */
+/* ---- reads: how many items, of the tree and plainly ------------------------------------------ */
 
 static bool tree_count_item(const bson_t *one, void *arg)
 {

@@ -2,7 +2,8 @@
 #define TRUCE_BENCH_USAGE_H
 
 /*
- * What a target costs besides time, from /proc: its process, and those of its server if it has one.
+ * The costs of a target besides time, from /proc: of its process, and of its server's processes if
+ * it has a server.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,9 +13,9 @@
 
 struct usage {
     double cpu_seconds;
-    /* by write calls, to files. What the kernel counts as written to the disk is no measure: where it
-     * keeps large pages, 8 kB written count as 2 MB. Calls on sockets do not count, but for redis'
-     * answers, some bytes each. */
+    /* By write calls, to files. The kernel's count of bytes written to the disk is not usable: with
+     * large pages, 8 kB written count as 2 MB. Calls on sockets do not count, except redis' answers
+     * of some bytes each. */
     int64_t bytes_written;
     int64_t memory; /* what the processes have in memory now, shared pages counted once */
 };
@@ -23,8 +24,8 @@ struct usage {
  * children. `memory` is slow to tell, and 0 where it is not wanted. */
 void usage_take(pid_t server, bool with_children, bool with_memory, struct usage *usage);
 
-/* So many times an fdatasync after a write of 4 kB into a file that is there already, in `directory`;
- * always the same directory. */
+/* So many times an fdatasync after a write of 4 kB into a file that is there already, in
+ * `directory`; always the same directory. */
 void usage_disk(const char *directory, int count, struct histogram *latencies);
 
 #endif

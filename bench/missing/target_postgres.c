@@ -1,4 +1,4 @@
-/* Stands for target_postgres.c where libpq is not installed. */
+/* Replaces target_postgres.c if libpq is not installed. */
 #include "bench/harness.h"
 #include "bench/sql.h"
 

@@ -1,6 +1,6 @@
 /*
- * Blind changes of five documents, all or none, if a sixth one (of the first GUARDS) is as it must
- * be, which nobody may change before the decision. Peers do it in one statement.
+ * Blind changes of five documents, all or none, guarded by a sixth document (of the first GUARDS),
+ * which no other transaction may change before the decision. Peers do it in one statement.
  */
 #include <inttypes.h>
 
@@ -118,7 +118,7 @@ static int64_t documents_redis(struct bench_call *call)
     return 1;
 }
 
-/* The guard is written to, so that nobody else may change it before the decision. */
+/* Writes to the guard, so that no other transaction may change it before the decision. */
 static void documents_change_mongo(struct mongo *mongo, void *arg)
 {
     const struct five *five = arg;

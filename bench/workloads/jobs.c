@@ -1,12 +1,15 @@
 /*
- * A job queue: one job more; a job is claimed and done; a job is claimed, and done in one commit with a change of a document.
- * Who finds no job adds a batch of them, which is a part of the work; one caller at a time, and the others find these.
+ * A job queue: one job more; a job is claimed and done; a job is claimed, and done in one commit
+ * with a change of a document. A caller that finds no job adds a batch of them, which is a part of
+ * the work; one caller at a time adds, and the others find these jobs.
  *
  *     truce        truce_queue_add; truce_queue_claim with truce_job_done, or truce_job_commit
- *     postgresql   INSERT; UPDATE of the first that is ready, by SELECT FOR UPDATE SKIP LOCKED, along a partial index,
- *                  with UPDATE to done; or BEGIN, the document, done, COMMIT, in one round trip. Claims are commits
- *                  of synchronous_commit = off, since a claim may be lost there as here
- *     mongodb      findAndModify of the first that is ready, along an index, then an update to done (jobs_mongo.c)
+ *     postgresql   INSERT; UPDATE of the first that is ready, by SELECT FOR UPDATE SKIP LOCKED,
+ *                  along a partial index, with UPDATE to done; or BEGIN, the document, done,
+ *                  COMMIT, in one round trip. Claims are commits of synchronous_commit = off, since
+ *                  a claim may be lost there as here
+ *     mongodb      findAndModify of the first that is ready, along an index, then an update to done
+ *                  (jobs_mongo.c)
  */
 #include <pthread.h>
 
@@ -14,8 +17,8 @@
 #include "bench/sql.h"
 #include "bench/workloads/jobs.h"
 
-/* Of the callers that find no job one adds some, and the others look again: a crowd that filled the queue all at once
- * would measure itself. */
+/* If several callers find no job, one adds some, and the others look again. Otherwise the figure
+ * would measure many callers that fill the queue at the same time. */
 static pthread_mutex_t refill = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint refilled;
 

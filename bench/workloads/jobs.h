@@ -1,12 +1,14 @@
 #ifndef TRUCE_BENCH_JOBS_H
 #define TRUCE_BENCH_JOBS_H
 
-/* What the forms of the job queue (jobs.c) share, and the one for servers of MongoDB's protocol (jobs_mongo.c). */
+/* Declarations that the forms of the job queue share (jobs.c, and jobs_mongo.c for servers of
+ * MongoDB's protocol). */
 #include "bench/harness.h"
 
 #define JOBS_BATCH 1000 /* added by who finds none */
 
-/* Who finds no job after jobs_refilled() has said `seen`: unless another has added some since then, `add` adds them. */
+/* Call jobs_refill_after() if no job is found after jobs_refilled() returned `seen`. It calls
+ * `add`, unless another caller has added jobs since then. */
 unsigned jobs_refilled(void);
 void jobs_refill_after(unsigned seen, void (*add)(void *to), void *to);
 

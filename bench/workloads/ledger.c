@@ -1,12 +1,14 @@
 /*
- * Money goes from one account to another, under the caller's id: one by one, of any two accounts or all to one hot
- * account; and a thousand at a time.
+ * Posts money from one account to another, under the caller's id: one transaction at a time, or a
+ * thousand. The accounts are any two, or one of them is always the hot account.
  *
  *     truce        truce_ledger_post, truce_ledger_post_many
- *     postgresql   one statement that locks both accounts, changes them and inserts the transaction; a thousand
- *                  of them as one transaction in libpq's pipeline, which holds the accounts' table (else two of them
- *                  would lock the same accounts in two orders)
- *     sqlite       BEGIN IMMEDIATE, UPDATE, UPDATE, INSERT, COMMIT; or a thousand between BEGIN and COMMIT
+ *     postgresql   one statement that locks both accounts, changes them and inserts the
+ *                  transaction; a thousand of them as one transaction in libpq's pipeline, which
+ *                  holds the accounts' table (else two of them would lock the same accounts in two
+ *                  orders)
+ *     sqlite       BEGIN IMMEDIATE, UPDATE, UPDATE, INSERT, COMMIT; or a thousand between BEGIN and
+ *                  COMMIT
  */
 #include "bench/workloads/ledgers.h"
 

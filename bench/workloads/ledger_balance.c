@@ -1,12 +1,14 @@
 /*
- * The balance of an account with ten thousand entries, or a million: what it takes does not grow with them.
+ * The balance of an account with ten thousand entries, or a million: the cost does not grow with
+ * their number.
  *
- *     truce        truce_ledger_balance_of, by a handle that is kept, or ("new") by a new one each time, which knows no
- *                  number of the account; both look what the last one is
- *     postgresql   the row of the account, which its writers keep
+ *     truce        truce_ledger_balance_of, by a handle that stays open, or ("new") by a new one
+ *                  each time, which knows no number of the account; both look up the last number
+ *     postgresql   the row of the account, which its writers maintain
  *     sqlite       the same
  *
- * TRUCE_BENCH_LEDGER_ENTRIES  instead of the million: 10,000,000 take some minutes to write, and some to prove
+ * TRUCE_BENCH_LEDGER_ENTRIES replaces the million: 10,000,000 take some minutes to write, and some
+ * to verify.
  */
 #include "bench/bench.h"
 #include "bench/documents.h"

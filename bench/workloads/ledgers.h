@@ -2,11 +2,13 @@
 #define TRUCE_BENCH_LEDGERS_H
 
 /*
- * Books, the same on every target: accounts 0 .. LEDGERS_ACCOUNTS-1, none of which may be overdrawn, each with the same
- * money from an account that stands for the outside (-1).
+ * Books, the same on every target: accounts 0 .. LEDGERS_ACCOUNTS-1, none of which may be
+ * overdrawn, each with the same money from the external account (-1).
  *
- *     truce        truce_ledger_post: a document with both entries, their numbers, balances and hashes
- *     postgresql   a row of both accounts with number and balance, and one of the transaction that has both
+ *     truce        truce_ledger_post: a document with both entries, their numbers, balances and
+ *                  hashes
+ *     postgresql   a row of both accounts with number and balance, and one of the transaction that
+ *                  has both
  *     sqlite       entries, each with its number and balance behind it; no hashes
  */
 #include "bench/harness.h"
@@ -15,7 +17,7 @@
 #define LEDGERS_ACCOUNTS (bench_small ? INT64_C(40) : INT64_C(1000))
 #define LEDGERS_MONEY    INT64_C(1000000000) /* of each of them, at first */
 
-/* What a side shares, and the checks count on. */
+/* The state that the callers of a side share, and that the checks use. */
 struct ledgers {
     int64_t posted[BENCH_CALLERS_MAX]; /* by the caller; the next id */
     int64_t transactions;              /* that the setup posted between accounts */
@@ -34,7 +36,7 @@ struct ledgers_move ledgers_draw(struct bench_call *call, bool hot);
 void ledgers_join(struct bench_side *side);
 void ledgers_setup_truce(struct bench_side *side);
 void ledgers_post(truce_ledger *ledger, const struct ledgers_move *moves, int count);
-/* Every entry is there, and is what its hash stands for. */
+/* Checks that every entry exists and matches its hash. */
 void ledgers_check_truce(struct bench_side *side);
 
 /* ---- the peers ---- */

@@ -1,7 +1,7 @@
 /*
- * Revisions: a document is read with its version, a text of it is changed, and the whole document is
- * saved if nobody saved it meanwhile; else it is read again. Of any document, or all callers the same
- * one: then all but one of those who read a version lose.
+ * Revisions: a caller reads a document with its version, changes a string in it, and saves the
+ * whole document if its version is unchanged; else it reads again. Callers use any document, or all
+ * the same one: then all but one of the callers that read a version lose.
  *
  *     truce        truce_revision_get, truce_revision_save
  *     others       the same, written by hand: a read, and an update that is guarded by the version

@@ -1,6 +1,6 @@
 /*
- * Ordered sets on a server of MongoDB's protocol, as one would write them without truce: two maps, from
- * names to numbers, like PostgreSQL's jsonb form. One guarded update does an operation:
+ * Ordered sets on a server of MongoDB's protocol, as one would write them without truce: two maps,
+ * from names to numbers, like PostgreSQL's jsonb form. One guarded update does an operation:
  *
  *     {_id: 1, classes: {"CS 7": 58}, deleted: {"CS 9": 60}}
  *

@@ -2,17 +2,17 @@
 #define TRUCE_BENCH_WORKLOADS_SETS_H
 
 /*
- * Ordered sets: operations that arrive out of order, of 2,000 students with 50 classes each (element
- * `name` of set `set` is there from the setup, with the number set * NAMES + name + 1); of each class
- * the operation with the highest number wins. What the sets must be in the end is worked out beside
- * the store.
+ * Ordered sets: operations that arrive out of order, of 2,000 students with 50 classes each
+ * (element `name` of set `set` is there from the setup, with the number set * NAMES + name + 1); of
+ * each class the operation with the highest number wins. The side computes the expected sets
+ * without the store.
  */
 #include "bench/harness.h"
 
 #define SETS_MAX  2000
 #define SETS      (bench_small ? SETS_MAX / 10 : SETS_MAX)
 #define NAMES     50
-#define FILLED    (SETS * NAMES) /* operations of the setup: everybody is in every class */
+#define FILLED    (SETS * NAMES) /* operations of the setup: every student is in every class */
 #define BATCH     1000
 #define NAME_SIZE 16
 

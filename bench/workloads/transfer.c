@@ -1,10 +1,13 @@
 /*
- * A two-phase transfer: a value is moved from one document's balance to another's, if it is there, under the caller's id,
- * and a document is kept of it. Between any two, or always to one hot document.
+ * A two-phase transfer: it moves a value from one document's balance to another's, if the balance
+ * covers it, under the caller's id, and keeps a document about it. Between any two, or always to
+ * one hot document.
  *
- *     truce        truce_transfer_start: in one step, or ("steps") by the steps that any store can do
+ *     truce        truce_transfer_start: in one step, or ("steps") by the steps that any store can
+ *                  do
  *     truce        ("commit") the same three writes in a truce_transact, by hand
- *     postgresql   BEGIN, the insert, both updates in the order of ids, COMMIT, by libpq's pipeline mode
+ *     postgresql   BEGIN, the insert, both updates in the order of ids, COMMIT, by libpq's pipeline
+ *                  mode
  *     sqlite       BEGIN IMMEDIATE, the insert, both updates, COMMIT
  */
 #include "bench/documents.h"

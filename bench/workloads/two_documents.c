@@ -1,13 +1,15 @@
 /*
- * Two documents are read, the caller works out what they are to be, and both are written, all or
- * none, nobody having changed them meanwhile. Of any two, or always one hot document and another.
+ * The caller reads two documents, computes their new contents, and writes both, all or none, if
+ * neither has changed since the read. It uses any two documents, or always one hot document and
+ * another.
  *
- *     truce        truce_transact: two reads, two updates; the store's own transaction, or the journal
+ *     truce        truce_transact: two reads, two updates; the store's own transaction, or the
+ *                  journal
  *     postgresql   BEGIN, SELECT FOR UPDATE in the order of ids; UPDATE, UPDATE, COMMIT: two round
  *                  trips, by libpq's pipeline mode
  *     sqlite       BEGIN IMMEDIATE, SELECT, UPDATE, UPDATE, COMMIT
- *     redis        WATCH, HGET, HGET; MULTI, HSET, HSET, EXEC; again if somebody was faster
- *     mongodb      a transaction: find, find, update, update; again if somebody was in the way
+ *     redis        WATCH, HGET, HGET; MULTI, HSET, HSET, EXEC; again after a conflict
+ *     mongodb      a transaction: find, find, update, update; again after a conflict
  */
 #include <inttypes.h>
 

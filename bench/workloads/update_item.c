@@ -1,8 +1,8 @@
 /*
- * One item of an array is changed by what it says, in place: a player's badge of a type counts one
- * more. 2,000 players with 20 badges each.
+ * Changes one item of an array in place, found by its content: a player's badge of a type counts
+ * one more. 2,000 players with 20 badges each.
  *
- *     truce        truce_item_update; or the operator that it rests on, by itself, on stores of truce's
+ *     truce        truce_item_update; or its underlying operator by itself, on stores of truce's
  *                  own: {$update: {badges: {$query: {type: ...}, $inc: {times: 1}}}}
  *     postgresql   one row for each badge; or jsonb: the array written with the item changed
  *     sqlite       one row for each badge
