@@ -8,11 +8,15 @@
  *     {find: "students", filter: {...}}           ->  {cursor: {id, ns, firstBatch: [...]}, ok: 1}
  *
  * The commands are the operations of truce serve (docs/commands.md; {truceHelp: 1} lists them) and
- * MongoDB's data commands: find, getMore, killCursors, aggregate, count, distinct, explain, insert,
- * update, delete, bulkWrite, findAndModify, create, collMod, drop, dropDatabase, renameCollection,
- * listCollections, listDatabases, createIndexes, dropIndexes, listIndexes, collStats, dbStats,
- * validate, ping, and those of sessions and transactions. Requests and replies are those of the
- * server, so a language binding needs no other function.
+ * MongoDB's data commands:
+ *
+ *     find, getMore, killCursors, aggregate, count, distinct, explain
+ *     insert, update, delete, bulkWrite, findAndModify
+ *     create, collMod, drop, dropDatabase, renameCollection, listCollections, listDatabases
+ *     createIndexes, dropIndexes, listIndexes, collStats, dbStats, validate, ping
+ *     startSession, endSessions, refreshSessions, commitTransaction, abortTransaction
+ *
+ * Requests and replies are those of the server, so a language binding needs no other function.
  *
  * Threads: any number of threads may call it with one store. A command that waits (truceClaim with
  * waitMS, getMore of a change stream) blocks its thread only.
@@ -27,7 +31,7 @@ TRUCE_BEGIN_DECLS
  *
  * TRUCE_OK: the reply has `ok: 1`. As on a server, writes that failed one by one are listed in
  * `writeErrors` of such a reply. Otherwise the reply has `ok: 0`, `errmsg`, `code`, and `codeName`,
- * and the status is the class of the error: an unknown command and a field with a wrong type or
+ * and the status is the class of the error. An unknown command and a field with a wrong type or
  * value are TRUCE_INVALID. `error` repeats the code (domain TRUCE_ERROR_SERVER) and the message.
  *
  * Cursors that are not used for ten minutes, and transactions that last longer than a minute, end.

@@ -52,10 +52,10 @@
  *       cut is a state that existed earlier. This does not hold if documents have separate logs, as
  *       on the shards of a cluster: a purge could survive while a release is lost.
  *
- * A crash leaves: after 1, a pending commit that another process aborts when its lease is over;
- * after 2 and 3, intents whose commit is pending, which is aborted, and then they are stripped;
- * after 4, a committed one, which the next process that encounters an intent releases; after 5, one
- * that the sweeper marks done.
+ * A crash leaves one of these states. After 1, another process aborts the pending commit when its
+ * lease is over. After 2 and 3, the pending commit is aborted, and its intents are then stripped.
+ * After 4, the next process that encounters an intent releases it. After 5, the sweeper marks the
+ * commit done.
  *
  * Not done: another process never continues a pending commit, because its function would have to
  * run there. Plain writers that ignore intents are not stopped: `was` in the commit reveals them at

@@ -28,7 +28,7 @@
  *       no other writer of truce can claim the key.
  *   U5  A key that is only reserved is not taken. The commit waits for its holder, or completes it,
  *       and the outcome decides. Waits for keys have no common order, so the commit holds nothing
- *       meanwhile: it is undone first, and runs again after the wait.
+ *       during the wait: it is undone first, and runs again afterwards.
  *
  * Not done: a plain writer may take a reserved value between the check and the release. The release
  * is refused then; the commit stays decided, `truce check` names document and index (`blocked`),
@@ -448,9 +448,9 @@ static truce_status unique_check_index(const struct index_spec *spec, void *arg,
         if (!status && !same_keys(&before, &after))
             status = truce__fail(
                 TRUCE_INVALID, error,
-                "the journal cannot change the value of the unique index \"%s\" in %s, because it "
-                "cannot reserve the new value: declare the keys of the collection (`truce commit "
-                "unique %s`, or truce_unique_declare), or use a store that commits natively",
+                "the journal cannot reserve the new value of the unique index \"%s\" in %s. Declare "
+                "the keys of the collection (`truce commit unique %s`, or truce_unique_declare), or "
+                "use a store that commits natively",
                 spec->name, truce__entry_show(entry, text, sizeof text), entry->collection);
     }
     truce__field_keys_release(&before);

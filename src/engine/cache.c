@@ -20,9 +20,9 @@
  *     end     lock; entry := known; unlock                     (rolled back: the entry is freed)
  *
  * Invariants:
- *  1. A known entry shows the same document as a snapshot of the file that began now, provided that
- *     no other process has begun a commit unknown to this cache (`seen` == `begun`), and that no
- *     program has made one, with truce or without it (commits: `known` == `now`).
+ *  1. A known entry shows the same document as a snapshot of the file that begins now. Two things
+ *     are required. No other process has begun a commit unknown to this cache (`seen` == `begun`).
+ *     And no program has made one, with truce or without it (commits: `known` == `now`).
  *  2. A document changes in the file only while its entry is changing or the cache is closed. A
  *     reader that finds a known entry finds it before the commit became visible, or finds only
  *     committed data after it.
@@ -43,7 +43,7 @@
  *  7. Transactions of this process that may change the file are counted: `started` before their
  *     changes can be visible, `ended` when they are visible. `since` of an entry is at least the
  *     number of the last transaction that changed its document. A snapshot that began when `ended`
- *     was n therefore shows the document of a known entry whose `since` is n or less: the last
+ *     was n therefore shows the document of a known entry whose `since` is n or less. The last
  *     change is in the snapshot, and later changes were not visible yet. Commits of other processes
  *     are counted when they are noticed, before an entry that shows them is inserted (begin).
  *

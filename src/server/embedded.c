@@ -124,7 +124,7 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
 {
     char namespace[DATABASE_NAME_MAX + 8];
     struct connection connection = {.socket = -1};
-    /* of this form, a request has its database beside it */
+    /* In this form, the database is not part of the request. */
     struct wire_request wire = {.old = true, .namespace = namespace};
     struct embedded *embedded;
     truce_status status;

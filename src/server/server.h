@@ -9,9 +9,9 @@
  *  1. A write is answered with ok: 1 only after the store has acknowledged it.
  *  2. Whatever a client sends, its connection ends or is answered. Other connections are not
  *     affected.
- *  3. A client cannot make the server use unlimited memory: a message has at most
- *     TRUCE_MESSAGE_BYTES_MAX, also after it is decompressed; at most TRUCE_SERVER_CURSORS_MAX
- *     cursors are open; the store limits each query.
+ *  3. A client cannot make the server use unlimited memory. A message has at most
+ *     TRUCE_MESSAGE_BYTES_MAX, also after it is decompressed. At most TRUCE_SERVER_CURSORS_MAX
+ *     cursors are open. The store limits each query.
  *  4. A cursor, and a session with its transaction, is used by one connection at a time.
  */
 #include <stdatomic.h>

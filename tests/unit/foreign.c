@@ -230,8 +230,8 @@ TEST(what_was_left_before_the_machine_was_started_is_not_compared)
     die_with_log(20, 2);
     CHECK_OK(truce__lock_enter(path, INT64_MAX, &lock, &denied, &error), error);
     CHECK(lock.alone && lock.known);
-    atomic_store(&lock.page->stamp_size, 5);
-    atomic_fetch_add(&lock.page->stamp_boot, 1);
+    atomic_store(&lock.page->file_size, 5);
+    atomic_fetch_add(&lock.page->file_boot, 1);
     truce__lock_close(&lock);
     REQUIRE(open_it());
     check_n(3, 2);

@@ -17,9 +17,9 @@
  * three documents.
  *
  * Invariants:
- *  1. The transaction that makes a change writes its entry, in every case: the calls are where
- *     documents (documents.c) and collections (collections.c) are changed, and programs that do not
- *     know the feed cannot write (catalog.c). After a crash the feed therefore matches the
+ *  1. The transaction that makes a change writes its entry, in every case. The functions that
+ *     change documents (documents.c) and collections (collections.c) make the calls. Programs that
+ *     do not know the feed cannot write (catalog.c). After a crash the feed therefore matches the
  *     documents.
  *  2. Positions grow in the order of commits: there is one writer at a time, and it takes the
  *     position after the last one.

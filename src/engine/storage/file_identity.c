@@ -225,8 +225,8 @@ static bool file_state_is_left(const struct lock *lock)
  *              Otherwise look the name up. If the file is there, record the ctime.
  *
  * Invariants:
- *  1. A time is recorded only if it is older than TICK_NS: a file system counts in ticks of the
- *     kernel, and a second change within the same tick would not show. If the time is younger, the
+ *  1. A time is recorded only if it is older than TICK_NS. A file system counts in ticks of the
+ *     kernel, so a second change within the same tick would not show. If the time is younger, the
  *     name is looked up.
  *  2. `found` was read before the lookup of the name: a change between the two changes a time that
  *     is not recorded.

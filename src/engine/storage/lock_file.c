@@ -22,15 +22,14 @@
  * their own descriptor alone.
  *
  * Invariants:
- *  1. The page is written by a process that is alone, or by its protocols (lock.c, durable.c,
- *     change_notify.c).
- *  2. No process is present through a file that is not the one under its name, is a symbolic link,
- *     has a second name, or is not a lock file of truce. Such a file is not opened, and nothing is
- *     written into it.
+ *  1. The page is written by a process that is alone, or by the protocols of the lock, of durable
+ *     commits, and of notifications (lock.c, durable.c, change_notify.c) only.
+ *  2. A file is not opened if it is a symbolic link, has a second name, is not the one under its
+ *     name, or is not a lock file of truce.
  *  3. Its descriptors are not the standard ones: a program that was started without those would
  *     print into the page.
  *  4. A page of another lock file (of a copied one, or a new one next to a database with content)
- *     is adopted only after SQLite has also confirmed that no process has the database open: a
+ *     is adopted only after SQLite has also confirmed that no process has the database open. A
  *     process may have it open through a removed lock file.
  *  5. The page is whole as long as both of its ends are. If it was cut, it is not used again until
  *     no process is present; later reads of it return zeros (process.c).

@@ -20,15 +20,15 @@
  *  3. Answers are complete before the commit, so they exist even if the lock holder dies right
  *     after it.
  *  4. A write is ANSWERED after the commit that did it. It is RETURNED only if no commit has done
- *     it, and no commit in the log that is not visible yet will: a mark is committed after it,
- *     which takes its place there.
+ *     it, and no commit in the log that is not visible yet will do it. A mark that is committed
+ *     later takes its place there.
  *  5. The proof is of the last group that contained writes of other processes. Therefore every
  *     TAKEN record is settled before another such group.
  *  6. No number is used twice: each store starts at a random number out of 2^63.
  *  7. An ANSWERED write is reported when it is durable. Its process waits for that by itself if it
  *     is not woken.
  *  8. A write of a dead process is not taken. If a process dies while its write is taken, the write
- *     may be done afterwards, but before anything that another process writes from then on, because
+ *     may be done afterwards. It is then done before any later write of another process, because
  *     that process needs the lock.
  *
  * A process that can write the lock file can also write the database. Nevertheless the contents of

@@ -228,7 +228,7 @@ static void put_failures(struct metrics *metrics, struct buffer *out)
     uint64_t others = get(&metrics->others);
 
     head(out, "truce_command_errors_total", "counter",
-         "Failed commands and statements of writes, by error code.");
+         "Failed commands and writes, by error code.");
     for (size_t i = 0; i < METRICS_CODES_MAX; i++) {
         unsigned code = atomic_load(&metrics->failures[i].code);
 

@@ -6,9 +6,9 @@
  * access_check verifies it before the command runs. A command without an entry is refused.
  *
  * Invariants:
- *  1. No command runs before access_check has allowed it, and none uses an unchecked collection:
- *     the first one is checked by the row of the table, and further ones (of pipelines, of
- *     renameCollection) when their names are converted to places.
+ *  1. No command runs before access_check has allowed it, and none uses an unchecked collection.
+ *     The first one is checked by the row of the table. Further ones (of pipelines, of
+ *     renameCollection) are checked when their names are converted to places.
  *  2. The users' own records are read only with a role for that, and never without --auth. Only the
  *     commands for users write them.
  */

@@ -11,9 +11,9 @@
  *     one, but cannot read it.
  *  4. A name belongs to a collection or to a view.
  *
- * 2 and 4 hold under concurrency, also with several servers of a file: the step that writes a
- * definition reads all other definitions of the database and the catalog (truce_read_checks), and
- * the step that creates a collection reads the definitions (engine/documents/collections.h). A
+ * 2 and 4 hold under concurrency, also with several servers of a file. The step that writes a
+ * definition reads all other definitions of the database and the catalog (truce_read_checks). The
+ * step that creates a collection reads the definitions (engine/documents/collections.h). A
  * store in memory has no such steps, so both a view and a collection of a name can be created.
  * Then the name is the view's until it is dropped. Reading a view that depends on itself fails
  * (views.c).

@@ -15,9 +15,8 @@
  *  1. A request runs as a command of the same user with the same checks as over the wire protocol.
  *  2. With --auth, no body is read before the user is known. Without it, only this machine's
  *     loopback is served.
- *  3. A request whose Host is not one of the server's names, or that a page of another origin
- *     sends, is refused: a browser that visits a foreign page must not be able to use the
- *     server.
+ *  3. A request is refused if its Host is not one of the server's names, or if a page of another
+ *     origin sent it. A browser that visits a foreign page must not be able to use the server.
  *  4. The size of a body and of the headers, and the number of connections, have maxima.
  */
 #include "base/status.h"

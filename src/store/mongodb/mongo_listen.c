@@ -10,11 +10,11 @@
  *
  * Invariants:
  *
- *   1. A change that was acknowledged after a token was filled ends the wait for it: its event
- *      arrives while the thread listens, and every counter advances whenever listening begins,
- *      because earlier events do not arrive. So a broken stream need not be resumed; libmongoc
+ *   1. A change that was acknowledged after a token was filled ends the wait for it. Its event
+ *      arrives while the thread listens. Every counter advances whenever listening begins, because
+ *      earlier events do not arrive. So a broken stream need not be resumed; libmongoc
  *      resumes it if it can.
- *   2. No wait depends on the stream: if the stream is not open, or has been silent for longer than
+ *   2. No wait depends on the stream. If the stream is not open, or has been silent for longer than
  *      the server may be, a wait ends after POLL_MS and its caller checks.
  *   3. No thread outlives its store: closing joins it. The thread runs code of libmongoc and
  *      OpenSSL, which the end of the process tears down. It ends within STOP_SLICE_MS of the stop,
