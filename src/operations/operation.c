@@ -18,6 +18,8 @@ const struct operation_group truce__operation_groups[] = {
     {"Documents that people edit, and items", "document", document_operations},
     {"Queues", "queue", queue_operations},
     {"Queues: the commands of workers", "job", job_operations},
+    {"Queues: workflows, batches, and events", "flow", flow_operations},
+    {"Queues: cron", "cron", cron_operations},
     {"Ledgers", "ledger", ledger_operations},
     {"Transfers in two phases", "transfer", transfer_operations},
     {"Denormalized copies", "sync", sync_operations},
@@ -50,11 +52,16 @@ const char *truce__operation_type(const struct operation_field *field)
 
 /* ---- the fields of a request -------------------------------------------------------------------- */
 
-bool truce__operation_given(const struct operation_call *call, const char *field)
+static bool operation_has(const bson_t *document, const char *field)
 {
     bson_iter_t iter;
 
-    return bson_iter_init_find(&iter, call->request, field) && !BSON_ITER_HOLDS_NULL(&iter);
+    return bson_iter_init_find(&iter, document, field) && !BSON_ITER_HOLDS_NULL(&iter);
+}
+
+bool truce__operation_given(const struct operation_call *call, const char *field)
+{
+    return operation_has(call->request, field);
 }
 
 int truce__operation_word(const char *word, const char *const *words)
@@ -86,12 +93,12 @@ static truce_status operation_check_word(const struct operation_field *field, co
     return status;
 }
 
-static truce_status operation_check_field(const struct operation_call *call,
+static truce_status operation_check_field(const struct operation_call *call, const bson_t *document,
                                           const struct operation_field *field, const void *given,
                                           bson_error_t *error)
 {
     const uint8_t *at = (const uint8_t *)given + field->field.at;
-    bool is_given = truce__operation_given(call, field->field.name);
+    bool is_given = operation_has(document, field->field.name);
     const char *word;
     int64_t number;
 
@@ -129,10 +136,10 @@ truce_status truce__operation_fields(struct operation_call *call, const bson_t *
     return operation_read(call, document, false, fields, into, error);
 }
 
-static truce_status operation_read_request(struct operation_call *call, void *given,
-                                           bson_error_t *error)
+static truce_status operation_read_rows(struct operation_call *call, const bson_t *document,
+                                        bool whole, const struct operation_field *rows, void *given,
+                                        bson_error_t *error)
 {
-    const struct operation_field *rows = call->row->fields;
     size_t count = 0;
     struct field *fields;
     truce_status status;
@@ -145,10 +152,23 @@ static truce_status operation_read_request(struct operation_call *call, void *gi
         if (fields[i].type == FIELD_NUMBER)
             fields[i].type = FIELD_WHOLE;
     }
-    status = operation_read(call, call->request, true, fields, given, error);
+    status = operation_read(call, document, whole, fields, given, error);
     for (size_t i = 0; i < count && !status; i++)
-        status = operation_check_field(call, &rows[i], given, error);
+        status = operation_check_field(call, document, &rows[i], given, error);
     return status;
+}
+
+static truce_status operation_read_request(struct operation_call *call, void *given,
+                                           bson_error_t *error)
+{
+    return operation_read_rows(call, call->request, true, call->row->fields, given, error);
+}
+
+truce_status truce__operation_nested(struct operation_call *call, const bson_t *document,
+                                     const struct operation_field *rows, void *given,
+                                     bson_error_t *error)
+{
+    return operation_read_rows(call, document, false, rows, given, error);
 }
 
 /* ---- names -------------------------------------------------------------------------------------- */
@@ -161,6 +181,17 @@ truce_status truce__operation_text(struct operation_call *call, const char **tex
                              call->row->name, call->row->value,
                              truce__type_name((uint8_t)bson_iter_type(&call->target)));
     *text = bson_iter_utf8(&call->target, NULL);
+    return TRUCE_OK;
+}
+
+truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
+                                  bson_error_t *error)
+{
+    if (!BSON_ITER_HOLDS_OID(&call->target))
+        return truce__refuse(CODE_TYPE_MISMATCH, error, "'%s' must be an ObjectId, %s, and is %s",
+                             call->row->name, call->row->value,
+                             truce__type_name((uint8_t)bson_iter_type(&call->target)));
+    *id = bson_iter_oid(&call->target);
     return TRUCE_OK;
 }
 

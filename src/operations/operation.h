@@ -164,6 +164,13 @@ bool truce__operation_given(const struct operation_call *call, const char *field
 /* Reads a document within the request, such as an entry of an array. */
 truce_status truce__operation_fields(struct operation_call *call, const bson_t *document,
                                      const struct field *fields, void *into, bson_error_t *error);
+/* The same for fields with bounds and words. */
+truce_status truce__operation_nested(struct operation_call *call, const bson_t *document,
+                                     const struct operation_field *rows, void *given,
+                                     bson_error_t *error);
+/* Returns the ObjectId of the operation's own field. Another type fails with TypeMismatch. */
+truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
+                                  bson_error_t *error);
 /* Returns the position of the word in a list that NULL ends. The row has checked the word. NULL: 0. */
 int truce__operation_word(const char *word, const char *const *words);
 /* Returns an object of the library that is made on call->store. All calls of the database share the object of a key. If the key is
@@ -214,8 +221,9 @@ void truce__operation_changes_release(struct operation_changes *list);
 extern const struct operation_row truce_help_operation;
 /* operation_commit.c */
 extern const struct operation_row *const commit_operations[];
-/* operation_queue.c, operation_job.c */
-extern const struct operation_row *const queue_operations[], *const job_operations[];
+/* operation_queue.c, operation_job.c, operation_flow.c, operation_cron.c */
+extern const struct operation_row *const queue_operations[],
+    *const job_operations[], *const flow_operations[], *const cron_operations[];
 /* operation_document.c, operation_care.c */
 extern const struct operation_row *const document_operations[], *const care_operations[];
 /* operation_ledger.c */

@@ -12,7 +12,8 @@
 
 #define LOOK_MS     500
 #define WAIT_MS_MAX 600000
-#define REPLY_ROOM  (64 * 1024) /* of a reply, beside its jobs */
+/* The bytes of a reply that are not for its jobs. */
+#define REPLY_ROOM (64 * 1024)
 
 /* ---- truceClaim ------------------------------------------------------------------------------- */
 
@@ -22,17 +23,19 @@ struct claim_given {
 };
 
 static const struct operation_field claim_fields[] = {
-    {GIVEN(claim_given, most, FIELD_NUMBER), "so many jobs at once; absent: 1", 1, JOB_CLAIMS_MAX},
+    {GIVEN(claim_given, most, FIELD_NUMBER), "the maximum number of jobs; absent: 1", 1,
+     JOB_CLAIMS_MAX},
     {GIVEN(claim_given, waitMS, FIELD_NUMBER),
-     "waits for a job for so long, if there is none; the connection is busy meanwhile, the others "
-     "are not",
+     "if no job is ready, the command waits this long for one, in milliseconds; only its connection is "
+     "busy during the wait",
      0, WAIT_MS_MAX},
     {GIVEN(claim_given, leaseMS, FIELD_NUMBER),
-     "how long the claim lasts without truceHeartbeat; absent: 30,000", 1000, 86400000},
-    {GIVEN(claim_given, worker, FIELD_TEXT), "who claims, for people"},
+     "the duration of the claim without truceHeartbeat, in milliseconds; absent: 30,000", 1000,
+     86400000},
+    {GIVEN(claim_given, worker, FIELD_TEXT), "the name of the worker, for people"},
     {{0}}};
 
-/* NOT_FOUND: none came. */
+/* NOT_FOUND: no job came. */
 static truce_status operation_job_claim(struct operation_call *call, truce_queue *queue,
                                         const struct claim_given *given, truce_job **jobs,
                                         size_t *count, bson_error_t *error)
@@ -55,10 +58,10 @@ static truce_status operation_job_claim(struct operation_call *call, truce_queue
     return status;
 }
 
-/* What does not fit into the reply is given back: it was not begun. */
+/* Requeues a job that does not fit into the reply. If this fails, the job is ready again when its lease ends. */
 static void operation_job_give_back(truce_job *job)
 {
-    bson_error_t ignored; /* its lease ends, if it cannot be told */
+    bson_error_t ignored;
 
     if (truce_job_snooze(job, NULL, 0, &ignored))
         return;
@@ -109,13 +112,13 @@ static truce_status run_claim(struct operation_call *call, const void *arg, bson
 }
 
 static const struct operation_row claim_operation = {
-    OPERATION("truceClaim", ROLE_WRITE, "takes the next jobs that are ready, and waits for one"),
+    OPERATION("truceClaim", ROLE_WRITE, "claims the next ready jobs, and waits for one"),
     .target = "queue",
     .value = "the queue",
     .answer =
-        "`jobs`: each the job's document with `token`, which with `_id` stands for the claim, "
-        "`attempt`, and `epoch`, a fencing token that rises with each claim. \"not found\": "
-        "none came, or the queue is paused",
+        "`jobs`: each the job's document with `token`, which together with `_id` identifies the claim, "
+        "`attempt`, and `epoch`, a fencing token that increases with each claim. \"not found\": "
+        "no job came, or the queue is paused",
     .fields = claim_fields,
     .size = sizeof(struct claim_given),
     .run = run_claim,
@@ -124,7 +127,7 @@ static const struct operation_row claim_operation = {
 
 /* ---- a job by its claim ------------------------------------------------------------------------- */
 
-struct job_given { /* first in the structs of those that follow */
+struct job_given { /* first in the structs of the following operations */
     const bson_oid_t *id, *token;
 };
 
@@ -150,7 +153,7 @@ static void release_job(struct operation_call *call, struct held_job *held)
     truce__operation_give(call, held->handle);
 }
 
-/* EXPIRED: the job is gone. Whether the claim still counts is for the call that follows to see. */
+/* EXPIRED: the job does not exist. The next call checks whether the claim is still valid. */
 static truce_status operation_job_take_job(struct operation_call *call,
                                            const struct job_given *given, struct held_job *held,
                                            bson_error_t *error)
@@ -167,8 +170,8 @@ static truce_status operation_job_take_job(struct operation_call *call,
     if (!status && truce__value_subdocument(&document, "lease", &lease))
         lease_ms = truce__field_number(&lease, "ms");
     if (!status && lease_ms > 0 && lease_ms <= UINT32_MAX && lease_ms != JOB_LEASE_MS) {
-        truce__operation_give(
-            call, held->handle); /* it is extended by the lease that it was claimed with */
+        /* The job is extended by the lease that it was claimed with. */
+        truce__operation_give(call, held->handle);
         status = truce__operation_queue(call, NULL, lease_ms, &held->handle, error);
     }
     if (!status)
@@ -176,7 +179,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
     bson_destroy(&document);
     bson_oid_to_string(given->id, text);
     if (status == TRUCE_NOT_FOUND)
-        status = truce__fail(TRUCE_EXPIRED, error, "job %s is not in the queue any more", text);
+        status = truce__fail(TRUCE_EXPIRED, error, "job %s is no longer in the queue", text);
     if (status)
         truce__operation_give(call, held->handle);
     return status;
@@ -191,7 +194,8 @@ struct heartbeat_given {
 
 static const struct operation_field heartbeat_fields[] = {
     JOB_FIELDS,
-    {GIVEN(heartbeat_given, progress, FIELD_DOCUMENT), "kept in the job, for whoever looks"},
+    {GIVEN(heartbeat_given, progress, FIELD_DOCUMENT),
+     "the progress, which is stored in the job for other processes to read"},
     {{0}}};
 
 static truce_status run_heartbeat(struct operation_call *call, const void *arg, bson_t *reply,
@@ -212,13 +216,13 @@ static truce_status run_heartbeat(struct operation_call *call, const void *arg, 
     return status;
 }
 
-#define LOST "An error: 125 (expired) the job is not this worker's any more, or was cancelled"
+#define LOST "An error: 125 (expired) this worker no longer has the job, or the job was cancelled"
 
 static const struct operation_row heartbeat_operation = {
-    OPERATION("truceHeartbeat", ROLE_WRITE, "begins the lease of a job anew"),
+    OPERATION("truceHeartbeat", ROLE_WRITE, "renews the lease of a job"),
     .target = "queue",
     .value = "the queue",
-    .answer = "`leaseMS`: so long it lasts from now. " LOST,
+    .answer = "`leaseMS`: the duration of the lease from now, in milliseconds. " LOST,
     .fields = heartbeat_fields,
     .size = sizeof(struct heartbeat_given),
     .run = run_heartbeat,
@@ -237,7 +241,9 @@ struct end_given {
 };
 
 static const struct operation_field done_fields[] = {
-    JOB_FIELDS, {GIVEN(end_given, result, FIELD_DOCUMENT), "kept in the job"}, {{0}}};
+    JOB_FIELDS,
+    {GIVEN(end_given, result, FIELD_DOCUMENT), "the result, which is stored in the job"},
+    {{0}}};
 
 static truce_status run_done(struct operation_call *call, const void *arg, bson_t *reply,
                              bson_error_t *error)
@@ -255,7 +261,7 @@ static truce_status run_done(struct operation_call *call, const void *arg, bson_
 }
 
 static const struct operation_row done_operation = {
-    OPERATION("truceDone", ROLE_WRITE, "says that a job is done"),
+    OPERATION("truceDone", ROLE_WRITE, "ends a job as done"),
     .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
@@ -269,9 +275,10 @@ static const struct operation_row done_operation = {
 
 static const struct operation_field fail_fields[] = {
     JOB_FIELDS,
-    {GIVEN(end_given, error, FIELD_TEXT), "why; its first 2,000 bytes are kept", .needed = true},
+    {GIVEN(end_given, error, FIELD_TEXT), "the reason; its first 2,000 bytes are recorded",
+     .needed = true},
     {GIVEN(end_given, delayMS, FIELD_NUMBER),
-     "tried again so long from now; absent: after 1 s, twice as long each time", 0,
+     "the delay of the next attempt in milliseconds; absent: 1 s, and twice as long each time", 0,
      INT64_C(1) << 48},
     {{0}}};
 
@@ -293,7 +300,7 @@ static truce_status run_fail(struct operation_call *call, const void *arg, bson_
 
 static const struct operation_row fail_operation = {
     OPERATION("truceFail", ROLE_WRITE,
-              "says that a job failed: it is tried again, or is dead after its last attempt"),
+              "ends an attempt as failed: the job is retried, or is dead after its last attempt"),
     .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
@@ -305,11 +312,47 @@ static const struct operation_row fail_operation = {
         "{truceFail: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no answer', delayMS: 60000}",
 };
 
-static const struct operation_field snooze_fields[] = {JOB_FIELDS,
-                                                       {GIVEN(end_given, delayMS, FIELD_NUMBER),
-                                                        "so long; 0: at once, by whoever comes", 0,
-                                                        INT64_C(1) << 48, .needed = true},
-                                                       {{0}}};
+static const struct operation_field discard_fields[] = {
+    JOB_FIELDS,
+    {GIVEN(end_given, error, FIELD_TEXT), "the reason; its first 2,000 bytes are recorded",
+     .needed = true},
+    {{0}}};
+
+static truce_status run_discard(struct operation_call *call, const void *arg, bson_t *reply,
+                                bson_error_t *error)
+{
+    const struct end_given *given = arg;
+    struct held_job held;
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status = truce_job_discard(held.job, call->commit, given->error, error);
+    release_job(call, &held);
+    return status;
+}
+
+static const struct operation_row discard_operation = {
+    OPERATION("truceDiscard", ROLE_WRITE,
+              "ends a job as discarded: it is not retried, and is not a dead letter"),
+    .target = "queue",
+    .value = "the queue",
+    .answer = "nothing more. " LOST,
+    .fields = discard_fields,
+    .size = sizeof(struct end_given),
+    .run = run_discard,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
+    .example =
+        "{truceDiscard: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, error: 'no such address'}",
+};
+
+static const struct operation_field snooze_fields[] = {
+    JOB_FIELDS,
+    {GIVEN(end_given, delayMS, FIELD_NUMBER),
+     "the delay in milliseconds; 0: any worker may claim it at once", 0, INT64_C(1) << 48,
+     .needed = true},
+    {{0}}};
 
 static truce_status run_snooze(struct operation_call *call, const void *arg, bson_t *reply,
                                bson_error_t *error)
@@ -327,7 +370,7 @@ static truce_status run_snooze(struct operation_call *call, const void *arg, bso
 }
 
 static const struct operation_row snooze_operation = {
-    OPERATION("truceSnooze", ROLE_WRITE, "gives a job back for later; the attempt does not count"),
+    OPERATION("truceSnooze", ROLE_WRITE, "postpones a job; the attempt does not count"),
     .target = "queue",
     .value = "the queue",
     .answer = "nothing more. " LOST,
@@ -343,8 +386,8 @@ static const struct operation_row snooze_operation = {
 
 static const struct operation_field job_commit_fields[] = {
     JOB_FIELDS,
-    {GIVEN(end_given, changes, FIELD_ARRAY), "as truceCommit takes them", .needed = true},
-    {GIVEN(end_given, result, FIELD_DOCUMENT), "kept in the job"},
+    {GIVEN(end_given, changes, FIELD_ARRAY), "the changes, as in truceCommit", .needed = true},
+    {GIVEN(end_given, result, FIELD_DOCUMENT), "the result, which is stored in the job"},
     {{0}}};
 
 static truce_status add_effects(truce_commit *commit, void *arg, bson_error_t *error)
@@ -376,10 +419,12 @@ static truce_status run_job_commit(struct operation_call *call, const void *arg,
 
 static const struct operation_row job_commit_operation = {
     OPERATION("truceJobCommit", ROLE_WRITE,
-              "what a job changes, and that it is done: both or neither, fenced by the claim"),
+              "changes documents and ends the job as done: both or neither, fenced by the claim"),
     .target = "queue",
     .value = "the queue",
-    .answer = "nothing more. An error, with nothing changed, as of truceCommit. " LOST,
+    .answer =
+        "`results`: for each operation among the changes {change: N, ...} with its reply. The errors "
+        "are those of truceCommit; nothing is changed then. " LOST,
     .fields = job_commit_fields,
     .size = sizeof(struct end_given),
     .run = run_job_commit,
@@ -388,10 +433,186 @@ static const struct operation_row job_commit_operation = {
         "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}]}",
 };
 
+/* ---- truceJobStep ----------------------------------------------------------------------------- */
+
+struct step_given {
+    struct job_given job; /* first */
+    const char *name;
+    const bson_t *changes, *result;
+};
+
+static const struct operation_field step_fields[] = {
+    JOB_FIELDS,
+    {GIVEN(step_given, name, FIELD_TEXT), "the name of the step, without \".\" and \"$\"",
+     .needed = true},
+    {GIVEN(step_given, changes, FIELD_ARRAY), "the changes, as in truceCommit; absent: none"},
+    {GIVEN(step_given, result, FIELD_DOCUMENT),
+     "the result of the step, which is stored in the job"},
+    {{0}}};
+
+struct job_stepping {
+    const struct step_given *given;
+    struct operation_changes list;
+    bool ran;
+};
+
+static truce_status job_step(truce_commit *commit, void *arg, bson_t *result, bson_error_t *error)
+{
+    struct job_stepping *stepping = arg;
+
+    stepping->ran = true;
+    if (stepping->given->result)
+        bson_concat(result, stepping->given->result);
+    return stepping->given->changes ? truce__operation_changes_add(&stepping->list, commit, error)
+                                    : TRUCE_OK;
+}
+
+static truce_status job_run_step(struct operation_call *call, const void *arg, bson_t *reply,
+                                 bson_error_t *error)
+{
+    static const bson_t none = BSON_INITIALIZER;
+    struct job_stepping stepping = {.given = arg};
+    const bson_t *changes = stepping.given->changes;
+    bson_t result = BSON_INITIALIZER;
+    struct held_job held;
+    truce_status status =
+        truce__operation_changes_begin(&stepping.list, call, changes ? changes : &none, error);
+
+    if (!status)
+        status = operation_job_take_job(call, &stepping.given->job, &held, error);
+    if (!status) {
+        bson_destroy(&result);
+        status =
+            truce_job_step(held.job, stepping.given->name, job_step, &stepping, &result, error);
+        release_job(call, &held);
+    }
+    if (!status) {
+        BSON_APPEND_BOOL(reply, "earlier", !stepping.ran);
+        BSON_APPEND_DOCUMENT(reply, "result", &result);
+        if (stepping.ran)
+            truce__operation_changes_append(&stepping.list, reply);
+    }
+    bson_destroy(&result);
+    truce__operation_changes_release(&stepping.list);
+    return status;
+}
+
+static const struct operation_row step_operation = {
+    OPERATION("truceJobStep", ROLE_WRITE,
+              "completes a step of a job with its changes, once in all attempts"),
+    .target = "queue",
+    .value = "the queue",
+    .answer =
+        "`earlier`: true if this attempt or an earlier one has completed the step, and nothing "
+        "was changed now; `result`: the stored result; `results`: for each operation among the "
+        "changes {change: N, ...} with its reply. The errors are those of truceCommit; nothing is "
+        "changed then. " LOST,
+    .fields = step_fields,
+    .size = sizeof(struct step_given),
+    .run = job_run_step,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example =
+        "{truceJobStep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'book', changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}], result: {booked: true}}",
+};
+
+/* ---- truceJobSleep, truceJobWait -------------------------------------------------------------- */
+
+struct suspend_given {
+    struct job_given job; /* first */
+    const char *name;
+    int64_t delayMS, timeoutMS;
+};
+
+#define JOB_SUSPENDED                                                                              \
+    "\"not found\": the job is suspended, and this worker no longer has it. When the time comes, " \
+    "it is claimed again, no attempt is counted, and the same command answers \"ok\". "
+
+static const struct operation_field sleep_fields[] = {
+    JOB_FIELDS,
+    {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the sleep; no step has the same name",
+     .needed = true},
+    {GIVEN(suspend_given, delayMS, FIELD_NUMBER), "the duration in milliseconds", 0,
+     INT64_C(1) << 48, .needed = true},
+    {{0}}};
+
+static truce_status job_run_sleep(struct operation_call *call, const void *arg, bson_t *reply,
+                                  bson_error_t *error)
+{
+    const struct suspend_given *given = arg;
+    struct held_job held;
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status = truce_job_sleep(held.job, given->name, given->delayMS, error);
+    release_job(call, &held);
+    return status;
+}
+
+static const struct operation_row sleep_operation = {
+    OPERATION("truceJobSleep", ROLE_WRITE,
+              "suspends a job for a time, once for each name in all attempts"),
+    .target = "queue",
+    .value = "the queue",
+    .answer = "\"ok\": the sleep is over. " JOB_SUSPENDED LOST,
+    .fields = sleep_fields,
+    .size = sizeof(struct suspend_given),
+    .run = job_run_sleep,
+    .example =
+        "{truceJobSleep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'a day', delayMS: 86400000}",
+};
+
+static const struct operation_field wait_fields[] = {
+    JOB_FIELDS,
+    {GIVEN(suspend_given, name, FIELD_TEXT), "the name of the event (truceSignal)", .needed = true},
+    {GIVEN(suspend_given, timeoutMS, FIELD_NUMBER),
+     "the maximum time in milliseconds from the first call with this name; absent: forever", 0,
+     INT64_C(1) << 48},
+    {{0}}};
+
+static truce_status job_run_wait(struct operation_call *call, const void *arg, bson_t *reply,
+                                 bson_error_t *error)
+{
+    const struct suspend_given *given = arg;
+    int64_t timeout_ms = truce__operation_given(call, "timeoutMS") ? given->timeoutMS : -1;
+    bool came = false;
+    struct held_job held;
+    bson_t event;
+    truce_status status = operation_job_take_job(call, &given->job, &held, error);
+
+    if (status)
+        return status;
+    status = truce_job_wait(held.job, given->name, timeout_ms, &event, &came, error);
+    release_job(call, &held);
+    if (!status)
+        BSON_APPEND_BOOL(reply, "came", came);
+    if (!status && came)
+        BSON_APPEND_DOCUMENT(reply, "event", &event);
+    bson_destroy(&event);
+    return status;
+}
+
+static const struct operation_row wait_operation = {
+    OPERATION("truceJobWait", ROLE_WRITE, "suspends a job until an event arrives (truceSignal)"),
+    .target = "queue",
+    .value = "the queue",
+    .answer = "`came`: false if the time is over; else true, and `event`. " JOB_SUSPENDED LOST,
+    .fields = wait_fields,
+    .size = sizeof(struct suspend_given),
+    .run = job_run_wait,
+    .example =
+        "{truceJobWait: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'approved', timeoutMS: 86400000}",
+};
+
 const struct operation_row *const job_operations[] = {&claim_operation,
                                                       &heartbeat_operation,
                                                       &done_operation,
                                                       &job_commit_operation,
                                                       &fail_operation,
                                                       &snooze_operation,
+                                                      &discard_operation,
+                                                      &step_operation,
+                                                      &sleep_operation,
+                                                      &wait_operation,
                                                       NULL};

@@ -20,24 +20,31 @@ static void free_queue(void *queue)
     truce_queue_free(queue);
 }
 
+struct handle *truce__operation_queue_named(struct operation_call *call, const char *name,
+                                            const char *worker, int64_t lease_ms)
+{
+    truce_queue_options options = {.queue = name, .worker = worker, .lease_ms = (uint32_t)lease_ms};
+    const void *made[2] = {call->store, &options};
+    char *text =
+        bson_strdup_printf("queue\n%s\n%s\n%u", name, worker ? worker : "", options.lease_ms);
+    struct handle *handle = truce__operation_handle(call, text, make_queue, made, free_queue);
+
+    bson_free(text);
+    return handle;
+}
+
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error)
 {
-    truce_queue_options options = {.worker = worker, .lease_ms = (uint32_t)lease_ms};
-    const void *made[2] = {call->store, &options};
-    char *text;
-    truce_status status = truce__operation_text(call, &options.queue, error);
+    const char *name;
+    truce_status status = truce__operation_text(call, &name, error);
 
-    if (status)
-        return status;
-    text = bson_strdup_printf("queue\n%s\n%s\n%u", options.queue, worker ? worker : "",
-                              options.lease_ms);
-    *handle = truce__operation_handle(call, text, make_queue, made, free_queue);
-    bson_free(text);
-    return TRUCE_OK;
+    if (!status)
+        *handle = truce__operation_queue_named(call, name, worker, lease_ms);
+    return status;
 }
 
-/* What is the server's own affair. */
+/* Returns whether a field of a job belongs to truce, and is not shown. */
 static bool is_inner(const char *field)
 {
     return !strcmp(field, "undone") || !strcmp(field, "_rev") || !strcmp(field, "_intent") ||
@@ -60,60 +67,76 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
     bson_append_document_end(reply, &shown);
 }
 
+/* ---- the options of jobs ---------------------------------------------------------------------- */
+
+const char *const truce__job_failures[] = {"cancel", "goOn", "wait", NULL};
+
+void truce__job_kept(const struct job_kept *given, truce_job_options *options)
+{
+    *options = (truce_job_options){.priority = (int32_t)given->priority,
+                                   .attempts_max = (uint32_t)given->attempts,
+                                   .timeout_ms = (uint32_t)given->timeoutMS,
+                                   .keep_ms = given->keepMS,
+                                   .keep_cancelled_ms = given->keepCancelledMS,
+                                   .keep_discarded_ms = given->keepDiscardedMS,
+                                   .keep_dead_ms = given->keepDeadMS,
+                                   .metadata = given->metadata,
+                                   .tags = given->tags};
+}
+
+void truce__job_timed(const struct job_timed *given, truce_job_options *options)
+{
+    truce__job_kept(&given->kept, options);
+    options->delay_ms = given->delayMS;
+    options->run_at_ms = given->runAtMS;
+    options->lane = given->lane;
+    options->lane_width = (uint32_t)given->laneWidth;
+    options->lane_rate = (uint32_t)given->laneRate;
+    options->lane_per_ms = (uint32_t)given->lanePerMS;
+    options->failure =
+        (truce_job_failure)truce__operation_word(given->failure, truce__job_failures);
+}
+
 /* ---- truceEnqueue ----------------------------------------------------------------------------- */
 
 struct enqueue_given {
-    const bson_t *payload, *payloads, *metadata, *tags, *after;
-    int64_t delayMS, runAtMS, priority, attempts, timeoutMS, keepMS, uniquePeriodMS, laneWidth,
-        laneRate, lanePerMS;
-    const char *unique, *uniqueScope, *on_conflict, *lane, *failure, *name;
-    const bson_oid_t *id;
-    bool uniquePayload;
+    struct job_timed timed; /* first */
+    const bson_t *payload, *payloads, *after;
+    int64_t uniquePeriodMS;
+    const char *unique, *uniqueScope, *on_conflict, *name;
+    const bson_oid_t *id, *batch;
+    bool uniquePayload, open;
 };
 
-/* In the order of truce_unique_scope, truce_conflict_policy, and truce_job_failure. */
+/* In the order of truce_unique_scope and truce_conflict_policy. */
 static const char *const scopes[] = {"live", "kept", "unclaimed", NULL};
 static const char *const policies[] = {"ignore", "replace", "reschedule", "refuse", NULL};
-static const char *const failures[] = {"cancel", "goOn", "wait", NULL};
 
 static const struct operation_field enqueue_fields[] = {
-    {GIVEN(enqueue_given, payload, FIELD_DOCUMENT), "what is to be done"},
+    {GIVEN(enqueue_given, payload, FIELD_DOCUMENT), "the payload of the job"},
     {GIVEN(enqueue_given, payloads, FIELD_ARRAY),
-     "instead: of many jobs, up to 10,000, all added or none; not unique ones, without lane, id, after"},
-    {GIVEN(enqueue_given, delayMS, FIELD_NUMBER), "ready so long from now", 0, INT64_C(1) << 48},
-    {GIVEN(enqueue_given, runAtMS, FIELD_NUMBER), "or at that time, ms since 1970", 1,
-     INT64_C(1) << 48},
-    {GIVEN(enqueue_given, priority, FIELD_NUMBER), "the highest first, then the oldest", -1000,
-     1000},
-    {GIVEN(enqueue_given, attempts, FIELD_NUMBER), "how often it is tried; absent: 10", 1,
-     INT32_MAX},
-    {GIVEN(enqueue_given, timeoutMS, FIELD_NUMBER),
-     "the lease is not extended beyond that time after the claim", 1, INT32_MAX},
-    {GIVEN(enqueue_given, keepMS, FIELD_NUMBER),
-     "how long it is kept when it is done; -1: for ever; absent: 7 days", -1, INT64_C(1) << 48},
-    {GIVEN(enqueue_given, metadata, FIELD_DOCUMENT), "for people, and for who looks for it"},
-    {GIVEN(enqueue_given, tags, FIELD_ARRAY), "texts, the same"},
+     "instead: the payloads of up to 10,000 jobs, all added or none; without unique, lane, id, and "
+     "after"},
+    JOB_TIMED_FIELDS,
     {GIVEN(enqueue_given, unique, FIELD_TEXT), "the key of a unique job"},
     {GIVEN(enqueue_given, uniquePayload, FIELD_FLAG), "the payload is the key, or a part of it"},
     {GIVEN(enqueue_given, uniquePeriodMS, FIELD_NUMBER),
-     "at most one in each period of that length", 1, INT64_C(1) << 48},
+     "at most one job for each key in each period of this length", 1, INT64_C(1) << 48},
     {GIVEN(enqueue_given, uniqueScope, FIELD_TEXT),
-     "the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones; absent: "
-     "\"live\"",
+     "the jobs that conflict: live ones, also ended ones that are kept, or only unclaimed ones; "
+     "absent: \"live\"",
      .words = scopes},
     {GIVEN(enqueue_given, on_conflict, FIELD_TEXT),
-     "what a conflict does: nothing is added, the job gets the new payload or the new time, or the "
-     "call fails; absent: \"ignore\"",
+     "the effect of a conflict: nothing is added, the job gets the new payload or the new time, or "
+     "the call fails; absent: \"ignore\"",
      .words = policies},
-    {GIVEN(enqueue_given, lane, FIELD_TEXT), "jobs of one lane run one after the other"},
-    {GIVEN(enqueue_given, laneWidth, FIELD_NUMBER), "so many of them at a time", 1, INT32_MAX},
-    {GIVEN(enqueue_given, laneRate, FIELD_NUMBER), "so many of them begin in ...", 1, INT32_MAX},
-    {GIVEN(enqueue_given, lanePerMS, FIELD_NUMBER), "... this time", 1, INT32_MAX},
-    {GIVEN(enqueue_given, after, FIELD_ARRAY), "ids of the jobs that have to end before it"},
-    {GIVEN(enqueue_given, failure, FIELD_TEXT),
-     "what happens if one of them does not end as done; absent: \"cancel\"", .words = failures},
-    {GIVEN(enqueue_given, name, FIELD_TEXT), "for people"},
-    {GIVEN(enqueue_given, id, FIELD_OID), "its _id, if it is not to be a new one"},
+    {GIVEN(enqueue_given, after, FIELD_ARRAY), "the ids of the jobs that must end before it"},
+    {GIVEN(enqueue_given, open, FIELD_FLAG),
+     "the job closes a batch: it waits for the jobs of the batch, and for the action \"close\" of "
+     "truceQueue"},
+    {GIVEN(enqueue_given, batch, FIELD_OID), "the closing job of the batch that this job joins"},
+    {GIVEN(enqueue_given, name, FIELD_TEXT), "a name for people"},
+    {GIVEN(enqueue_given, id, FIELD_OID), "the _id of the job; absent: a new one"},
     {{0}}};
 
 static truce_status queue_check_job(struct operation_call *call, const bson_oid_t *id,
@@ -128,7 +151,8 @@ static truce_status queue_check_job(struct operation_call *call, const bson_oid_
     if (status != TRUCE_NOT_FOUND)
         return status;
     bson_oid_to_string(id, text);
-    return truce__refuse(CODE_BAD_VALUE, error, "there is no job %s to wait for", text);
+    return truce__refuse(CODE_BAD_VALUE, error,
+                         "the job %s, which this job waits for, does not exist", text);
 }
 
 static truce_status queue_read_after(struct operation_call *call, const bson_t *after,
@@ -159,27 +183,17 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
 static truce_status queue_read_job(struct operation_call *call, const struct enqueue_given *given,
                                    truce_job_options *options, bson_error_t *error)
 {
-    *options = (truce_job_options){.delay_ms = given->delayMS,
-                                   .run_at_ms = given->runAtMS,
-                                   .priority = (int32_t)given->priority,
-                                   .attempts_max = (uint32_t)given->attempts,
-                                   .timeout_ms = (uint32_t)given->timeoutMS,
-                                   .keep_ms = given->keepMS,
-                                   .metadata = given->metadata,
-                                   .tags = given->tags,
-                                   .unique = given->unique,
-                                   .unique_payload = given->uniquePayload,
-                                   .unique_period_ms = given->uniquePeriodMS,
-                                   .lane = given->lane,
-                                   .lane_width = (uint32_t)given->laneWidth,
-                                   .lane_rate = (uint32_t)given->laneRate,
-                                   .lane_per_ms = (uint32_t)given->lanePerMS,
-                                   .name = given->name,
-                                   .id = given->id};
+    truce__job_timed(&given->timed, options);
+    options->unique = given->unique;
+    options->unique_payload = given->uniquePayload;
+    options->unique_period_ms = given->uniquePeriodMS;
     options->unique_scope = (truce_unique_scope)truce__operation_word(given->uniqueScope, scopes);
     options->on_conflict =
         (truce_conflict_policy)truce__operation_word(given->on_conflict, policies);
-    options->failure = (truce_job_failure)truce__operation_word(given->failure, failures);
+    options->open = given->open;
+    options->batch = given->batch;
+    options->name = given->name;
+    options->id = given->id;
     return queue_read_after(call, given->after, options, error);
 }
 
@@ -272,11 +286,11 @@ static truce_status run_enqueue(struct operation_call *call, const void *given, 
 }
 
 static const struct operation_row enqueue_operation = {
-    OPERATION("truceEnqueue", ROLE_WRITE, "adds a job to a queue, or many"),
+    OPERATION("truceEnqueue", ROLE_WRITE, "adds one job, or many, to a queue"),
     .target = "queue",
     .value = "the queue",
-    .answer = "`id`, and `added`: \"new\", \"existing\", \"replaced\" or \"rescheduled\"; of "
-              "`payloads` the `ids`. An error: 11000 (duplicate) a job of its key or id is there",
+    .answer = "`id`, and `added`: \"new\", \"existing\", \"replaced\", or \"rescheduled\"; with "
+              "`payloads` the `ids`. An error: 11000 (duplicate) a job with its key or id exists",
     .fields = enqueue_fields,
     .size = sizeof(struct enqueue_given),
     .run = run_enqueue,
@@ -294,18 +308,20 @@ struct queue_given {
 };
 
 /* In the order of enum look_after. */
-static const char *const actions[] = {"cancel", "retry",   "discard", "pause",
-                                      "resume", "redrive", NULL};
+static const char *const actions[] = {"cancel", "retry",  "discard", "close",
+                                      "pause",  "resume", "redrive", NULL};
 
 static const struct operation_field look_after_fields[] = {
     {GIVEN(queue_given, action, FIELD_TEXT),
-     "cancel, retry, or discard a job; pause or resume the queue; redrive: retry all dead jobs",
+     "cancel, retry, or discard a job; close the batch of a job; pause or resume the queue; redrive: "
+     "retry all dead jobs",
      .needed = true, .words = actions},
-    {GIVEN(queue_given, id, FIELD_OID), "the job"},
-    {GIVEN(queue_given, limit, FIELD_NUMBER), "of redrive; absent: 1,000", 1, INT32_MAX},
+    {GIVEN(queue_given, id, FIELD_OID), "the job; with cancel, retry, discard, and close"},
+    {GIVEN(queue_given, limit, FIELD_NUMBER),
+     "with redrive: the maximum number of jobs; absent: 1,000", 1, INT32_MAX},
     {{0}}};
 
-enum look_after { CANCEL, RETRY, DISCARD, PAUSE, RESUME, REDRIVE };
+enum look_after { CANCEL, RETRY, DISCARD, CLOSE, PAUSE, RESUME, REDRIVE };
 
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
                               enum look_after action, const struct queue_given *given,
@@ -321,6 +337,8 @@ static truce_status queue_act(struct operation_call *call, truce_queue *queue,
         return truce_queue_retry(queue, call->commit, given->id, error);
     case DISCARD:
         return truce_queue_discard(queue, call->commit, given->id, error);
+    case CLOSE:
+        return truce_queue_close(queue, call->commit, given->id, error);
     case PAUSE:
         return truce_queue_pause(queue, error);
     case RESUME:
@@ -343,10 +361,10 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
     struct handle *handle;
     truce_status status;
 
-    if (call->commit && action > DISCARD)
+    if (call->commit && action > CLOSE)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the action \"%s\" cannot be part of a commit", given->action);
-    if ((action <= DISCARD) != (given->id != NULL))
+    if ((action <= CLOSE) != (given->id != NULL))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
                              given->action, given->id ? "has no" : "needs");
     status = truce__operation_queue(call, NULL, 0, &handle, error);
@@ -359,17 +377,72 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
 
 static const struct operation_row look_after_operation = {
     OPERATION("truceQueue", ROLE_WRITE,
-              "cancels, retries or discards a job; pauses or resumes a queue"),
+              "cancels, retries, or discards a job; closes a batch; pauses or resumes a queue"),
     .target = "queue",
     .value = "the queue",
     .answer =
-        "of redrive `count`, and `more` if there may be others: send it again. \"not found\": there is no such job in the queue. An error: 2 "
-        "(invalid) its state does not allow it",
+        "with redrive `count`, and `more`: true if others may exist; send the command again. \"not "
+        "found\": no such job exists in the queue. An error: 2 (invalid) the state of the job does not "
+        "allow the action",
     .fields = look_after_fields,
     .size = sizeof(struct queue_given),
     .run = run_look_after,
     .ways = OPERATION_COMMITS,
     .example = "{truceQueue: 'mail', action: 'pause'}",
+};
+
+/* ---- truceQueueLimit -------------------------------------------------------------------------- */
+
+struct limit_given {
+    int64_t running, rate, perMS;
+    const char *pool;
+};
+
+static const struct operation_field limit_fields[] = {
+    {GIVEN(limit_given, running, FIELD_NUMBER),
+     "the number of jobs that run at once; absent: any number", 1, INT32_MAX},
+    {GIVEN(limit_given, rate, FIELD_NUMBER), "the number of jobs that begin in `perMS`", 1,
+     INT32_MAX},
+    {GIVEN(limit_given, perMS, FIELD_NUMBER), "the period of `rate` in milliseconds", 1, INT32_MAX},
+    {GIVEN(limit_given, pool, FIELD_TEXT),
+     "the pool that the limits belong to; queues of one pool share them; absent: the queue's own"},
+    {{0}}};
+
+static truce_status run_limit(struct operation_call *call, const void *arg, bson_t *reply,
+                              bson_error_t *error)
+{
+    const struct limit_given *given = arg;
+    const truce_queue_limits limits = {.running = (uint32_t)given->running,
+                                       .rate = (uint32_t)given->rate,
+                                       .per_ms = (uint32_t)given->perMS,
+                                       .pool = given->pool};
+    struct handle *handle;
+    truce_status status;
+
+    (void)reply;
+    if (!given->rate != !given->perMS)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'rate' and 'perMS' must be given together");
+    status = truce__operation_queue(call, NULL, 0, &handle, error);
+    if (status)
+        return status;
+    status = truce_queue_limit(handle->thing, &limits, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row limit_operation = {
+    OPERATION("truceQueueLimit", ROLE_WRITE,
+              "limits how many jobs of a queue run at once, or begin in a period"),
+    .target = "queue",
+    .value = "the queue",
+    .answer = "nothing more. Without any field, the queue has no limits. The limits hold for all "
+              "processes, and take effect within a second",
+    .fields = limit_fields,
+    .size = sizeof(struct limit_given),
+    .run = run_limit,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceQueueLimit: 'mail', running: 4, rate: 100, perMS: 60000}",
 };
 
 /* ---- reading ---------------------------------------------------------------------------------- */
@@ -382,12 +455,13 @@ struct jobs_given {
 
 static const struct operation_field jobs_fields[] = {
     {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
-    {GIVEN(jobs_given, state, FIELD_TEXT), "only those in this state: \"ready\", \"dead\" ..."},
-    {GIVEN(jobs_given, after, FIELD_OID), "those after this _id: the last one of the page before"},
-    {GIVEN(jobs_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
+    {GIVEN(jobs_given, state, FIELD_TEXT), "only jobs in this state: \"ready\", \"dead\" ..."},
+    {GIVEN(jobs_given, after, FIELD_OID),
+     "only jobs after this _id, the last one of the previous page"},
+    {GIVEN(jobs_given, limit, FIELD_NUMBER), "the maximum number of jobs; absent: 100", 1, 1000},
     {{0}}};
 
-/* As many as the limit allows and fit into a reply. */
+/* Appends as many jobs as the limit allows and the reply has room for. */
 static truce_status append_jobs(struct operation_call *call, truce_cursor *cursor, int64_t limit,
                                 bson_t *reply, bson_error_t *error)
 {
@@ -445,7 +519,7 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
 }
 
 static const struct operation_row jobs_operation = {
-    OPERATION("truceJobs", ROLE_READ, "the jobs of a queue, the oldest first"),
+    OPERATION("truceJobs", ROLE_READ, "lists the jobs of a queue, the oldest first"),
     .target = "queue",
     .value = "the queue",
     .answer =
@@ -474,7 +548,7 @@ static truce_status run_queues(struct operation_call *call, const void *given, b
 static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row queues_operation = {
-    OPERATION("truceQueues", ROLE_READ, "the figures of the database's queues"),
+    OPERATION("truceQueues", ROLE_READ, "returns the statistics of the queues of the database"),
     .value = "1",
     .answer = "`queues`: each {queue, paused, ready, delayed, waiting, blocked, running, dead, "
               "oldest_ms}",
@@ -484,5 +558,6 @@ static const struct operation_row queues_operation = {
     .example = "{truceQueues: 1}",
 };
 
-const struct operation_row *const queue_operations[] = {
-    &enqueue_operation, &jobs_operation, &queues_operation, &look_after_operation, NULL};
+const struct operation_row *const queue_operations[] = {&enqueue_operation, &jobs_operation,
+                                                        &queues_operation,  &look_after_operation,
+                                                        &limit_operation,   NULL};

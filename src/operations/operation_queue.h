@@ -1,15 +1,82 @@
-#ifndef TRUCE_SERVER_PATTERN_PATTERN_QUEUE_H
-#define TRUCE_SERVER_PATTERN_PATTERN_QUEUE_H
+#ifndef TRUCE_OPERATIONS_OPERATION_QUEUE_H
+#define TRUCE_OPERATIONS_OPERATION_QUEUE_H
 
-/* What the files of the queue's commands share. */
+/* Declarations that the files of the operations of queues share. */
 #include "operations/operation.h"
 #include "truce/queue.h"
 
-/* The queue that the command names; `worker` NULL: the server's name; `lease_ms` 0: the default. */
+/* Returns the queue that the operation names. `worker` NULL: the name of the server. `lease_ms` 0: the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
-/* Appends a job without the fields that are the server's own. `token`: of a claim; NULL: none. */
+/* Returns the queue of that name. */
+struct handle *truce__operation_queue_named(struct operation_call *call, const char *name,
+                                            const char *worker, int64_t lease_ms);
+/* Appends a job without the fields that belong to truce. `token`: that of a claim; NULL: none. */
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply);
+
+/* ---- options of jobs -------------------------------------------------------------------------- */
+
+/* The options of every job. */
+struct job_kept {
+    int64_t priority, attempts, timeoutMS, keepMS, keepCancelledMS, keepDiscardedMS, keepDeadMS;
+    const bson_t *metadata, *tags;
+};
+
+/* The options of a job of truceEnqueue and truceFlow. */
+struct job_timed {
+    struct job_kept kept; /* first */
+    int64_t delayMS, runAtMS, laneWidth, laneRate, lanePerMS;
+    const char *lane, *failure;
+};
+
+/* In the order of truce_job_failure. */
+extern const char *const truce__job_failures[];
+
+/* Fills options; all others are zero. */
+void truce__job_kept(const struct job_kept *given, truce_job_options *options);
+void truce__job_timed(const struct job_timed *given, truce_job_options *options);
+
+#define JOB_KEPT_FIELDS                                                                            \
+    {GIVEN(job_kept, priority, FIELD_NUMBER),                                                      \
+     "the priority; the highest runs first, then the oldest job", -1000, 1000},                    \
+        {GIVEN(job_kept, attempts, FIELD_NUMBER), "the maximum number of attempts; absent: 10", 1, \
+         INT32_MAX},                                                                               \
+        {GIVEN(job_kept, timeoutMS, FIELD_NUMBER),                                                 \
+         "the maximum time of an attempt in milliseconds; absent: no maximum", 1, INT32_MAX},      \
+        {GIVEN(job_kept, keepMS, FIELD_NUMBER),                                                    \
+         "the time in milliseconds for which the job is kept when it is done; -1: forever; "       \
+         "absent: 7 days",                                                                         \
+         -1, INT64_C(1) << 48},                                                                    \
+        {GIVEN(job_kept, keepCancelledMS, FIELD_NUMBER),                                           \
+         "the same if it is cancelled; absent: as `keepMS`", -1, INT64_C(1) << 48},                \
+        {GIVEN(job_kept, keepDiscardedMS, FIELD_NUMBER),                                           \
+         "the same if it is discarded; absent: as `keepMS`", -1, INT64_C(1) << 48},                \
+        {GIVEN(job_kept, keepDeadMS, FIELD_NUMBER), "the same if it is dead; absent: forever", -1, \
+         INT64_C(1) << 48},                                                                        \
+        {GIVEN(job_kept, metadata, FIELD_DOCUMENT), "data for people and for searches"},           \
+    {                                                                                              \
+        GIVEN(job_kept, tags, FIELD_ARRAY), "strings for people and for searches"                  \
+    }
+
+#define JOB_TIMED_FIELDS                                                                           \
+    JOB_KEPT_FIELDS,                                                                               \
+        {GIVEN(job_timed, delayMS, FIELD_NUMBER),                                                  \
+         "the job is ready after this time in milliseconds", 0, INT64_C(1) << 48},                 \
+        {GIVEN(job_timed, runAtMS, FIELD_NUMBER),                                                  \
+         "instead: the job is ready at this time, ms since 1970", 1, INT64_C(1) << 48},            \
+        {GIVEN(job_timed, lane, FIELD_TEXT), "jobs of one lane run one after the other"},          \
+        {GIVEN(job_timed, laneWidth, FIELD_NUMBER),                                                \
+         "the number of jobs of the lane that run at once; absent: 1", 1, INT32_MAX},              \
+        {GIVEN(job_timed, laneRate, FIELD_NUMBER),                                                 \
+         "the number of jobs of the lane that begin in `lanePerMS`", 1, INT32_MAX},                \
+        {GIVEN(job_timed, lanePerMS, FIELD_NUMBER), "the period of `laneRate` in milliseconds", 1, \
+         INT32_MAX},                                                                               \
+    {                                                                                              \
+        GIVEN(job_timed, failure, FIELD_TEXT),                                                     \
+            "the effect if a job that it waits for does not end as done: the job is cancelled, "   \
+            "runs anyway, or waits; absent: \"cancel\"",                                           \
+            .words = truce__job_failures                                                           \
+    }
 
 #endif

@@ -11,7 +11,7 @@
 #include "server/command/serve_operations.h"
 #include "server/commands.h"
 #include "tests/support/each_operation.h"
-#include "tests/support/served_story.h"
+#include "tests/support/served_claim.h"
 
 /* ---- the table -------------------------------------------------------------------------------- */
 
@@ -589,27 +589,6 @@ TEST(jobs_are_added_found_and_looked_after)
     TELL(steps);
     end();
 }
-
-/* The claim's token comes into the command for every %s. */
-static void with_token(int end_, const char *queue, const char *command, int code, const char *path,
-                       const char *text)
-{
-    char *claim = bson_strdup_printf("{truceClaim: '%s', waitMS: 20000, leaseMS: 60000}", queue);
-    bson_t *reply = send_typed(end_, claim);
-    char *token = shown(reply, "jobs.0.token"), *id = shown(reply, "jobs.0._id");
-    char *whole = bson_strdup_printf(command, queue, id ? id : "1", token ? token : "1");
-    const struct step step = {whole, code, path, text};
-
-    CHECK(token && id);
-    take_step(end_, &step);
-    bson_free(whole);
-    bson_free(id);
-    bson_free(token);
-    bson_destroy(reply);
-    bson_free(claim);
-}
-
-#define HELD(verb, more) "{" verb ": '%s', id: %s, token: %s" more "}"
 
 TEST(a_claim_is_known_by_its_token_from_any_connection)
 {
