@@ -34,7 +34,7 @@ struct P6 { typedef S6 S; u32 mut; int nw; bool rev, reader, bonly; signed char 
     if (settles(writer(t)) && !M(M_NO_LINK)) out[n++] = LINK;
     return n; }
   bool holds(const S &s, int t, int d) const { return s.d[d] && at(s, d) == t; }
-  template <class F> void meet(const S &s, int d, const char *who, F &&emit) const { // whoever meets a stub ends its commit
+  template <class F> void meet(const S &s, int d, const char *who, F &&emit) const { // a client that encounters a stub ends its commit
     S n = s; int t = at(s, d); switch (s.t[t].state) {
     case PENDING: n.t[t].state = ABORTED; lab("%s gives up commit %d, whose stub it meets", who, t); emit(n); break;
     case COMMITTED: n.d[d] &= ~STUB; lab("%s fills the stub of commit %d", who, t); emit(n); break;

@@ -5,7 +5,9 @@
 // processes that encounter the intent. README.md explains the results.
 #include "mc.hpp"
 enum { NR = 3, NP = 3, TRIES = 2 };
-enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };  // of plain writers: the field of the change, something that merges with it, the field as it was, the stored entry in the way of the change, and out of it
+// The kinds of plain writers. SET writes the field of the change, ADD a field that merges with it, and BACK the field
+// as it was. WAY moves the stored entry into the way of the change, and AWAY moves it out.
+enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };
 enum Mut : u32 {
   M_NOTE_AFTER = 1,   // the note is made behind the write, of what that found
   M_NO_COMPARE = 2,   // what was looked at and was right is written over without a comparison

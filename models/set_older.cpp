@@ -67,7 +67,7 @@ static bool go(const char *nm, u32 mut, int messages, int nk, int olds, bool rea
     MC<P> mc; Res r = mc.run(m, 60000000); states += r.n; reached = reached || !r.viol.empty(); if (!reach && (!r.viol.empty() || !r.complete)) { report(nm, r, trace); return false; } }
   printf("%-58s %s  states %llu\n", nm, reach ? reached ? "reached" : "NEVER" : "OK (complete)", (unsigned long long)states); return reach ? reached : true; }
 int main(int argc, char **argv) {
-  if (argc > 1 && !strcmp(argv[1], "mutants")) { bool all = true; struct { const char *n; u32 m; bool reach; } ms[] = {{"nothing refuses", M_NO_VALIDATOR, false}, {"the stored entry is not marked", M_NO_PASS, false}, {"marked once", M_ONE_PASS, false}, {"the validator comes first", M_VALIDATOR_FIRST, false}, {"collectors do not mark", M_NO_MARKS, true}, {"collectors are not told", M_NOT_TOLD, true}};
+  if (argc > 1 && !strcmp(argv[1], "mutants")) { bool all = true; struct { const char *n; u32 m; bool reach; } ms[] = {{"nothing refuses", M_NO_VALIDATOR, false}, {"the stored entry is not marked", M_NO_PASS, false}, {"marked once", M_ONE_PASS, false}, {"the validator comes first", M_VALIDATOR_FIRST, false}, {"collectors do not mark", M_NO_MARKS, true}, {"collectors are not notified", M_NOT_TOLD, true}};
     for (auto &x : ms) { if (go(x.n, x.m, 3, 2, 2, x.reach, false)) { printf("  SURVIVES: %s\n", x.n); all = false; } } return !all; }
   if (argc > 1 && !strcmp(argv[1], "reach")) return !go("collected after it was declared", 0, 3, 1, 0, true, false);
   return !go("older consumers, two collectors, who declares it", 0, 4, 2, 3, false, true);

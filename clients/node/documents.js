@@ -171,7 +171,8 @@ export class Ledger {
   }
 }
 
-// Changes of several documents that hold none of them meanwhile. Refused: it is canceled, and stays so.
+// Changes several documents and holds none of them in the meantime. Refused: it is canceled, and
+// stays so.
 export class Transfers {
   #send;
   constructor(truce, collection, layout = {}) {

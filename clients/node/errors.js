@@ -41,7 +41,8 @@ const classes = new Map(
 
 const byCode = new Map([[13, Unauthorized], [18, Unauthorized], [50, Timeout], [112, Conflict], [11000, Duplicate]]);
 
-// One class for each cause. What is no failure of a command or a connection stays what it is.
+// One class for each cause. An error that is not a failure of a command or a connection is left
+// unchanged.
 export function errorOf(cause, inTransaction) {
   if (cause instanceof TruceError) return cause;
   const answer = cause?.errorResponse ?? cause?.result ?? {};

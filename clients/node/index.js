@@ -39,7 +39,7 @@ export class Truce {
     await this.close();
   }
 
-  // What the server says of a command, or the names of all.
+  // Returns the server's help for a command, or the names of all.
   async help(command) {
     try {
       if (command) return await this.database.command({ truceHelp: command });
@@ -54,8 +54,9 @@ export class Truce {
     return this.#again.get(command);
   }
 
-  // Sends one command of the table. What may be sent again is sent again, where its answer is lost or the server says so;
-  // `once`: it may, whatever the table says, since it carries an id or a key.
+  // Sends one command of the table. A repeatable command is sent again if its answer is lost or the
+  // server asks for it. `once`: it is repeatable, whatever the table says, since it carries an id
+  // or a key.
   async command(command, value, fields = {}, { once = false, ...rest } = {}) {
     refuseUnknown(rest, "command");
     const given = Object.entries(fields).filter(([, field]) => field !== undefined && field !== null);
@@ -79,8 +80,8 @@ export class Truce {
     return new Truce(this.database, { session });
   }
 
-  // work(inner) in a transaction, and again, if others were faster; what it gives is given. What the driver sends itself has
-  // `{session: inner.session}`.
+  // Runs work(inner) in a transaction, and again, if others were faster; returns its result.
+  // Commands that work sends by the driver itself need `{session: inner.session}`.
   async transact(work) {
     const session = this.database.client.startSession();
     try {

@@ -6,7 +6,7 @@ import { changesOf } from "./index.js";
 import { refuseUnknown } from "./options.js";
 import { Expired, TruceError, isLost } from "./errors.js";
 
-// A claimed job. Expired: it is somebody else's by now, and what it was to change is not changed.
+// A claimed job. Expired: another worker has it by now, and its changes are not made.
 export class Job {
   #send;
   constructor(truce, queue, document) {
@@ -18,7 +18,7 @@ export class Job {
     this.payload = document.payload;
     this.attempt = document.attempt;
     this.ended = false;
-    this.lost = false; // a heartbeat was told so
+    this.lost = false; // the server refused a heartbeat, because another worker has the job
   }
   async #end(command, fields, by) {
     if (this.ended) throw new Expired(`job ${this.id} was ended`, { code: 125 });
@@ -95,9 +95,10 @@ export class Queue {
     return jobs.map((document) => new Job(this.#truce, this.name, document));
   }
 
-  // for await (const job of mail.work({signal})): claims jobs, and keeps their leases while the loop has them. A job that the loop has
-  // not ended is done when the loop comes back; one that it breaks or throws out of is given back at once, with those that were
-  // claimed with it. Ends when the signal is aborted, after the job that is at work, or, untilEmpty, when there is none.
+  // for await (const job of mail.work({signal})): claims jobs, and keeps their leases while the
+  // loop has them. A job that the loop has not ended is done when the loop comes back. If the loop
+  // breaks or throws, its job is requeued at once, with those that were claimed with it. Ends when
+  // the signal is aborted, after the job that is at work, or, untilEmpty, when no job is left.
   async *work(options = {}) {
     const { signal, most = 1, leaseMS = 30000, waitMS = 2000, worker = `${hostname()}:${process.pid}`,
       untilEmpty = false, onError = () => {}, ...rest } = options;
@@ -134,8 +135,9 @@ export class Queue {
     }
   }
 
-  // handler(job) for each job, until the signal is aborted, or SIGTERM or SIGINT comes; the job that is at work is brought to its end. What the
-  // handler gives (an object) is the result; what it throws fails the job, which is tried again.
+  // Runs handler(job) for each job, until the signal is aborted, or SIGTERM or SIGINT comes; the
+  // job that is at work is finished. The object that the handler returns is the result; an error
+  // that it throws fails the job, which is tried again.
   async run(handler, { signal, signals = ["SIGTERM", "SIGINT"], onError = () => {}, ...how } = {}) {
     const stop = new AbortController();
     const end = () => stop.abort();

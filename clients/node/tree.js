@@ -111,7 +111,7 @@ export class Tree {
   }
 }
 
-// One version, whatever is published meanwhile: `for await (const item of snapshot)`.
+// One version, whatever is published in the meantime: `for await (const item of snapshot)`.
 export class Snapshot {
   #send;
   constructor(truce, name, { version, token }) {

@@ -143,7 +143,7 @@ static const struct twin_part {
 
 static truce_status send(struct twin *twin, bool *earlier, bson_error_t *error);
 
-/* Another document beside the part: it must count once. */
+/* Adds another document next to the part: it must count once. */
 static truce_status add_parts(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct twin *twin = arg;

@@ -1,4 +1,5 @@
-/* Copying a store into another: byte for byte, beside writers, and never over what somebody else has. */
+/* Copies a store into another: byte for byte, concurrently with writers, and never over data of
+ * other programs. */
 #include "bson/value.h"
 #include "tests/support/copy_stores.h"
 #include "truce/sys/decorate.h"

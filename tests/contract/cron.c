@@ -18,7 +18,7 @@ static void set(truce_queue *queue, const char *name, const char *line,
     bson_destroy(payload);
 }
 
-/* 0: there is none */
+/* Returns the date in a field of a cron line; 0 if it has none. */
 static int64_t cron_date(truce_store *store, const char *name, const char *field)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(name)), cron;
@@ -32,7 +32,7 @@ static int64_t cron_date(truce_store *store, const char *name, const char *field
     return ms;
 }
 
-/* As if nobody had been there since. */
+/* Sets the line back, as if no worker had looked at it since. */
 static void back(truce_store *store, const char *name, int64_t next_ms)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(name)),
@@ -75,7 +75,7 @@ static void fired(truce_store *store, const struct setting *setting)
     CHECK_JOBS(store, 0);
     due_ms = now_ms - 10;
     back(store, "nightly", due_ms);
-    job = rig_claim_later(queue); /* whoever works on the queue fires it */
+    job = rig_claim_later(queue); /* the next worker of the queue fires it */
     REQUIRE(job);
     CHECK_INT(rig_number(truce_job_document(job), "priority"), ==, 3);
     CHECK_INT(rig_number(truce_job_document(job), "attempts_max"), ==, 2);
@@ -179,7 +179,7 @@ static void again(truce_store *store, const struct setting *setting)
     back(store, "a", past_ms);
     set(other, "a", "30 * * * *", NULL);
     CHECK_INT(cron_date(store, "a", "next"), ==,
-              past_ms); /* a start of the program fires nothing anew */
+              past_ms); /* a restart of the program does not fire the line again */
     CHECK_INT(count_json(store, "truce_queue_crons", "{'job.queue': 'other'}"), ==, 1);
     set(queue, "a", "31 * * * *", NULL);
     CHECK_INT(cron_date(store, "a", "next"), >, past_ms + 2 * HOUR_MS);

@@ -158,7 +158,7 @@ static truce_status drop_index(bson_error_t *error)
     return truce_index_drop(store, "c", "a_1", error);
 }
 
-/* What is in no cache has to be read before it can be given back. */
+/* Reopens the store, so that documents are in no cache and must be read from the file. */
 static void reopen(void)
 {
     bson_error_t error;

@@ -1,4 +1,5 @@
-/* A process that stands still holds the writers' lock: each call ends at its deadline, not at several of them. */
+/* A stopped process holds the writers' lock: each call ends at its deadline, not at several of
+ * them. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -372,7 +372,8 @@ TEST(the_stages_of_a_pipeline_share_one_maximum_of_memory)
     truce_store_close(store);
 }
 
-/* What all stages hold together, one more stage that finds out too late, and what the process has anyway. */
+/* The memory of all stages together, of one more stage that notices the limit too late, and of
+ * the process itself. */
 #define MEMORY_MAX_KB        ((256 + 100 + 64) * 1024)
 
 #define LOOKUP(as, pipeline) "{'$lookup':{'from':'c','pipeline':[" pipeline "],'as':'" as "'}}"

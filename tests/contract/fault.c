@@ -198,7 +198,7 @@ TEST(a_process_dies_before_or_after_the_effect)
     CHECK_INT(count, ==, 1);
 }
 
-/* What a suite that looks for lost writes does, in small. */
+/* Does in small what a suite that looks for lost writes does. */
 static bool finds_a_lost_write(struct contract *c)
 {
     int64_t count = 0;

@@ -1,7 +1,7 @@
 /*
- * The contract, kept by the embedded store where every group of writes is run, rolled back and run again, as
- * it is when one of a group cannot be committed: an operation that may run again keeps no state from the
- * first time.
+ * The contract, kept by the embedded store where every group of writes is run, rolled back, and run
+ * again, as if one of the group could not be committed. An operation that may run again keeps no
+ * state from the first time.
  */
 #include "store/file/file.h"
 #include "tests/support/contract.h"

@@ -1,6 +1,6 @@
 /*
- * The contract, kept by the embedded store while another one has the lock nearly all the time: most writes are carried out by
- * that one (engine/cross_process.c), and nobody can tell.
+ * The contract, kept by the embedded store while another store holds the lock nearly all the time.
+ * That store executes most writes (engine/cross_process.c), and no caller notices a difference.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static pthread_t holder;
 static atomic_bool stops;
 static int64_t delegated;
 
-/* Has the turn until somebody has published a write, for a while. */
+/* Holds the lock until another process has published a write, for a while. */
 static truce_status hold(struct write_op *op, struct writer *writer, bson_error_t *error)
 {
     const struct timespec nap = {.tv_nsec = 20000};

@@ -381,7 +381,7 @@ static char *random_call(struct random *random)
     }
 }
 
-/* One way beside the operator in memory, by the same calls. */
+/* Runs one way and the operator in memory by the same calls. */
 struct random_pair {
     const struct item_way *way[2];
     truce_store *store[2];

@@ -129,7 +129,7 @@ TEST(what_breaks_a_rule_is_refused_by_its_reason_and_nothing_is_booked)
     everywhere(refuse);
 }
 
-/* No sum that somebody is told leaves 64 bits: not what is available, nor what a voided amount leaves. */
+/* No reported sum leaves 64 bits: neither the available amount nor the amount after a void. */
 static void at_the_limits(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
@@ -167,7 +167,7 @@ static truce_status post_in(truce_commit *commit, void *arg, bson_error_t *error
     return truce_ledger_post((truce_ledger *)given[0], commit, given[1], NULL, error);
 }
 
-/* One by one, in a commit, and among others that are posted all the same. */
+/* Posts them one by one, in a commit, and among others that are posted anyway. */
 static void refuses(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
@@ -442,8 +442,8 @@ static bool note_lowest(const truce_ledger_line *line, void *arg)
     return true;
 }
 
-/* Each of them leaves a balance, and none of those breaks a rule: on an account with so much, so much of it pending, a
- * minimum of 0 and a maximum of 10. */
+/* Each of them leaves a balance, and no balance breaks a rule. The account has a balance, a part
+ * of it pending, a minimum of 0, and a maximum of 10. */
 static void several_entries(truce_store *store, const struct setting *setting)
 {
     static const struct {

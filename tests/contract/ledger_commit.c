@@ -24,7 +24,7 @@ static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
     if (!status)
         status = truce_commit_update(commit, "orders", &id, NULL, paid, error);
     bson_destroy(paid);
-    /* somebody else takes the numbers between the look and the commit */
+    /* another client takes the numbers between the read and the commit */
     if (!status && order->runs++ == 0 && order->other)
         CHECK_OK(book_transfer(order->other, "between", "people:a", "bank", 100, error), *error);
     return status;

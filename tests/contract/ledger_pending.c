@@ -129,7 +129,7 @@ TEST(what_is_pending_past_its_time_is_free_again)
     everywhere(expiry);
 }
 
-/* What one of many needs is made by another one before it. */
+/* An earlier transaction of the same call makes the amount that a later one needs. */
 static void settled_with(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);

@@ -97,7 +97,7 @@ static const struct variant variants[] = {
     {BOTH("{'account': 'people:b', 'value': -5, 'seqId': 2}",
           "{'account': 'people:b', 'value': 5, 'seqId': 3}"),
      false, 0},
-    /* changes that are none */
+    /* changes that change nothing */
     {VALID, false, 0},
     {VALID ", 'changes': []", false, 0},
     {VALID ", 'changes': null", false, 0},

@@ -102,7 +102,8 @@ static void post_with(truce_ledger *ledger, const char *by)
     bson_destroy(meta);
 }
 
-/* An entry from another book with the same beginning: it proves by itself, and what stands behind it does not. */
+/* An entry from another book with the same beginning: its own proof is valid, the proof of the
+ * entries after it is not. */
 TEST(an_entry_that_was_exchanged_with_its_hash_breaks_the_chain_behind_it)
 {
     truce_store *store = NULL, *forged = NULL;

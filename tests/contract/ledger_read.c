@@ -292,7 +292,8 @@ static bool keep_id(const bson_t *document, void *arg)
     return !walked->end || walked->count < walked->end;
 }
 
-/* Whatever the times of others are, each stands behind what it stands on; what is not reached yet is not in it. */
+/* Whatever the times of others are, each transaction follows those that it builds on.
+ * Transactions that are not reached yet are left out. */
 static void walks(truce_store *store, const struct setting *setting)
 {
     static const char *const wanted[] = {"seed", "t", "f1", "f2"};
@@ -408,7 +409,7 @@ TEST(transactions_are_found_by_their_metadata)
     everywhere(searches);
 }
 
-/* The second one stands in front of the first in the store. */
+/* The store returns the second one before the first. */
 static void out_of_order(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);

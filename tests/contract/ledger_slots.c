@@ -1,4 +1,5 @@
-/* A ledger whose numbers are documents: what is said once, what stands there, and what is wrong with it. */
+/* A ledger whose numbers are documents: how it is declared, what it stores, and which faults it
+ * reports. */
 #include <pthread.h>
 
 #include "base/limits.h"
@@ -91,7 +92,8 @@ TEST(a_ledger_with_an_index_keeps_it)
     everywhere(not_later);
 }
 
-/* What is settled has a document, too; a transaction that a commit cannot hold is refused as a whole. */
+/* A settled amount has a document, too; a transaction that a commit cannot hold is refused as a
+ * whole. */
 static void limits(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin_slotted(store);
@@ -171,7 +173,8 @@ TEST(two_posts_of_one_commit_stand_one_behind_the_other)
 
 /* ---- a process that dies -------------------------------------------------------------------- */
 
-/* Dies after that call; then whoever looks at the account has seen what was decided. False: it did not die. */
+/* Dies after that call; then a reader of the account sees what was decided. False: it did not
+ * die. */
 static bool die_at(uint64_t at)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};

@@ -339,7 +339,8 @@ TEST(a_clock_that_is_wrong_takes_no_job_from_a_worker)
     rig_everywhere(wrong_clock);
 }
 
-/* What was seen of a job when its lease was watched is compared when it is given back. */
+/* The state of a job that was seen when its lease was watched is compared when the job is
+ * returned. */
 static void stale_rescue(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_hasty(store, setting, "mail");
@@ -377,7 +378,7 @@ TEST(a_rescue_takes_only_the_claim_that_was_watched)
     rig_everywhere(stale_rescue);
 }
 
-/* In the function of the slow worker's commit its lease ends, and somebody else claims the job. */
+/* In the function of the slow worker's commit its lease ends, and another worker claims the job. */
 struct overtaken {
     truce_queue *queue;
     truce_job *next;

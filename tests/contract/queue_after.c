@@ -214,7 +214,7 @@ static void by_hand(truce_store *store, const struct setting *setting)
     last = add_after(queue, both, 1, 0);
     CHECK_OK(truce_queue_cancel(queue, NULL, &last, &error), error);
     end_next(queue, &both[0], "{}");
-    CHECK_STATE("cancelled", queue, &last); /* it stays so, though it waits for nobody */
+    CHECK_STATE("cancelled", queue, &last); /* it stays so, though it waits for no job */
     rig_no_job(queue);
     both[0] = rig_add(queue, "{}", NULL);
     waits = add_after(queue, both, 1, TRUCE_FAILURE_WAIT);
@@ -267,11 +267,11 @@ static void again(truce_store *store, const struct setting *setting)
     CHECK_STATE("cancelled", queue, &d);
     CHECK_STATE("cancelled", queue, &keyed);
     end_next(queue, &k, "{}");
-    end_next(queue, &a[1], NULL); /* once more, and all the same again */
+    end_next(queue, &a[1], NULL); /* once more, and with the same result */
     CHECK_STATE("cancelled", queue, &c);
     CHECK_STATE("cancelled", queue, &e);
     CHECK_OK(truce_queue_discard(queue, NULL, &e, &error), error);
-    CHECK_OK(truce_queue_retry(queue, NULL, &c, &error), error); /* by hand: it waits for nobody */
+    CHECK_OK(truce_queue_retry(queue, NULL, &c, &error), error); /* by hand: it waits for no job */
     end_next(queue, &c, "{}");
     CHECK_OK(truce_queue_retry(queue, NULL, &a[1], &error), error);
     end_next(queue, &a[1], "{}");
@@ -293,7 +293,7 @@ TEST(those_that_were_cancelled_with_a_job_wait_for_its_second_life)
     rig_everywhere(again);
 }
 
-/* What was not told before the retry waits on, too. */
+/* Jobs that were not notified before the retry continue to wait, too. */
 static void again_many(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = mail(store, setting);
@@ -350,7 +350,7 @@ static void many(truce_store *store, const struct setting *setting)
     CHECK_INT(count_json(store, "truce_queue", "{'stalled': true}"), >, 0);
     CHECK_INT(findings(store, false), ==, 0);
     for (int i = 0; i < 6000 && count_json(store, "truce_queue", blocked) > 2 * MANY - 150; i++) {
-        rig_no_job(queue); /* whoever claims goes on */
+        rig_no_job(queue); /* the next claim continues the work */
         truce__clock_sleep_ms(10);
     }
     CHECK_INT(count_json(store, "truce_queue", blocked), <=, 2 * MANY - 150);

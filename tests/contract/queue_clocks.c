@@ -292,7 +292,7 @@ TEST(takes_no_job_of_a_living_worker_whatever_the_clocks_say)
     rig_everywhere(alive);
 }
 
-/* A dead worker's clock was wrong: its lease ends all the same, by the claimer's watch. */
+/* A dead worker's clock was wrong: its lease ends anyway, by the claimer's watch. */
 static void dead(truce_store *store, const struct setting *setting)
 {
     for (size_t i = 0; i < sizeof skews / sizeof *skews; i++) {

@@ -41,7 +41,7 @@ static void in_turn(truce_store *store, const struct setting *setting)
     rig_add(queue, "{'n': 50}", &high);
     CHECK_STATE("ready", queue, &ids[0]);
     CHECK_STATE("waiting", queue, &ids[1]);
-    truce_job_free(claim(queue, 50)); /* one without a lane waits for nobody */
+    truce_job_free(claim(queue, 50)); /* a job without a lane waits for no other job */
     job = claim(queue, 0);
     REQUIRE(job);
     rig_no_job(queue);
@@ -146,7 +146,7 @@ static void wide(truce_store *store, const struct setting *setting)
     for (size_t i = 0; i < count; i++)
         truce_job_free(jobs[i]);
     rig_no_job(queue);
-    add(queue, "ada", 3, 4); /* wider from now on; the sweep goes on */
+    add(queue, "ada", 3, 4); /* the lane is wider after this; the recovery pass continues */
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     truce_job_free(claim(queue, 2));
     rig_no_job(queue);
@@ -328,7 +328,7 @@ static void broken(truce_store *store, const struct setting *setting)
     for (int i = 0; i < 4; i++)
         ids[i] = add(queue, "ada", 0, i);
     CHECK_INT(check(store, false), ==, 0);
-    filter = BCON_NEW("_id", BCON_OID(&ids[0])); /* somebody removes the one that is out */
+    filter = BCON_NEW("_id", BCON_OID(&ids[0])); /* another program removes the job that runs */
     CHECK_OK(truce_remove(store, "truce_queue", filter, NULL, NULL, &error), error);
     rig_no_job(queue);
     CHECK_INT(check(store, false), ==, 1);
@@ -437,8 +437,9 @@ static int64_t time_of(truce_queue *queue, const bson_oid_t *id, const char *pat
     return ms;
 }
 
-/* Two may begin in an hour: the others follow, one in half an hour, and keep their turns meanwhile. The lane counts by a
- * clock of its own, which may differ from the wall clock by some ms. */
+/* Two may begin in an hour: the others follow, one in half an hour, and keep their order in the
+ * meantime. The lane counts by a clock of its own, which may differ from the wall clock by some
+ * ms. */
 static void rated(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -481,7 +482,8 @@ TEST(a_lane_with_a_rate_lets_its_jobs_out_by_the_clock)
     rig_everywhere(rated);
 }
 
-/* What was begun counts although nobody is in the lane any more; and once it counts no more, nothing of it is left. */
+/* A job that has begun counts although no job is in the lane any more. When it no longer counts,
+ * nothing of it is left. */
 static void empty_rated(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");

@@ -177,7 +177,7 @@ static void rate(truce_store *store, const struct setting *setting)
     rig_no_job(queue);
     limit(queue, 0, 3, 360000000, NULL); /* limits that are set again are no new window */
     rig_no_job(queue);
-    /* a clock was decades ahead: nothing stands still for that */
+    /* a clock was decades ahead: no job is blocked by that */
     CHECK_OK(truce_update(store, "truce_queue_gates", filter, future, NULL, NULL, &error), error);
     truce_job_free(rig_claim(queue));
     limit(queue, 0, 1, 1, NULL);
@@ -282,7 +282,7 @@ static void miscounted(truce_store *store, const struct setting *setting)
     }
     CHECK_INT(running_of(store, MAIL), ==, 1);
     CHECK_OK(truce_remove(store, "truce_queue_gates", filter, NULL, NULL, &error), error);
-    truce_job_free(rig_claim(queue)); /* a gate that is gone holds nobody */
+    truce_job_free(rig_claim(queue)); /* a limiter that is gone blocks no job */
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
     truce_job_free(job);
     bson_destroy(filter);

@@ -232,7 +232,7 @@ TEST(a_job_that_is_done_makes_room_under_its_limit)
     rig_everywhere(done_through_a_gate);
 }
 
-/* By a commit that nobody knows any more: it is undone first. */
+/* A forgotten commit holds the job: it is undone first. */
 static void done_while_held(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -285,7 +285,8 @@ struct crowd {
     atomic_int claimed;
 };
 
-/* Claims until there is none, and ends nothing: a job that two have would be counted twice. */
+/* Claims until no job is ready, and ends nothing: a job that two workers have would be counted
+ * twice. */
 static void *claim_all(void *arg)
 {
     struct crowd *crowd = arg;

@@ -54,7 +54,8 @@ TEST(a_period_has_one_job_although_that_has_ended)
     rig_everywhere(periods);
 }
 
-/* What is said while a job runs is done once more, whatever becomes of the one that runs. */
+/* A request that arrives while a job runs is done once more, whatever becomes of the running
+ * one. */
 static void unclaimed(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -192,7 +193,7 @@ static void kept(truce_store *store, const struct setting *setting)
     bson_error_t error;
 
     given = (truce_queue_options){.queue = "mail", .mechanism = setting->mechanism};
-    plain = truce_queue_new(store, &given); /* what a job is kept for stands in it */
+    plain = truce_queue_new(store, &given); /* the handle holds how long a job is kept */
     for (int i = 0; i < 6; i++)
         ids[i] = rig_add(queue, "{'n': 1}", i < 4 ? NULL : &own);
     CHECK_OK(truce_queue_cancel(plain, NULL, &ids[1], &error), error);
@@ -240,7 +241,7 @@ TEST(each_state_has_its_own_time_for_which_a_job_is_kept)
     rig_everywhere(kept);
 }
 
-/* Nobody waits for a job that is gone. */
+/* No caller waits for a job that is gone. */
 static void waited_for(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");

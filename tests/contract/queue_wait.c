@@ -299,7 +299,7 @@ TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)
     truce_store_close(store);
 }
 
-/* Nobody wakes who waits for a time. */
+/* No write wakes a caller that waits for a time. */
 TEST(who_waits_looks_again_when_something_is_due)
 {
     static const struct setting memory = {.name = "memory", .uri = "memory:"};

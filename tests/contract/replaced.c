@@ -86,7 +86,7 @@ static truce_store *open_store(enum kind kind)
 
 static void append_plain(bson_t *to, bson_iter_t *from);
 
-/* What is another one in each run, or depends on the clock, becomes null. */
+/* Fields that differ from run to run, or depend on the clock, become null. */
 static void append_field(bson_t *to, const bson_iter_t *at)
 {
     const char *key = bson_iter_key(at);

@@ -317,14 +317,15 @@ static void removes(truce_store *store)
     CHECK_STATUS(TRUCE_NOT_FOUND,
                  truce_revision_remove(revision, NULL, &one, 2, NULL, &result, &error), error);
     truce_revision_result_release(&result);
-    /* whoever still has 1 or 2 of the old document cannot save over the new one */
+    /* a client that still has 1 or 2 of the old document cannot save over the new one */
     SAVES("{'_id': 1, 'b': 1}", TRUCE_REVISION_NEW, SAVED, 3);
     SAVES("{'_id': 1, 'a': 9}", 1, CONFLICT, 3);
     SAVES("{'_id': 1, 'a': 9}", 2, CONFLICT, 3);
     truce_revision_free(revision);
 }
 
-/* Somebody changed the document behind its number: who removes it has not read that. */
+/* A plain write changed the document without raising its number: the client that removes it has
+ * not read that change. */
 static void removes_what_was_read(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 0);
@@ -489,7 +490,8 @@ static void resolve(truce_store *store, truce_resolution resolution, const char 
     truce_revision_free(revision);
 }
 
-/* Sent twice, also after somebody else saved, it is one entry, which follows the document. */
+/* If the same save is sent twice, also after another client saved, there is one entry, which
+ * follows the document. */
 static void sent_again(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -663,7 +665,7 @@ static void forget(truce_store *store)
         CHECK_OK(truce_remove(store, names[i], &everything, &all, NULL, &error), error);
 }
 
-/* What is listed is what stands, and what is decided is what was listed. */
+/* The list shows the stored documents, and a decision applies to the listed state. */
 static void shown(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -703,7 +705,7 @@ TEST(an_entry_is_shown_and_decided_against_what_stands)
     on_every_store(shown);
 }
 
-/* By its number what was seen is what stands, or what is kept. */
+/* A number names the state that was seen: the stored one, or one that is kept. */
 static void by_number(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -848,7 +850,8 @@ TEST(an_entry_keeps_the_rules_of_its_save)
     on_every_store(rules_of_the_save);
 }
 
-/* An entry that nobody can compare is listed as it was told; what names no number is refused. */
+/* An entry that cannot be compared is listed as it was reported; an entry without a number is
+ * refused. */
 static void strange_entries(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -955,7 +958,7 @@ TEST(what_says_the_same_is_decided_together)
     on_every_store(decided_together);
 }
 
-/* Somebody removes the document who knows nothing of numbers. */
+/* A program that knows nothing of numbers removes the document. */
 static void removed_by_others(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 9);
@@ -1230,8 +1233,8 @@ static void save_ten_more(truce_revision *revision)
     bson_destroy(mine);
 }
 
-/* The answer to the n-th call is lost; the save is asked for until there is one, and then once more.
- * Somebody else saved meanwhile. True: it came to this call. */
+/* Loses the answer to the n-th call, repeats the save until there is an answer, and then sends
+ * it once more. Another client saves in the meantime. True: the run reached this call. */
 static bool ask_again(uint64_t at, uint32_t lacks)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};

@@ -1,6 +1,6 @@
 /*
- * The usual save of a revision, which is one write: that it is one, that what stands in its filter
- * matters, and what it makes of answers that are lost.
+ * The usual save of a revision, which is one write. The tests show that it is one, that its filter
+ * matters, and that lost answers are handled.
  */
 #include "tests/support/test.h"
 #include "tests/support/tutorial.h"
@@ -105,7 +105,7 @@ static void put(truce_store *store, const char *json)
     bson_destroy(document);
 }
 
-/* What stands there, without `_rev`. */
+/* Checks the stored document, without `_rev`. */
 static void check_post(truce_store *store, const char *json)
 {
     bson_t *filter = test_bson("{'_id': 1}"), *wanted = test_bson(json), found;
@@ -196,7 +196,8 @@ TEST(what_was_read_is_stale_under_another_number_whatever_it_says)
     truce_store_close(store);
 }
 
-/* How many writes a save takes of what stands exactly as it was read, but for truce's own fields. */
+/* Counts the writes of a save whose document is stored exactly as it was read, except for
+ * truce's own fields. */
 static int64_t calls_of(const char *content, truce_revision_outcome wanted)
 {
     truce_store *store = open_store(NULL), *fault;

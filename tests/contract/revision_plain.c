@@ -1,6 +1,6 @@
 /*
- * Saves of revisions beside programs that know nothing of the number, on every store: what they changed is
- * merged or told, never overwritten.
+ * Saves of revisions concurrently with programs that know nothing of the number, on every store:
+ * their changes are merged or reported, never overwritten.
  */
 #include "tests/support/server.h"
 #include "tests/support/test.h"
@@ -63,7 +63,7 @@ struct scene {
     const char *first;  /* saved as new */
     const char *plain;  /* the plain update after it was read */
     const char *mine;   /* what is saved then */
-    const char *saves;  /* what stands after a save that was made; NULL: a conflict */
+    const char *saves;  /* the stored document after a successful save; NULL: a conflict */
     const char *merges; /* after a merge; NULL: a conflict */
 };
 

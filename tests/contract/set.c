@@ -318,7 +318,7 @@ TEST(an_operation_on_a_bare_name_finds_it)
     on_every_store(bare_name_removed);
 }
 
-/* Somebody's older program puts a bare name in again, after its removal. */
+/* An older program puts a bare name in again, after its removal. */
 static void bare_name_is_oldest(truce_store *store)
 {
     truce_set *set = tutorial_set(store, NULL);
@@ -591,8 +591,8 @@ TEST(a_large_operation_does_not_take_the_room_of_many_small_ones)
 
 #define REPEATED 200
 
-/* What was collected comes again: what was recorded is looked up once, not for each operation. The numbers are
- * `step` apart. */
+/* Collected operations come again: the record is looked up once, not for each operation. The
+ * numbers are `step` apart. */
 static void repeat(truce_store *store, int64_t step)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
@@ -683,7 +683,7 @@ TEST(what_comes_again_brings_the_records_around_it)
     on_every_counted_store(many_records_are_cheap);
 }
 
-/* A name stands with much payload, and gets a little more. */
+/* Stores a name with a large payload, which then gets a little larger. */
 static void larger_in_its_place(truce_store *store)
 {
     for (int i = 0; i < 3; i++) {
@@ -800,7 +800,7 @@ TEST(what_the_newest_beat_needs_room_of_its_own)
     on_every_counted_store(some_second_best);
 }
 
-/* Three of them name what stands in another document. */
+/* Three of them name elements of another document. */
 static void refused_apart(truce_store *store)
 {
     static const int bad[] = {0, 77, 78};
@@ -922,7 +922,7 @@ TEST(in_a_commit_one_wrong_operation_is_the_end_of_all)
     on_every_store(wrong_in_a_commit);
 }
 
-/* What is no operation fails alone; what it would have beaten is applied. */
+/* An invalid operation fails alone; the operation that it would have beaten is applied. */
 static void some_are_wrong(truce_store *store)
 {
     truce_set *set = tutorial_set(store, NULL);

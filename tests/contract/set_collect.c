@@ -140,7 +140,7 @@ TEST(a_new_source_starts_above_what_was_collected)
     CHECK_INT(watermark(&place), ==, 6);
     CHECK_INT(consume(&place, "c1", (struct model_operation){true, 7, "mobile", 1, 0}), ==,
               TRUCE_SET_APPLIED);
-    /* one that nobody announced, with a number from below: not lost in silence */
+    /* a name that was not announced, with a number from below: the loss is reported */
     CHECK_INT(consume(&place, "c1", (struct model_operation){true, 2, "other", 1, 3}), ==,
               TRUCE_SET_QUARANTINED);
     place_close(&place);
@@ -193,7 +193,7 @@ TEST(numbers_that_are_far_apart_cost_what_was_recorded)
             (truce_set_operation){TRUCE_SET_REMOVE, key, element, start + i * step, NULL};
     CHECK_OK(truce_set_consume(place.set, "c1", operations, COUNT, results, &error), error);
     records = count(&place, "truce_progress");
-    CHECK_INT(collect(&place).watermark, ==, 0); /* nobody said that the gaps are void */
+    CHECK_INT(collect(&place).watermark, ==, 0); /* no source has declared the gaps void */
     CHECK_OK(truce_set_source_idle(place.set, NULL, start + COUNT * step, &error), error);
     collected = collect(&place);
     CHECK_INT(collected.watermark, ==, start + COUNT * step - 1);

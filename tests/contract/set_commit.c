@@ -1,5 +1,5 @@
-/* Operations of ordered sets as part of commits, and beside commits that hold their documents: on each
- * store with each mechanism, in each form and layout. */
+/* Operations of ordered sets as part of commits, and concurrently with commits that hold their
+ * documents: on each store with each mechanism, in each form and layout. */
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -258,7 +258,7 @@ TEST(a_batch_in_a_commit_is_folded_as_everywhere)
     everywhere(batch);
 }
 
-/* Somebody changes the set between the operation in the commit and the commit. */
+/* Another client changes the set between the operation in the commit and the commit. */
 static void outrun(const struct place *place, bool committed_before)
 {
     truce_commit *commit;
@@ -549,7 +549,7 @@ static void check_marks(const struct place *place, int wanted)
                    wanted ? "{'_id': 'e', 'n': 1}" : "{'_id': 'e', 'n': 0}");
 }
 
-/* "CS 5" at 50 is decided, or undone; whoever comes later meets that. */
+/* "CS 5" at 50 is decided, or undone; later clients encounter that state. */
 static void single_while_held(const struct place *place, enum death death)
 {
     check_operate(place, NULL, 5, -40, death == DECIDED ? TRUCE_SET_STALE : TRUCE_SET_APPLIED,
@@ -617,8 +617,8 @@ TEST(a_collector_meets_the_commit_that_holds_a_document)
     while_held(collect_while_held, PREPARED, true);
 }
 
-/* The owner may be alive, nobody may undo it yet: who has to do with its document waits, and nobody
- * else does. */
+/* The owner may be alive, so no client may undo it yet: a client that needs its document waits,
+ * and no other client does. */
 static void others(const struct place *place, enum death death)
 {
     struct model_operation operation = {true, 60, NULL, 2, 0};

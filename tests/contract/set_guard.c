@@ -197,8 +197,8 @@ static void open_failing(struct place *place, truce_store *inner)
     place->set = tutorial_set(place->store, &(truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
 }
 
-/* The guard stands before the first tombstone goes: else a repeat that comes after the death of the collector, and
- * before the next one, is taken for new. */
+/* The guard is stored before the first tombstone is removed. Otherwise a repeat that arrives
+ * after the death of the collector, and before the next one, would be taken for a new operation. */
 TEST(a_collector_that_dies_leaves_nothing_that_comes_back)
 {
     static const struct model_operation both[] = {A(1, 0), R(2, 0)};
@@ -254,7 +254,8 @@ static bool die_holding(struct place *place, uint64_t at)
     return count(place, "students.classes", "{'_intent': {'$exists': true}}") > 0;
 }
 
-/* Whoever meets the commit ends it; the element that it leaves is proved before the guard rises. */
+/* The next client that encounters the commit ends it; the element that it leaves is proved
+ * before the guard rises. */
 TEST(an_element_that_a_dead_commit_holds_is_proved_before_its_key_is_collected)
 {
     static const struct model_operation messages[] = {A(1, 0), R(2, 1), A(50, 0)};

@@ -1,5 +1,6 @@
-/* What consumers recorded, where numbers are dense, sparse, large, of several sources, or from before there
- * were wide blocks: it costs what was recorded, and nothing is forgotten. In memory, in a file, at a server. */
+/* The records of consumers, where numbers are dense, sparse, large, of several sources, or older
+ * than wide blocks: the cost follows the number of records, and nothing is forgotten. The tests
+ * run in memory, in a file, and at a server. */
 #include <stdlib.h>
 
 #include "tests/support/set_place.h"
@@ -24,7 +25,7 @@ static void record(struct place *place, const char *consumer, const char *source
     bson_destroy(element);
 }
 
-/* What becomes of an operation on a name that nothing is known of. */
+/* Returns the outcome of an operation on a name that the set does not know. */
 static truce_set_outcome fate(struct place *place, const char *source, int64_t number)
 {
     bson_t *element = test_bson("{'name': 'nothing'}");
@@ -374,7 +375,7 @@ TEST(records_from_before_count_and_are_archived)
     CHECK_INT(fate(&place, "web", 4097), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(fate(&place, "web", 4098), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(progress(&place, &bytes), <=, 4); /* the archive, what is void, the block in work */
-    /* somebody of before goes on in that block, until the watermark has passed all of it */
+    /* an older program continues in that block, until the watermark has passed all of it */
     document = test_bson(
         "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '1'},"
         " 'consumer': 'c9'}, 'bits': {'$binary': {'base64': 'CA==', 'subType': '00'}}}");

@@ -129,7 +129,8 @@ static void older(bool file, truce_set_form form, bool protected)
         CHECK_OK(status, error);
     }
     CHECK_INT(matches(&place, "{'classes.name': 'CS 101'}"), ==, !protected);
-    if (protected) { /* what is new is taken from everybody, and what stands can be changed */
+    /* new elements are refused for every program, and stored ones can be changed */
+    if (protected) {
         CHECK_OK(send_classic(&place, "CS 103", 4, &error), error);
         consume(&place, false, "CS 102", 5);
         consume(&place, true, "CS 101", 6);
@@ -327,7 +328,7 @@ static bool die_holding(struct place *place, uint64_t at)
     return matches(place, "{'_intent': {'$exists': true}}");
 }
 
-/* What a commit holds is unmarked in what it will leave; it is released first, whoever does it. */
+/* A document that a commit holds is unmarked in its next state; any client may release it first. */
 TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
 {
     truce_sweep_options options = {.retention_ms = -1};
@@ -363,7 +364,8 @@ TEST(a_document_that_a_dead_commit_holds_is_released_and_protected)
     CHECK_INT(met, >=, 2);
 }
 
-/* A validator that came while a commit held its document, whose members nobody has marked, holds no release. */
+/* A validator that came while a commit held its document, whose members are not marked yet,
+ * blocks no release. */
 TEST(a_validator_that_comes_in_the_midst_holds_no_release_for_ever)
 {
     truce_sweep_options options = {.retention_ms = -1};

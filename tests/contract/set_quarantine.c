@@ -1,4 +1,4 @@
-/* The quarantine is replayed: under a new number, unless something newer stands, and once. */
+/* The quarantine is replayed: under a new number, unless a newer operation is stored, and once. */
 #include "tests/support/server.h"
 #include "tests/support/trouble.h"
 #include "tests/support/tutorial.h"

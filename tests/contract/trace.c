@@ -36,7 +36,7 @@ static truce_store *open_trace(void)
 
 CONTRACT_SUITE(open_trace)
 
-/* The value at a dotted path of an event, as relaxed JSON; "" if there is none. */
+/* The value at a dotted path of an event, as relaxed JSON; "" if the path is missing. */
 static const char *at(const bson_t *event, const char *path, char *text, size_t size)
 {
     bson_t shown = BSON_INITIALIZER;

@@ -401,7 +401,7 @@ TEST(who_is_not_decided_can_be_canceled)
     rig_everywhere(canceled);
 }
 
-/* A transfer that cannot come to its end is told, and stops nothing else. */
+/* A transfer that cannot end is reported, and stops nothing else. */
 static void stuck(truce_store *store, const struct setting *setting)
 {
     truce_transfers *transfers;
@@ -428,7 +428,7 @@ static void stuck(truce_store *store, const struct setting *setting)
     CHECK_STATE("done", "b");
     CHECK_INT(rig_balance(store, "B"), ==, 1);
     CHECK_OK(truce_check(store, NULL, rig_finding, &findings, &checked, &error), error);
-    CHECK_INT(findings, ==, 2); /* the mark, and what has stood still for long */
+    CHECK_INT(findings, ==, 2); /* the mark, and the transfer without progress */
     rig_account(store, "gone", 0);
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     CHECK_INT(report.failed, ==, 0);
@@ -506,11 +506,11 @@ struct member {
     truce_store *store;
     truce_mechanism mechanism;
     int number;
-    int moved; /* from 0 to 1 by those that it was told of */
+    int moved; /* from 0 to 1 by the transfers that it was notified of */
     pthread_t thread;
 };
 
-/* Everybody moves from account to account, and cancels the transfers of the next one. */
+/* Each member moves from account to account, and cancels the transfers of the next one. */
 static void *member(void *arg)
 {
     static const char *const names[] = {"0", "1", "2", "3"};

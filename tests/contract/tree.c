@@ -114,7 +114,7 @@ static void goes_on(truce_store *store, const struct setting *setting)
     bson_oid_copy(truce_tree_edit_token(edit), &token);
     options = (truce_tree_edit_options){.token = &token};
     CHECK_OK(truce_tree_begin(tree, &options, &again, &error), error);
-    /* whoever began it writes on, into what is nobody's */
+    /* the first editor writes on, into an edit that is no longer used */
     CHECK_OK(rig_put(edit, "{'itemId': 'x', 'text': 'late'}", &error), error);
     CHECK_OK(truce_tree_flush(edit, &error), error);
     CHECK_OK(truce_tree_publish(again, NULL, NULL, &error), error);

@@ -1,6 +1,6 @@
 /*
- * An edit under an id of the caller's: whoever had no answer begins again, and there is one version of it, whatever was published
- * meanwhile, settled or collected.
+ * An edit under an id of the caller's. A caller without an answer begins again, and there is one
+ * version of the edit, whatever was published, settled, or collected in the meantime.
  */
 #include <pthread.h>
 
@@ -86,7 +86,8 @@ TEST(an_edit_under_an_id_is_published_once)
     rig_everywhere(begins_again);
 }
 
-/* Merged, it is a later version than the one after its base; it is found all the same, and by who goes on with it, too. */
+/* Merged, it is a later version than the one after its base. The same edit finds it anyway, and
+ * so does an editor that continues from it. */
 static void merges_once(truce_store *store, const struct setting *setting)
 {
     truce_tree *tree = rig_tree(store, NULL, 0);

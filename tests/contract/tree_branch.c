@@ -1,6 +1,6 @@
 /*
- * Branches of trees: what they begin as, merges both ways, drop, and erase across them; and long random histories, judged by what a
- * merge of two maps with a third one gives.
+ * Branches of trees: their start, merges both ways, drop, and erase across them. Long random
+ * histories are checked against the three-way merge of maps.
  *
  * TRUCE_TREE_BRANCH_STEPS: of a random history.
  */
@@ -220,7 +220,8 @@ static void tells_conflicts(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_CONFLICT, merge(site, "draft", TRUCE_TREE_ASK, &version, &error), error);
     CHECK_OK(merge(site, "draft", TRUCE_TREE_THEIRS, &version, &error), error);
     CHECK_TREE("b=2 c=1", site, 0);
-    /* all that differs is decided for what stands: nothing is published, and it is not asked again */
+    /* all differences are decided for the stored side: nothing is published, and the question is
+     * not repeated */
     CHECK_OK(rig_publish(draft, "c=d", NULL, &error), error);
     CHECK_OK(rig_publish(site, "c=s", NULL, &error), error);
     CHECK_OK(merge(site, "draft", TRUCE_TREE_MINE, &version, &error), error);

@@ -181,7 +181,7 @@ static void take_lock(void)
     CHECK_OK(truce__log_identity_check_in_turn(&other->lock, other->kv, &error), error);
 }
 
-/* What is not done by then is not done by who is dead. */
+/* The dead process does no write that is not done by then. */
 static void die(void)
 {
     truce__lock_release(&other->lock);
@@ -226,7 +226,7 @@ static void answer(uint64_t promise)
     truce__combine_committed(others(), promise);
 }
 
-/* All of it, but that nobody is woken. */
+/* Runs all of a delegated batch, except that no waiting process is woken. */
 static void delegated_out(struct call *call)
 {
     take_lock();
@@ -537,13 +537,13 @@ TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on
     die();
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 1}"), ==, 1);
-    delegated_out(&next); /* and what came of it is in nobody's way */
+    delegated_out(&next); /* and its outcome is in no other call's way */
     CHECK(end_well(&next));
     CHECK_INT(count("{'_id': 1, 'n': 1, 'm': 2}"), ==, 1);
     close_both();
 }
 
-/* A write that nobody has taken yet; `name`: of the lock file that it stands in. */
+/* Publishes a write that no process has taken yet; `name`: of the lock file that holds it. */
 static void publish(struct call *call, char name[420])
 {
     take_lock();

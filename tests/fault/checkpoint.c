@@ -1,6 +1,6 @@
 /*
- * Checkpoints beside writers and readers, with a disk that is held in the middle of a sync: who waits
- * for whom.
+ * Checkpoints concurrently with writers and readers, with a disk that is held in the middle of a
+ * sync: which call waits for which.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -94,7 +94,7 @@ TEST(writers_go_on_while_a_checkpoint_waits_for_the_disk)
     disk_hold_syncs(false);
     CHECK_INT(checkpoints(), ==, 1);
     write_one();
-    CHECK_INT(truce__kv_wal_pages(engine->kv), <, 5); /* the WAL has begun anew */
+    CHECK_INT(truce__kv_wal_pages(engine->kv), <, 5); /* the WAL has started again */
     truce__engine_close(engine);
 }
 
@@ -242,7 +242,7 @@ TEST(a_log_that_grew_is_given_back)
     REQUIRE(begin());
     REQUIRE(CHECK_OK(truce__readers_begin(&engine->readers, false, &reader, &error), error));
     for (int i = 0; i < 6; i++)
-        write_large(100 + i); /* the log cannot begin anew meanwhile */
+        write_large(100 + i); /* the log cannot start again in the meantime */
     CHECK_INT(log_bytes(), >, TRUCE_LOG_BYTES_KEPT);
     (void)checkpoints();
     truce__readers_end(&engine->readers, reader);

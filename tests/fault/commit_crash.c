@@ -1,13 +1,14 @@
-/* A commit that dies at its n-th store call, for every n, before and after the call's effect; then a
- * recovery that dies at its m-th, for every m; then a recovery that does not. After that, all or
- * nothing, and nothing is held. Also: every single call fails, or loses its answer, and life goes on. */
+/* A commit dies at its n-th store call, for every n, before and after the call's effect. Then a
+ * recovery dies at its m-th call, for every m, and a last recovery does not. After that, all or
+ * nothing is stored, and nothing is held. In further runs every single call fails, or loses its
+ * answer, and the client continues. */
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/random.h"
 #include "tests/support/bank.h"
 #include "truce/sys/decorate.h"
 
-/* Nobody sleeps: time is what was slept. */
+/* No thread sleeps: the clock is the sum of all sleeps. */
 static int64_t slept_ms = 1700000000000;
 static struct random chance;
 
@@ -149,7 +150,7 @@ static truce_status recover(struct patient *patient)
     return truce_sweep(patient->store, &options, &report, &error);
 }
 
-/* `survives`: nobody died, so the owner itself must have found out what became of its calls. */
+/* `survives`: no client died, so the owner itself must have found the outcome of its calls. */
 static void check_whole(struct patient *patient, truce_status told, bool survives, const char *what,
                         uint64_t n, uint64_t m)
 {

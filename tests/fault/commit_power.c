@@ -1,6 +1,6 @@
 /*
- * Power cuts while commits go through the journal. What the disk could hold then is opened again,
- * several times with different luck:
+ * Power cuts while commits go through the journal. The state that the disk could hold then is
+ * opened again, several times with different luck:
  *
  *   at once    a plain reader finds everything that was acknowledged, but for the last commit of
  *              each worker, whose documents may still be held
@@ -105,7 +105,8 @@ static int64_t number_of(truce_store *store, const char *kind, int number, const
     return value;
 }
 
-/* How much is missing of what the workers were told, each of them `but` commits. */
+/* Returns how much is missing of the changes that were acknowledged to the workers, each of them
+ * `but` commits. */
 static int lost(truce_store *store, int but)
 {
     int count = 0;
@@ -168,7 +169,7 @@ TEST(commits_of_the_journal_survive_power_cuts)
     CHECK_INT(run.missed, ==, 0);
 }
 
-/* What is relaxed on purpose may be lost, but as a whole. */
+/* Relaxed commits may be lost, but only as a whole. */
 TEST(relaxed_commits_of_the_journal_are_lost_whole_or_not_at_all)
 {
     uint64_t seed = test_seed();

@@ -1,7 +1,7 @@
 /*
- * A plain write that comes before the n-th call of a commit, or of the sweep that finishes a dead one, and a
- * death at the m-th: what a release goes over is told all the same, or kept, and what it does not go over is
- * not told.
+ * A plain write comes before the n-th call of a commit, or of the recovery pass that finishes a
+ * dead one, and a process dies at the m-th call. A value that a release overwrites is reported
+ * anyway, or kept, and a value that it does not overwrite is not reported.
  *
  * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls behind the first.
  */
@@ -51,9 +51,9 @@ static void before_call(truce_store *store)
 struct story {
     const char *change;       /* NULL: it removes the document */
     const char *plain[2];     /* NULL: one is enough */
-    const char *left[2];      /* a filter that matches while the plain write stands */
+    const char *left[2];      /* a filter that matches while the plain write is the current value */
     const char *displaced[2]; /* kept in truce_displaced so */
-    bool merges;              /* all plain writes stand, and nothing is told */
+    bool merges;              /* all plain writes stay, and nothing is reported */
 };
 
 struct patient {
@@ -229,7 +229,7 @@ static bool run(const struct story *story, uint32_t lacks, bool swept, const int
     return reached;
 }
 
-#define DEATHS 6 /* calls behind the plain write at which somebody may die */
+#define DEATHS 6 /* calls after the plain write at which a process may die */
 
 static void all(const struct story *story, uint32_t lacks, bool swept)
 {

@@ -1,7 +1,7 @@
 /*
- * A copy that dies at every one of its calls to the store that it writes to, before or after the call's
- * effect, or that only loses the answer; and one whose source fails at every one of its calls. The next
- * run ends it: nothing is missing, nothing is there twice, nothing is different.
+ * A copy dies at every one of its calls to the store that it writes to, before or after the call's
+ * effect, or only loses the answer. In further runs the source fails at every one of its calls. The
+ * next run ends the copy: nothing is missing, nothing is there twice, nothing is different.
  */
 #include "tests/support/copy_stores.h"
 #include "tests/support/trouble.h"

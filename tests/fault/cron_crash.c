@@ -1,6 +1,7 @@
 /*
- * Whoever fires a cron line dies at every one of its store calls, before or after the call's effect, and again in its
- * second life; every single answer lost. At the end each of the three times that were due gave one job.
+ * The worker that fires a cron line dies at every one of its store calls, before or after the
+ * call's effect, and again in its second life. In further runs every single answer is lost. At the
+ * end each of the three times that were due gave one job.
  */
 #include "tests/support/queue_rig.h"
 #include "tests/support/trouble.h"
@@ -46,7 +47,7 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     truce_queue_free(queue);
 }
 
-/* What a worker does before it claims, by itself: a claim hides the errors of lines. */
+/* Fires the lines as a worker does before it claims: a claim hides the errors of lines. */
 static truce_status fire(struct rig *rig, uint32_t deadline_ms, bson_error_t *error)
 {
     truce_queue *queue = open_queue(rig, deadline_ms);

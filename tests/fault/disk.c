@@ -1,8 +1,8 @@
 /*
  * A disk that fails: the n-th write or sync is refused, for n = 1, 2, ... until a run has no fault
- * any more. Every operation that answers OK has happened. Where a write is refused every other one
- * has not, and the store works on; where a sync is, the store is opened again, and then it has
- * happened whole or not at all.
+ * any more. Every operation that answers OK has happened. If a write is refused, no other operation
+ * has happened, and the store continues to work. If a sync is refused, the store is opened again,
+ * and then each operation has happened whole or not at all.
  */
 #include <stdlib.h>
 #include <sys/stat.h>

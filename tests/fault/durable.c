@@ -1,7 +1,7 @@
 /*
- * Nothing is told before it is on the disk: the disk is held in the middle of a sync, and writers and
- * readers are looked at meanwhile. And what is left by processes that died in between, and by a
- * disk that refuses.
+ * No result is reported before it is on the disk: the disk is held in the middle of a sync, and
+ * writers and readers are observed in the meantime. Further tests cover processes that die in
+ * between, and a disk that refuses.
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -229,8 +229,8 @@ TEST(who_waits_for_the_sync_of_another_is_woken_when_it_ends)
     truce__engine_close(engine);
 }
 
-/* A find with that filter is not answered before the write that it would show is on the disk; one of
- * a document that has not changed, or is not there, is answered at once. */
+/* Checks that a find with that filter is not answered before the write that it would show is on
+ * the disk. A find of a document that has not changed, or does not exist, is answered at once. */
 static void finds_wait(struct call write, const char *filter, int64_t wanted)
 {
     struct call other = {.filter = "{'_id': 2}"}, none = {.filter = "{'_id': 3}"};
@@ -308,7 +308,7 @@ static void finds_wait_for_another_process(bool then_write)
         until_held(2);
     }
     start(&find);
-    CHECK_OK(do_now(&other), other.error); /* which nobody has changed */
+    CHECK_OK(do_now(&other), other.error); /* which no call has changed */
     CHECK_INT(other.n, ==, 1);
     truce__clock_sleep_ms(A_WHILE_MS);
     CHECK(!atomic_load(&find.done));
@@ -604,7 +604,8 @@ TEST(what_was_promised_does_not_count_before_it_is_written)
     truce__engine_close(engine);
 }
 
-/* What it shows may be the commit of the stopped one: a sync of its own says that it is on the disk. */
+/* The reader may show the commit of the stopped writer: a sync of its own confirms that it is on
+ * the disk. */
 TEST(a_reader_does_not_wait_for_a_writer_that_was_stopped_in_its_commit)
 {
     struct call finds[] = {{.filter = "{'n': 1}"}, {.filter = "{'_id': 1}"}, {.filter = "{}"}};

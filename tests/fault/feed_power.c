@@ -1,8 +1,10 @@
 /*
- * Power cuts under a feed of changes. Threads write, drop and rename on a store whose disk loses power at a random write or
- * sync; what the disk could hold then is opened again: who follows the feed from its beginning has what the store has,
- * every acknowledged write is in both, and what was told to somebody before the cut is told again. Documents as they were, of the
- * collection that keeps them, are what the follower had at that place.
+ * Power cuts under a feed of changes. Threads write, drop, and rename on a store whose disk loses
+ * power at a random write or sync; the state that the disk could hold then is opened again. A
+ * client that follows the feed from its beginning has the documents of the store. Every
+ * acknowledged write is in both, and a change that was reported before the cut is reported again.
+ * Documents before a change, of the collection that keeps them, equal the documents of the follower
+ * at that place.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
@@ -41,7 +43,7 @@ static truce_status write_one(int worker, int number, bson_error_t *error)
         status = truce_update(run.store, "kept", filter, update, NULL, NULL, error);
     if (!status && number % 5 == 0)
         status = truce_insert(run.store, "passing", document, NULL, error);
-    if (number % 20 == 7) /* whoever comes late finds nothing, or a key that is taken */
+    if (number % 20 == 7) /* a later thread finds nothing, or a duplicate key */
         (void)!truce_collection_rename(run.store, "passing", "passed", true, error);
     if (number % 20 == 17)
         (void)!truce_collection_drop(run.store, "passed", error);

@@ -1,8 +1,8 @@
 /*
- * A process that dies at every one of its store calls while it changes items and converts a
- * collection, before or after the call's effect; then dies again while all is done once more; then
- * comes through. Also every single answer lost. What stands at the end is what one run without
- * trouble leaves, and no moment shows an item absent or twice.
+ * A process dies at every one of its store calls while it changes items and converts a collection,
+ * before or after the call's effect. It dies again while all is done once more, and then completes.
+ * In further runs every single answer is lost. The final state is that of one run without faults,
+ * and no snapshot shows an item absent or twice.
  */
 #include "tests/support/item_rig.h"
 #include "tests/support/server.h"

@@ -1,5 +1,6 @@
-/* What may become of a process at each of its store calls while it posts: it dies before the call, after it, or gets no
- * answer. Whoever comes then finds a book that proves, and the same call again moves the money once. */
+/* Faults of a process at each of its store calls while it posts: it dies before the call, after
+ * it, or gets no answer. The next process finds a book whose proof is valid, and the same call
+ * again moves the money once. */
 #include "tests/support/book.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/trouble.h"
@@ -138,7 +139,7 @@ static bool die_in_recovery(struct rig *rig, size_t story, uint64_t at)
     return hit;
 }
 
-/* Another process: the book proves as it stands, and after the same call again. */
+/* Another process checks the proof of the book before and after it repeats the same call. */
 static void come_after(struct rig *rig, size_t story)
 {
     truce_ledger *ledger = book_ledger(rig->outer);
@@ -157,7 +158,8 @@ static void come_after(struct rig *rig, size_t story)
     truce_ledger_free(ledger);
 }
 
-/* `again`: where whoever comes after dies, too; 0: nowhere. False: nothing went wrong any more. */
+/* `again`: the call at which the next process dies, too; 0: at none. False: no fault happened
+ * any more. */
 static bool play_twice(size_t story, enum trouble trouble, uint64_t again)
 {
     bool hit = true, any = false;

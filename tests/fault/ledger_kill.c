@@ -1,5 +1,6 @@
-/* Processes that post to one hot account are killed with -9 all the time, while another one adds up all accounts: what was
- * acknowledged is there, nothing twice, the account is never overdrawn, and money is conserved at every instant. */
+/* Processes that post to one hot account are killed with -9 all the time, while another one adds
+ * up all accounts. Every acknowledged posting is there, nothing is posted twice, the account is
+ * never overdrawn, and money is conserved at every instant. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,7 +32,7 @@ static void name_transfer(int poster, int number, char id[40])
     snprintf(id, 40, "k%d.%d", poster, number);
 }
 
-/* From `number` on, which may be posted already: nobody had the answer. */
+/* Posts from `number` on, which may be posted already: its answer was lost. */
 _Noreturn static void post_from(int poster, int number, int answers)
 {
     truce_store *store;
@@ -115,7 +116,7 @@ static void play(struct killing *killing, long refusals)
         killing->posted += answer.posted;
         killing->refused += !answer.posted;
         if (answer.number < killing->next[answer.poster])
-            continue; /* it was killed behind its answer, and told it again */
+            continue; /* it was killed after its answer, and reported it again */
         killing->next[answer.poster] = answer.number + 1;
         if (answer.number % 3 == 2) {
             kill_poster(killing, answer.poster);

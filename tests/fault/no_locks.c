@@ -1,7 +1,8 @@
 /*
- * The operating system refuses locks, as a network file system without its lock service does: those of the lock file,
- * those of SQLite, or both, from the beginning or once the store is open. No call waits for a lock that no process holds:
- * each ends at once with IO, and the error names the cause and the way out.
+ * The operating system refuses locks, like a network file system without its lock service: those of
+ * the lock file, those of SQLite, or both. It refuses them from the beginning or once the store is
+ * open. No call waits for a lock that no process holds: each ends at once with IO, and the error
+ * names the cause and the way out.
  */
 #include <dlfcn.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /*
- * Power cuts. Several threads work on a store whose disk loses power at a random write or sync;
- * what the disk could hold then is opened again, several times with different luck, and judged:
- * nothing acknowledged is lost, nor anything that was read, nothing is there by half, indexes and
- * documents agree.
+ * Power cuts. Several threads work on a store whose disk loses power at a random write or sync. The
+ * state that the disk could hold then is opened again, several times with different luck, and
+ * checked. Nothing that was acknowledged or read is lost, nothing is stored partially, and indexes
+ * and documents agree.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
@@ -29,7 +29,7 @@ static struct run {
     int64_t rounds_max, calls_max;
     bool late;        /* the cut comes at the last call: nothing of a life is missed */
     int checkpointed; /* lives in which pages have moved into the file */
-    bool compacts;    /* beside the workers */
+    bool compacts;    /* concurrently with the workers */
     int64_t given;    /* bytes that were given back in all lives */
 } run;
 
@@ -45,7 +45,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* What large documents leave when they are replaced by others. */
+/* Returns the pages that large documents leave when they are replaced by others. */
 static void *give_back(void *arg)
 {
     const truce_compact_options options = {.deadline_ms = 2000};
@@ -179,7 +179,8 @@ TEST(relaxed_writes_are_lost_whole_or_not_at_all)
 
 #define DOCUMENTS 3
 
-static atomic_llong told[DOCUMENTS]; /* of each, the greatest number that somebody was told */
+/* of each, the greatest number that was acknowledged to a worker */
+static atomic_llong told[DOCUMENTS];
 
 static void raise(int document, int64_t number)
 {

@@ -143,7 +143,7 @@ static truce_status work(struct rig *rig, uint32_t deadline_ms, bson_error_t *er
     return status;
 }
 
-/* What a dead worker's commits leave is the commits' affair, and found by its own rules. */
+/* The remains of a dead worker's commits belong to the commits, whose own rules find them. */
 static void check(struct rig *rig, const char *what, uint64_t at)
 {
     truce_sweep_report swept;

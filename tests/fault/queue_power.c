@@ -1,10 +1,10 @@
 /*
- * Power cuts while workers add jobs, claim them, and end them, half of them in one commit with an effect. What the disk
- * could hold then is opened again, several times with different luck:
+ * Power cuts while workers add jobs, claim them, and end them, half of them in one commit with an
+ * effect. The state that the disk could hold then is opened again, several times with different
+ * luck:
  *
- *   at once    every job whose addition was acknowledged is there; what was acknowledged as done is done
- *   worked on  a worker that comes then brings every job to its end: each effect is there once, for the jobs that
- *              have one, and the check finds nothing
+ *   at once     each acknowledged job is there; each acknowledged end has happened
+ *   worked on   a later worker ends every job; each effect is there once; the check finds nothing
  *
  * Claims do not wait for the disk: one that is lost is claimed again.
  *
@@ -175,7 +175,7 @@ TEST(jobs_survive_power_cuts)
     CHECK_INT(run.missed, ==, 0);
 }
 
-/* What is relaxed on purpose may be lost, with its job's end. */
+/* Relaxed effects may be lost, together with the end of their job. */
 TEST(jobs_whose_effects_are_relaxed_are_lost_whole)
 {
     uint64_t seed = test_seed();

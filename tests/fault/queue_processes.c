@@ -1,9 +1,12 @@
 /*
- * The job queue among processes: 16 workers on one file, one killed with -9 every 100 ms, and among the jobs one that kills
- * whoever does it; a worker that is stopped past its lease; workers whose clocks are hours away.
+ * The job queue among processes: 16 workers on one file, one killed with -9 every 100 ms, and among
+ * the jobs one that kills its worker. Further tests stop a worker past its lease, or set the clocks
+ * of workers hours apart.
  *
- * Each job counts up a document of its own in truce_job_commit: that is its effect, and it stands at 1 in the end. How long they are
- * killed: TRUCE_QUEUE_MS (2000).
+ * Each job counts up a document of its own in truce_job_commit: that is its effect, and its count
+ * is 1 in the end.
+ *
+ * TRUCE_QUEUE_MS: how long they are killed (2000).
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -25,7 +28,7 @@
 
 static char path[300], uri[320];
 
-/* Nobody has the file open while processes begin. */
+/* No process has the file open while processes begin. */
 static truce_store *open_file(void)
 {
     truce_store *store = NULL;
@@ -84,7 +87,7 @@ static int64_t count(truce_store *store, const char *collection, const char *fil
 
 /* ---- killed all the time ---- */
 
-/* Until it is killed, or told to end. */
+/* Works until it is killed, or signalled to end. */
 static _Noreturn void work_on(void)
 {
     bson_error_t error;
@@ -298,7 +301,8 @@ TEST(clocks_that_are_hours_away_change_nothing)
     }
     store = open_file();
     CHECK_INT(JOBS, ==, count(store, "truce_queue", "{'state': 'done'}"));
-    CHECK_INT(JOBS, ==, count(store, "truce_queue", "{'epoch': 1}")); /* nobody's was taken */
+    /* no job was taken from its worker */
+    CHECK_INT(JOBS, ==, count(store, "truce_queue", "{'epoch': 1}"));
     CHECK_INT(JOBS, ==, count(store, "effects", "{'n': 1}"));
     truce_store_close(store);
 }

@@ -1,6 +1,6 @@
 /*
- * Damaged files, and what is saved of them: a document in its collection is right, whatever happened to the
- * file; one page that is gone costs no document that stands on others; nothing crashes or hangs.
+ * Damaged files, and what is saved of them. A document in its collection is right, whatever
+ * happened to the file. One lost page costs no document on other pages. Nothing crashes or hangs.
  *
  * TRUCE_SALVAGE_IMAGES: how many damaged images of each kind (20; thousands under a sanitizer for a long run).
  */
@@ -196,7 +196,7 @@ TEST(a_sound_file_is_saved_whole_and_left_as_it_is)
     image_release(&sound);
 }
 
-/* What stood there before its validator stays, and what comes is held against it. */
+/* Documents that are older than their validator stay, and new ones are checked against it. */
 TEST(validators_are_kept)
 {
     truce_store *store;
@@ -431,7 +431,8 @@ TEST(what_was_removed_stays_so)
     bson_destroy(filter);
 }
 
-/* Without the first page nothing says which pages are in use: documents are in doubt, or nobody's. */
+/* Without the first page nothing says which pages are in use: documents are in doubt, or belong
+ * to no collection. */
 TEST(without_the_first_page_all_documents_are_saved)
 {
     REQUIRE(make());
@@ -490,7 +491,7 @@ TEST(a_map_is_no_page_of_a_tree)
     image_release(&sound);
 }
 
-/* The page of the catalog: rows of tables whose names nobody knows. */
+/* The page of the catalog: the names of the tables of these rows are lost. */
 TEST(without_the_catalog_all_documents_are_saved)
 {
     REQUIRE(make());
@@ -528,7 +529,7 @@ static uint8_t *first_child(struct image *image, uint32_t page)
     return bytes + ((size_t)bytes[12] << 8 | bytes[13]);
 }
 
-/* The first page of "two" stands where "one" has its own. */
+/* Puts the first page of "two" where "one" has its own. */
 static void mislead(bool sealed)
 {
     struct image image = image_copy(&sound);

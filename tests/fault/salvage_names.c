@@ -1,4 +1,5 @@
-/* What leads to documents and names them is damaged: no document is called sound in a collection that is not its own. */
+/* The structures that lead to documents and name them are damaged: no document is reported as
+ * sound in a collection that is not its own. */
 #include <string.h>
 
 #include "engine/storage/kv_format.h"
@@ -81,7 +82,8 @@ static int salvage(const struct image *image)
     return number;
 }
 
-/* The n-th place of the text; NULL: there are not as many. Pages keep what once stood on them. */
+/* Returns the n-th place of the text; NULL: there are not as many. Pages keep bytes of deleted
+ * rows. */
 static uint8_t *find_text(const struct image *image, const void *text, size_t size, int n)
 {
     uint8_t *at = image->bytes;
@@ -140,7 +142,7 @@ TEST(documents_under_a_root_that_is_in_doubt_are)
     image = image_copy(&sound);
     definition_of(3, one);
     definition_of(2, other);
-    exchange(&image, one, other, strlen(one), -1); /* the root stands before it */
+    exchange(&image, one, other, strlen(one), -1); /* the root is stored before it */
     check_in_doubt(&image);
     image_release(&image);
     image_release(&sound);
@@ -151,7 +153,8 @@ static bool has_document(const uint8_t *page)
     return memmem(page, KV_PAGE_BYTES, "of\0\007\0\0\0all", 10) != NULL;
 }
 
-/* Every page that has the text, but the first of the file, and but those of documents, on which it once stood. */
+/* Wipes every page that has the text, except the first of the file and the pages of documents,
+ * which may keep it from deleted rows. */
 static int wipe(struct image *image, const void *text, size_t size)
 {
     int wiped = 0;

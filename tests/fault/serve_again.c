@@ -1,6 +1,7 @@
 /*
- * A write that is sent again after every fault there can be: the server dies before or after each call of the store, an
- * answer of the store is lost, the disk fails or loses its power at each of its calls. In the end it was done once.
+ * A write is sent again after every possible fault. The server dies before or after each call of
+ * the store, or an answer of the store is lost. In other runs the disk fails or loses its power at
+ * each of its calls. In the end the write was done once.
  */
 #include <string.h>
 #include <sys/stat.h>

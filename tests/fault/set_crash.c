@@ -1,7 +1,7 @@
 /*
- * A consumer, a collector and an operator that die at every one of their store calls, before or
- * after its effect; then die again while it is all done once more; then come through. Also every
- * single answer lost. What stands at the end is what one run without trouble leaves.
+ * A consumer, a collector, and an operator die at every one of their store calls, before or after
+ * its effect. They die again while it is all done once more, and then complete. In further runs
+ * every single answer is lost. The final state is that of one run without faults.
  */
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
@@ -29,7 +29,7 @@ struct rig {
     truce_set_options options;
 };
 
-/* The documents are from before there were numbers, and somebody converts them. */
+/* The documents are older than numbers, and a process converts them. */
 static bool from_before;
 
 static void put_from_before(truce_store *store)

@@ -1,7 +1,7 @@
 /*
- * Records far apart, and their archive: a consumer and a collector that die at every one of their store
- * calls, before or after its effect, or lose its answer; then they come through. The widest block is full
- * before the trouble begins, so that what comes goes to others. What was recorded is never forgotten.
+ * Records far apart, and their archive. A consumer and a collector die at every one of their store
+ * calls, before or after its effect, or lose its answer; then they complete. The widest block is
+ * full before the fault begins, so that new records go to others. No record is ever forgotten.
  */
 #include "tests/support/server.h"
 #include "tests/support/set_model.h"
@@ -95,7 +95,7 @@ static void check(struct rig *rig, const char *what)
     CHECK_INT(watermark, ==, INT64_C(1) << 50);
     for (int i = 1; i < FULL + MORE; i += i < 4 || i > FULL - 4 ? 1 : 63) {
         if (i == FULL + MORE - 2 || i == FULL + MORE - 1)
-            continue; /* nobody recorded it */
+            continue; /* no consumer recorded it */
         CHECK_OK(apply(set, false, i * STEP, &outcome, &error), error);
         if (!CHECK_INT(outcome, ==, TRUCE_SET_DUPLICATE))
             fprintf(stderr, "  %s: number %d\n", what, i);

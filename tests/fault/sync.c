@@ -1,9 +1,9 @@
 /*
- * A disk that refuses a sync and forgets a part of what it refused, while memory goes on showing it: at the
- * n-th sync of the log, or of the file, for n = 1, 2, ... The store works with checkpoints beside its
- * writers, is closed and opened again, and after the fault is opened anew; then the power goes, in
- * the end or in the middle of that. What the disk holds is judged: everything acknowledged is there, indexes
- * and documents agree.
+ * A disk refuses a sync and forgets a part of the refused writes, while memory still shows them.
+ * That happens at the n-th sync of the log, or of the file, for n = 1, 2, ... in order. The store
+ * runs checkpoints concurrently with its writers, is closed and opened again, and after the fault
+ * is opened once more. Then the power goes, in the end or in the middle of that. The state on the
+ * disk is checked: everything acknowledged is there, indexes and documents agree.
  *
  * TRUCE_SYNC_FAULTS: how many runs of each test.
  */
@@ -67,7 +67,7 @@ static truce_status set_n(int id, int n, bson_error_t *error)
     return status;
 }
 
-/* What is in the document; -1: nothing. */
+/* Returns the number in the document; -1: there is no document. */
 static int64_t get_n(struct engine *from, int id)
 {
     const truce_find_options options = {0};
@@ -125,7 +125,7 @@ static void judge_images(struct random *random)
     }
 }
 
-/* After a refusal; false: the power went meanwhile. */
+/* Opens the store again after a refusal; false: the power went in the meantime. */
 static bool open_again(void)
 {
     bson_error_t error;
@@ -288,8 +288,9 @@ TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
         refuse_in_checkpoint(n);
 }
 
-/* One whose process dies before it can say that its sync failed tells nobody: whoever has the log open hears of it
- * from his own descriptor, however long he has written nothing. */
+/* A process that dies before it reports that its sync failed notifies no other process. Each
+ * process that has the log open hears of the failure from its own descriptor, however long it
+ * has written nothing. */
 TEST(a_refused_sync_is_heard_of_by_everybody_who_had_the_log_open)
 {
     const truce_store_options relaxed = {.relaxed = true};
@@ -364,7 +365,7 @@ static void cut_recovery(int64_t calls, struct random *random)
     REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
     CHECK_OK(truce__engine_index_create(engine, "d", index, &error), error);
     CHECK_OK(insert_some(0, BEFORE - 1, false, &error), error);
-    truce__engine_close(engine); /* so that the log begins anew */
+    truce__engine_close(engine); /* so that the log starts again */
     REQUIRE(CHECK_OK(open_at(path, &engine, &error), error));
     CHECK_OK(insert_some(BEFORE - 1, BEFORE, false, &error), error); /* it has begun */
     disk_fail_only("-wal");

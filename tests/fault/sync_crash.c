@@ -1,6 +1,7 @@
 /*
- * Somebody who dies at every store call of a rename, an insert and a move, before or after the call's effect, and again in
- * the second life; every single answer lost. One sweep later every copy is in step.
+ * A process dies at every store call of a rename, an insert, and a move, before or after the call's
+ * effect, and again in the second life. In further runs every single answer is lost. One recovery
+ * pass later every copy equals its source.
  */
 #include "tests/support/sync_rig.h"
 #include "tests/support/trouble.h"
@@ -46,7 +47,8 @@ static truce_status life(struct rig *rig, uint32_t deadline_ms, bson_error_t *er
     return status;
 }
 
-/* What a sweep repairs, whoever died where: judged before anybody goes on. */
+/* Checks what a recovery pass repairs, whichever process died where, before any process
+ * continues. */
 static void judge(struct rig *rig)
 {
     truce_sync *sync = rig_sync(rig->store, rig->mechanism, 0);

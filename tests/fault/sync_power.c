@@ -1,6 +1,7 @@
 /*
- * Power cuts while sources are renamed and dependents are added. What the disk could hold then is opened again, several times with
- * different luck: what was acknowledged is there, and after a sweep every copy is what its source says.
+ * Power cuts while sources are renamed and copies are added. The state that the disk could hold
+ * then is opened again, several times with different luck. Every acknowledged write is there, and
+ * after a recovery pass every copy equals its source.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */

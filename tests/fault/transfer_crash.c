@@ -1,6 +1,7 @@
 /*
- * Somebody who dies at every store call of a transfer, before or after the call's effect, and again in the second life;
- * every single answer lost. Started again, or swept by somebody else, each transfer is made once.
+ * A process dies at every store call of a transfer, before or after the call's effect, and again in
+ * the second life. In further runs every single answer is lost. If each transfer is started again,
+ * or another process runs the recovery pass, it is made once.
  */
 #include "tests/support/transfer_rig.h"
 #include "tests/support/trouble.h"
@@ -135,7 +136,7 @@ static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* What it holds is waited for, and brought to its end: nothing of either is lost. */
+/* Waits for the transfer that the dead commit holds, and ends it: nothing of either is lost. */
 static bool beside_dead_commit(uint64_t at)
 {
     truce_commit_options options = {

@@ -1,6 +1,7 @@
 /*
- * Power cuts while transfers are made, step by step or as one commit. What the disk could hold then is opened again, several times with
- * different luck: every transfer that was acknowledged is there, and after a sweep each is made once, or not at all.
+ * Power cuts while transfers are made, step by step or as one commit. The state that the disk could
+ * hold then is opened again, several times with different luck. Every acknowledged transfer is
+ * there, and after a recovery pass each is made once, or not at all.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */

@@ -1,7 +1,8 @@
 /*
- * A read, a look at a file, an opening, or a mapping fails once, at each place where a store makes one: while it is opened
- * after a kill, written to, closed, checked, salvaged, copied, and compacted. The call may fail, but never says
- * that the file is damaged, and the next process finds everything that was acknowledged and nothing that is wrong.
+ * A read, an fstat, an opening, or a mapping fails once, at each place where a store makes one. The
+ * store is opened after a kill, written to, closed, checked, salvaged, copied, and compacted. The
+ * call may fail, but never reports that the file is damaged. The next process finds everything that
+ * was acknowledged and nothing that is wrong.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -59,7 +60,7 @@ static bool file_fails(int file, enum kind kind)
     return fails_at(path, kind);
 }
 
-/* Stands before the function of the C library, for truce and for SQLite. */
+/* The function of the C library that this program overrides, for truce and for SQLite. */
 #define REAL(name) ((__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name))
 
 static int refuse(int why)

@@ -1,6 +1,7 @@
 /*
- * Somebody who publishes under an id of its own, and dies at every store call, or whose every single answer is lost; others publish
- * meanwhile; whoever begins again under the id, twice, is told the same version, and there is one.
+ * A process that publishes under an id of its own dies at every store call, or every single answer
+ * is lost. Others publish in the meantime. The next process begins again under the id, twice, and
+ * gets the same version, and there is one.
  *
  * TRUCE_TREE_CRASH_STEP: every so many calls.
  */

@@ -1,7 +1,8 @@
 /*
- * Somebody who dies at every store call of a branch, its merges both ways and its end, before or after the call's effect, and again in
- * the second life; every single answer lost. What is read in between is exactly one version of each tree; whoever comes next goes on,
- * and nothing is left of the branch.
+ * A process dies at every store call of a branch, its merges both ways, and its end, before or
+ * after the call's effect, and again in the second life. In further runs every single answer is
+ * lost. Reads in between show exactly one version of each tree. The next process continues, and
+ * nothing is left of the branch.
  *
  * TRUCE_TREE_CRASH_STEP: every so many calls.
  */
@@ -86,7 +87,8 @@ static void judge(const struct rig *rig)
     truce_tree_free(tree);
 }
 
-/* What a dead one left is of yesterday: its holds have run out, its edit is silent. */
+/* Lets a day pass for the remains of the dead process: its holds have expired, its edit is
+ * silent. */
 static void let_time_pass(const struct rig *rig)
 {
     bson_t *all = bson_new(), *ending = test_bson("{'until': {'$exists': true}}"),
@@ -104,7 +106,8 @@ static void let_time_pass(const struct rig *rig)
     bson_destroy(all);
 }
 
-/* Versions on both sides, after which what both had is nobody's current one: it is held, or it is collected. */
+/* Publishes versions on both sides, after which the common version is current on neither side:
+ * it is held, or it is collected. */
 static void go_on(const struct rig *rig)
 {
     truce_tree *tree = named(rig->store, "site", 0), *branch = named(rig->store, "draft", 0);

@@ -1,6 +1,7 @@
 /*
- * Somebody who dies at every store call of edits, a rebase, a tag and a collection, before or after the call's effect, and again in the
- * second life; every single answer lost. What is read in between is exactly one version; whoever comes next goes on.
+ * A process dies at every store call of edits, a rebase, a tag, and a collection, before or after
+ * the call's effect, and again in the second life. In further runs every single answer is lost.
+ * Reads in between show exactly one version; the next process continues.
  *
  * TRUCE_TREE_CRASH_STEP: every so many calls.
  */

@@ -1,6 +1,6 @@
 /*
- * Somebody is stopped before the n-th call of a collection or a read, and meanwhile all that can be has been settled
- * and collected, and an insert that was not answered lands, of an item that is gone.
+ * A process is stopped before the n-th call of a collection or a read. In the meantime everything
+ * is settled and collected, and an unanswered insert of a removed item lands.
  */
 #include "tests/support/hooked.h"
 #include "tests/support/tree_rig.h"
@@ -9,7 +9,7 @@ static int calls, enter_at;
 static bool inside;
 static bson_t late; /* an item of version 2, as another attempt would insert it */
 
-/* What others do while he is stopped: they collect all, and the insert lands. */
+/* Does the work of others while the process is stopped: they collect all, and the insert lands. */
 static void collect_and_land(truce_store *store)
 {
     truce_tree *tree = rig_tree(store, NULL, 0);
@@ -17,7 +17,7 @@ static void collect_and_land(truce_store *store)
 
     for (int i = 0; i < 3; i++)
         rig_collect(tree, NULL);
-    if (!count_json(store, "pages", "{'itemId': 'c'}")) /* nobody holds it */
+    if (!count_json(store, "pages", "{'itemId': 'c'}")) /* no version holds it */
         CHECK_OK(truce_insert(store, "pages", &late, NULL, &error), error);
     truce_tree_free(tree);
 }

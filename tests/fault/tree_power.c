@@ -1,7 +1,8 @@
 /*
- * Power cuts while trees are published and collected. Items need not be on the disk before the master, which is written after
- * them: one file keeps the order. What the disk could hold is opened again, several times with different luck: every version
- * that was acknowledged is there, and every one that is there is whole.
+ * Power cuts while trees are published and collected. Items need not be on the disk before the
+ * master, which is written after them: one file keeps the order. The state that the disk could hold
+ * is opened again, several times with different luck: every version that was acknowledged is there,
+ * and every one that is there is whole.
  *
  * TRUCE_POWER_CUTS: how many cuts.
  */
@@ -23,7 +24,7 @@ static void told(int worker, int64_t version)
         continue;
 }
 
-/* All three of one number; who was not the first begins anew. */
+/* Publishes all three of one number; a worker that was not the first begins again. */
 static int64_t step(truce_store *store, int worker, int number)
 {
     truce_tree *tree = rig_tree(store, NULL, 500);

@@ -1,6 +1,7 @@
 /*
- * Writes and answers that come from another process (engine/documents/delegated.h): whatever the bytes are, they are a write that runs,
- * or none; and an answer, or none, which a store's wrappers would let pass.
+ * Writes and answers that come from another process (engine/documents/delegated.h). Whatever the
+ * bytes are, a write is refused or runs, and an answer is refused or is one that a store's wrappers
+ * would let pass.
  *
  * The first byte chooses between raw bytes, and a request made from decisions of which now and then a byte is turned.
  */

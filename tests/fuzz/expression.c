@@ -1,9 +1,9 @@
 /*
- * Expressions grown from the input: every operator over literals of every type, paths, variables
- * and other expressions, with operands by position or by name, right and wrong. Whatever compiles
- * is evaluated, twice: the same answer must come; a result must be well-formed BSON, an error must
- * have a code and a message, and the arena must not grow beyond its bound. Some operands have the
- * maximum size.
+ * Expressions grown from the input: every operator over literals of every type, paths, variables,
+ * and other expressions, with operands by position or by name, right and wrong. An expression that
+ * compiles is evaluated twice, with the same answer. A result must be well-formed BSON, an error
+ * must have a code and a message, and the arena must not grow beyond its bound. Some operands have
+ * the maximum size.
  */
 #include "query/expression/expression.h"
 #include "base/assert.h"

@@ -1,7 +1,7 @@
 /*
- * The Extended JSON reader on any text. What it accepts is well-formed BSON, and its canonical form
- * reads back as the same bytes; its relaxed form reads back as some document. What is strict is also
- * what is typed, with the same meaning.
+ * The Extended JSON reader on any text. If it accepts a text, the result is well-formed BSON. The
+ * canonical form of the result reads back as the same bytes, and its relaxed form reads back as
+ * some document. A strict text is also valid as typed input, with the same meaning.
  */
 #include <stdlib.h>
 #include <string.h>

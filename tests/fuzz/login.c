@@ -1,7 +1,8 @@
 /*
- * The input is a login: for each line a payload of saslStart (a line that begins with "<"), of saslContinue (">"), of hello
- * ("?"), by SCRAM-SHA-256 or (a second byte that is odd) SCRAM-SHA-1. "*" stands for the nonce of the server. Whatever comes, the
- * answer is one sound document, and nobody is in.
+ * The input is a login. Each line is a payload of saslStart (a line that begins with "<"), of
+ * saslContinue (">"), or of hello ("?"), by SCRAM-SHA-256 or (a second byte that is odd)
+ * SCRAM-SHA-1. "*" is replaced by the nonce of the server. Whatever comes, the answer is one sound
+ * document, and no user is logged in.
  */
 #include <string.h>
 
@@ -29,7 +30,8 @@ static struct server *start(void)
     return server;
 }
 
-/* With the nonce where "*" stands, so that more than the first look is reached. */
+/* Appends the payload with the nonce in place of "*", so that more than the first check is
+ * reached. */
 static void put_payload(struct buffer *payload, const struct login *login, const uint8_t *line,
                         size_t size)
 {

@@ -276,7 +276,7 @@ static void append_facets(struct fuzz_input *input, bson_t *stage, unsigned dept
         append_pipeline(input, stage, names[i], depth - 1);
 }
 
-/* What stands in the document of a stage; its name is one of these. */
+/* The fields of the document of a stage; its name is one of these. */
 static const char *const documents_of[] = {
     "$match", "$project", "$set",         "$group",     "$sort",   "$bucket", "$bucketAuto",
     "$facet", "$lookup",  "$graphLookup", "$unionWith", "$unwind", "$sample", "$replaceRoot"};

@@ -1,7 +1,9 @@
 /*
- * The input is resume tokens of change streams, one in each line. A line that begins with "=" is the text of a token, in which "*"
- * stands for the id of the feed. Others are tokens that are nearly right: bytes that say which entry of the feed, how far
- * from it, and the place. Whatever comes, it is refused by a code of its own, or the stream tells each event behind it, once.
+ * The input is resume tokens of change streams, one in each line. A line that begins with "=" is
+ * the text of a token, in which "*" is replaced by the id of the feed. Other lines are tokens that
+ * are nearly right: bytes that say which entry of the feed, how far from it, and the place.
+ * Whatever comes, the token is refused by a code of its own, or the stream returns each event after
+ * it, once.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +55,7 @@ static void begin(void)
     truce_assert(!truce_store_open(path, &relaxed, &feed.store, NULL));
     (void)atexit(tidy);
     engine = truce__file_engine_or_null(feed.store);
-    truce_assert(!truce_collection_create(feed.store, "c", NULL)); /* which is not told */
+    truce_assert(!truce_collection_create(feed.store, "c", NULL)); /* no event reports this */
     truce_assert(!truce__engine_feed_keep(engine, 1000000000, 0, NULL));
     for (int i = 0; i < ENTRIES; i++) {
         if (i == ENTRIES / 2) /* positions of one second have no gaps between them */
@@ -110,7 +112,8 @@ static int64_t count_behind(const struct change_stream_token *token)
     return count;
 }
 
-/* Of an event there is an entry, unless it is the last that went. No event here is told in fragments. */
+/* True if the event has an entry: every event does, unless it is the last that was removed. No
+ * event here is split into fragments. */
 static bool is_there(const struct change_stream_token *token)
 {
     bool found = token->place != STREAM_EVENT || token->position == feed.state.horizon;
@@ -144,7 +147,7 @@ static void follow(const struct change_stream_token *token)
     bson_destroy(&batch);
 }
 
-/* What was read is written as it was, but for the case of its digits. */
+/* Checks that a token that was read is written as it was, except for the case of its digits. */
 static void check_again(const bson_t *document, const struct change_stream_token *token)
 {
     bson_t again = BSON_INITIALIZER;

@@ -1,8 +1,8 @@
 /*
- * Updates: whatever the update, the document and the query, compiling and applying end in a document
- * or an error. The document is sound and within the limits, has its old `_id`, is the old one byte
- * by byte if nothing was modified; operators that only say how the document shall be change it once.
- * $update does to the items it finds what an array filter does.
+ * Updates. Whatever the update, the document, and the query are, compiling and applying end in a
+ * document or an error. The document is sound, within the limits, and has its old `_id`. If nothing
+ * was modified, it is the old one byte by byte. Operators that only say how the document shall be
+ * change it once. $update does to the items it finds what an array filter does.
  *
  * The first byte chooses between raw BSON and an update made from decisions.
  */

@@ -1,6 +1,6 @@
 /*
- * Values: raw bytes that pass the check can be walked, copied, shown, compared and hashed; and
- * three values made from decisions obey the laws of a total order with a hash.
+ * Values. Raw bytes that pass the check can be walked, copied, shown, compared, and hashed. Three
+ * values made from decisions obey the laws of a total order with a hash.
  */
 #include "bson/value.h"
 

@@ -26,7 +26,7 @@ static void check_reply(const struct wire_request *request, const bson_t *reply)
     truce__buffer_release(&out);
 }
 
-/* False: it is none, or one that lies. */
+/* Decompresses the message if it is compressed. False: it cannot be decompressed. */
 static bool open_up(struct buffer *message)
 {
     struct buffer plain = {0};

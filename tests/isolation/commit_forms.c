@@ -1,8 +1,9 @@
 /*
- * The forms on top of the commit at interleavings of their store calls, with crashes, lost answers and
- * calls that land late: operations of ordered sets beside commits on the same document, operations in
- * commits, and diffs of different keys of one document. When all have ended, what a queue would
- * deliver again is delivered, and a sweep brings the rest to its end.
+ * The forms on top of the commit at interleavings of their store calls, with crashes, lost answers,
+ * and calls that land late. The scenes are operations of ordered sets concurrently with commits on
+ * the same document, operations in commits, and diffs of different keys of one document. When all
+ * have ended, the operations that a queue would deliver again are delivered, and a recovery pass
+ * ends the rest.
  */
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -344,7 +345,7 @@ struct diffs {
     truce_mechanism mechanisms[2];
     const char *changes[2]; /* of collection data */
     truce_status told[2];
-    const char *after; /* of a and b alike; NULL: that of the one who was told OK */
+    const char *after; /* of a and b alike; NULL: that of the client whose answer was OK */
     const char *either[2];
 };
 

@@ -12,7 +12,7 @@
 
 #define CALLS_MAX 3
 
-/* What must hold of the items, as an array, at every moment (`acknowledged` NULL) and at the end. */
+/* Checks the items, as an array, at every moment (`acknowledged` NULL) and at the end. */
 typedef void check_function(const bson_t *document, const bool *acknowledged, const char *who);
 
 struct scene {

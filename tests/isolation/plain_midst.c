@@ -1,8 +1,9 @@
 /*
- * One call of a pattern, and one plain write that comes before its first call of the store, before its second,
- * and so on: what is left is what the two would leave one after the other, in either order, or the call was
- * refused and the plain write alone is there. Only a journal commit that is decided goes over a plain write
- * that comes then, and tells so (`truce check`). Nothing of a plain write is ever lost without a word.
+ * One call of a pattern, and one plain write that comes before its first call of the store, before
+ * its second, and so on. The result is that of the two one after the other, in either order, or the
+ * call was refused and only the plain write is stored. Only a journal commit that is decided
+ * overwrites a plain write that comes then, and reports it (`truce check`). No part of a plain
+ * write is ever lost silently.
  */
 #include "base/assert.h"
 #include "tests/support/hooked.h"
@@ -18,10 +19,11 @@ struct plain {
 };
 
 static const struct plain *intruder;
-static int calls, enter_at; /* enter_at 0: nobody */
+static int calls, enter_at; /* enter_at 0: at no call */
 static bool inside;
 
-/* It may be refused: a field of an item in a map is none of a list. */
+/* Makes the plain write. It may be refused: a field of an item in a map is not a field of a
+ * list. */
 static void write_plain(truce_store *store, const struct plain *plain)
 {
     bson_t *filter = test_bson(plain->filter), *update = test_bson(plain->update);
@@ -121,7 +123,7 @@ struct call {
     truce_status (*run)(truce_store *store, const struct call *call, bson_error_t *error);
     uint32_t lacks;
     int form;
-    bool in_commit, has_read; /* what the call stands on was read before all */
+    bool in_commit, has_read; /* the base of the call was read before all */
     const char *verb, *first, *second;
 };
 
@@ -227,7 +229,7 @@ static truce_status run_set(truce_store *store, const struct call *call, bson_er
                            : set_in(NULL, &step, error);
 }
 
-/* What was read is `first`; `second` is saved over it. A conflict is a refusal. */
+/* `first` was read; `second` is saved over it. A conflict is a refusal. */
 static truce_status post_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct step *step = arg;
@@ -252,7 +254,7 @@ static truce_status post_in(truce_commit *commit, void *arg, bson_error_t *error
 static truce_status run_post(truce_store *store, const struct call *call, bson_error_t *error)
 {
     struct step step = {store, call};
-    /* a conflict that is told is no race: the function is not run again for it */
+    /* a reported conflict is not a race: the function is not run again for it */
     truce_commit_options options = {.tries_max = 5};
 
     return call->in_commit ? truce_transact(store, post_in, &step, &options, error)
@@ -289,7 +291,8 @@ static int64_t count_told(truce_store *store)
     return count + kept;
 }
 
-/* The plain write at `at` (0: before all; INT_MAX: after all). What is left goes to `all`. */
+/* Makes the plain write at `at` (0: before all; INT_MAX: after all). The remaining documents go
+ * to `all`. */
 static truce_status play(const struct call *call, const struct stands *stands,
                          const struct plain *plain, int at, bson_t *all, bool *told)
 {
@@ -358,7 +361,7 @@ static void check_all(const struct call *call, const struct stands *stands,
             char *two = bson_as_relaxed_extended_json(&after, NULL);
 
             test_fail(__FILE__, __LINE__,
-                      "%s %s %s beside %s at call %d (status %d) leaves\n%s\nneither\n%s\nnor\n%s",
+                      "%s %s %s next to %s at call %d (status %d) leaves\n%s\nneither\n%s\nnor\n%s",
                       call->name, call->verb, call->first ? call->first : "", plain->update, at,
                       status, is, one, two);
             bson_free(is);

@@ -1,7 +1,8 @@
 /*
- * A commit that asks (truce_commit_find) and one of the journal, each in the midst of the other: before its first call of
- * the store, before its second, and so on; and a journal commit that died at each of its calls, before or after the call's effect.
- * Whatever happened, it is as if the one had come after the other.
+ * A commit that runs a query (truce_commit_find) and a commit of the journal, each in the midst of
+ * the other. One comes before the first call of the other to the store, before its second, and so
+ * on. In further runs a journal commit dies at each of its calls, before or after the call's
+ * effect. The result is always that of one after the other.
  *
  *     on call   two doctors are on; each of the two commits lets another one go if both are
  *     room      nobody has the room; each books it if nobody has
@@ -127,7 +128,7 @@ static truce_status run(truce_store *store, work_function *work, truce_mechanism
     truce_commit_options options = {
         .mechanism = mechanism,
         .lease_ms = 1000,
-        /* who dies may try on for a while, and the other one has its time all the same */
+        /* the dead client may retry for a while, and the other one has its time anyway */
         .deadline_ms = mechanism == TRUCE_MECHANISM_JOURNAL ? 5000 : 60000,
     };
 
@@ -146,7 +147,8 @@ static const struct scene {
     {"room, late", book_by_reading, book_by_asking_late, "bookings", "{'_id': 'read'}"},
 };
 
-/* A store, and what whoever dies has around it: the inner one loses an answer, the outer one lets nothing through. */
+/* A store, and the stores around it for the process that dies: the inner one loses an answer,
+ * the outer one lets nothing through. */
 static struct {
     truce_store *store, *inner, *outer;
 } stage;
@@ -181,8 +183,8 @@ static void check_stage(const struct scene *scene)
     CHECK_INT(count_json(stage.store, "bookings", "{'_intent': {'$exists': true}}"), ==, 0);
 }
 
-/* A journal commit that dies at this call, before it or after its effect. False: it came to its end before. Who was told
- * that it took effect was told the truth: `told`. */
+/* Runs a journal commit that dies at this call, before it or after its effect. False: it ended
+ * before. If a client was notified that the commit took effect (`told`), it did take effect. */
 static bool die_at(work_function *work, bool after, uint64_t at, bool *told)
 {
     truce_fault_options lose = {.kind = TRUCE_FAULT_LOSE, .at = at};

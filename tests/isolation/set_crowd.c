@@ -166,7 +166,7 @@ TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
     }
 }
 
-/* Different documents travel beside each other then. */
+/* Different documents travel concurrently then. */
 TEST(eight_threads_on_a_store_that_cannot_rewrite_leave_what_the_in_order_run_leaves)
 {
     const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},

@@ -2,9 +2,9 @@
  * Every delivery order of up to six operations, with any number of repeats, for every form and
  * layout, against the in-order run.
  *
- * What an application does depends on the document alone. So all orders are covered by walking the
- * graph of (which operations were delivered, what the document is): from every state that can be
- * reached, every operation is delivered, also those that were before.
+ * The action of an application depends on the document alone. So all orders are covered by walking
+ * the graph of (which operations were delivered, what the document is): from every state that can
+ * be reached, every operation is delivered, also those that were before.
  */
 #include "tests/support/set_model.h"
 #include "tests/support/tutorial.h"

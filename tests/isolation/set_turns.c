@@ -119,7 +119,7 @@ static void client(truce_store *store, int number, void *arg)
     truce_set_free(set);
 }
 
-/* Nobody's names are lost, and none is bare. */
+/* No name is lost, and no name is bare. */
 static void check_converted(truce_store *store)
 {
     bson_t *bare = test_bson("{'classes': {'$type': 'string'}}");
@@ -268,7 +268,8 @@ TEST(the_layout_by_element_at_every_interleaving)
     explore_budgets((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT}, BATCH);
 }
 
-/* Consumers beside a collector: tombstones go, and nothing comes back. */
+/* Runs consumers concurrently with a collector: tombstones are removed, and no element comes
+ * back. */
 static void explore_collector(truce_set_options options, int count, long runs, uint64_t seed,
                               struct turns_budget budget)
 {
@@ -298,7 +299,7 @@ TEST(consumers_beside_a_collector_in_many_interleavings)
                       (struct turns_budget){1, 1, 1});
 }
 
-/* Operations on bare names, beside somebody who converts the document. */
+/* Operations on bare names, concurrently with a process that converts the document. */
 TEST(bare_names_at_every_interleaving)
 {
     static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC,
@@ -344,7 +345,7 @@ static void take_numbers(truce_store *store, int number, void *arg)
         CHECK_OK(truce_sequence_next(store, "s", &takers->numbers[number][i], &error), error);
 }
 
-/* Four numbers were taken: 1 to 4, each once, and the counter stands at the last. */
+/* Four numbers were taken: 1 to 4, each once, and the counter is equal to the last. */
 static void check_takers(truce_store *store, const bool *crashed, void *arg)
 {
     const struct takers *takers = arg;

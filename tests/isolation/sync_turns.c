@@ -1,6 +1,7 @@
 /*
- * Renames, plain ones too, beside inserts, moves there and back, and a sweep, at every interleaving of their store calls, with
- * deaths, lost answers and calls that land late. One sweep later every copy equals its source.
+ * Renames, plain ones too, concurrently with inserts, moves there and back, and a recovery pass.
+ * They run at every interleaving of their store calls, with deaths, lost answers, and calls that
+ * land late. One recovery pass later every copy equals its source.
  *
  * TRUCE_SYNC_TURNS: how many runs of a scene.
  */
@@ -20,8 +21,8 @@ static const struct scene scenes[] = {
     {"two renames and an insert", 3, {RENAME, RENAME_AGAIN, INSERT}},
     {"two renames, a move there and back", 3, {RENAME, RENAME_AGAIN, MOVE}},
     {"a rename, an insert, a move, a sweep", 4, {RENAME, INSERT, MOVE, SWEEP}},
-    {"a plain rename beside ours, an insert, a sweep", 4, {RENAME, PLAIN, INSERT, SWEEP}},
-    {"plain renames beside a reader and a sweep", 4, {PLAIN, PLAIN, READ, SWEEP}},
+    {"a plain rename next to ours, an insert, a sweep", 4, {RENAME, PLAIN, INSERT, SWEEP}},
+    {"plain renames next to a reader and a sweep", 4, {PLAIN, PLAIN, READ, SWEEP}},
 };
 
 struct play {
@@ -56,7 +57,7 @@ static truce_status rename_plainly(truce_store *store, int number, bson_error_t 
     return status;
 }
 
-/* What a sweep does of those that it finds. */
+/* Reconciles the copies that a recovery pass finds. */
 static truce_status settle_all(truce_sync *sync, bson_error_t *error)
 {
     bson_value_t u = text_id("u"), ids[] = {text_id("c1"), text_id("c3")};

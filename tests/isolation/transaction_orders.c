@@ -174,7 +174,8 @@ static void beat_12(struct client *client)
     insert_of(client, 12, client->last[0] + 1);
 }
 
-/* 1 is a cheque's account, 2 a savings account: whoever takes more than is there pays a fee (Fekete et al., 2004). */
+/* 1 is a cheque's account, 2 a savings account: a withdrawal of more than the balance costs a
+ * fee (Fekete et al., 2004). */
 static void withdraw(struct client *client)
 {
     set_of(client, "{'_id': 1}", client->last[0] - 10 - (client->last[0] + client->last[1] < 10));
@@ -267,7 +268,8 @@ static void run_alone(const struct scene *scene, struct client *client, int numb
         take_step(scene, client, number, step);
 }
 
-/* Those that are committed, in some order, one after the other: the same reads, and the same in the end. */
+/* True if the committed ones, in some serial order, make the same reads and the same final
+ * state. */
 static bool has_serial_order(const struct scene *scene, const struct client *clients,
                              const char *left)
 {
@@ -412,7 +414,8 @@ TEST(phantoms_are_refused)
 TEST(nobody_sees_half_of_a_transaction_or_one_that_is_undone)
 {
     CHECK_INT(0, ==, run(&dirty_read).refused);
-    CHECK_INT(0, ==, run(&torn_read).refused); /* it writes nothing: it stands where its view is */
+    /* it writes nothing: its place in the order is that of its snapshot */
+    CHECK_INT(0, ==, run(&torn_read).refused);
     CHECK_INT(0, ==, run_snapshot(&torn_read).wrong);
 }
 

@@ -1,7 +1,8 @@
 /*
- * Two transfers a -> b -> c of one unit, step by step: who starts one, who goes on with it and who cancels it, at every
- * interleaving of their store calls, with deaths, lost answers and calls that land late. Then somebody brings both to their
- * ends: each is made whole or not at all, no balance is ever below zero, no mark is left.
+ * Two transfers a -> b -> c of one unit, step by step: one client starts one, another continues it,
+ * and another cancels it. They run at every interleaving of their store calls, with deaths, lost
+ * answers, and calls that land late. Then a last client ends both: each is made whole or not at
+ * all, no balance is ever below zero, no mark is left.
  *
  * TRUCE_TRANSFER_TURNS: how many runs of a scene.
  */
@@ -78,7 +79,7 @@ static void client(truce_store *store, int number, void *arg)
     truce_transfers_free(transfers);
 }
 
-/* What a client was told stays so. */
+/* Checks that every outcome that was reported to a client stays so. */
 static void check_told(const struct play *play, const char *first, const char *second)
 {
     for (int i = 0; i < play->scene->clients; i++) {
@@ -107,7 +108,7 @@ static void end(truce_store *store, const bool *crashed, void *arg)
         truce_status status = truce_transfer_resume(transfers, &id, &error);
 
         if (status && status != TRUCE_REFUSED && status != TRUCE_NOT_FOUND)
-            test_fail(__FILE__, __LINE__, "nobody is there, and still: %s", error.message);
+            test_fail(__FILE__, __LINE__, "no other client runs, and still: %s", error.message);
     }
     rig_state(store, "t1", first);
     rig_state(store, "t2", second);

@@ -1,6 +1,7 @@
 /*
- * One publication under an id, and the same one, sent again, that comes whole before its first call of the store, before its second,
- * and so on; with and without what others publish. Both are told the same version, and there is one.
+ * One publication under an id, and the same one, sent again, that comes whole before its first call
+ * of the store, before its second, and so on. It runs with and without publications of others. Both
+ * get the same version, and there is one.
  */
 #include "tests/support/hooked.h"
 #include "tests/support/tree_rig.h"
@@ -24,7 +25,7 @@ static truce_status publish(truce_store *store, truce_tree_published *published,
     status = truce_tree_begin(tree, &options, &edit, error);
     if (!status)
         status = rig_put(edit, "{'itemId': 'm', 'text': '1'}", error);
-    if (!status && merges) /* whatever stands */
+    if (!status && merges) /* whatever is stored */
         status = truce_tree_rebase(edit, NULL, &conflicts, error);
     if (!status)
         status = truce_tree_publish(edit, NULL, published, error);

@@ -1,6 +1,7 @@
 /*
- * One call that reads or merges trees, and something whole that comes before its first call of the store, before its second, and so on:
- * an erase, a merge the other way, versions that are published and collected. The call goes on, and what it leaves is right.
+ * One call that reads or merges trees, and another whole call that comes before its first call of
+ * the store, before its second, and so on. The other call is an erase, a merge the other way, or
+ * versions that are published and collected. The first call continues, and its result is right.
  */
 #include "tests/support/hooked.h"
 #include "tests/support/tree_rig.h"
@@ -8,7 +9,7 @@
 static truce_store *opened;
 static truce_tree *site, *draft;
 static void (*intrude)(void);
-static int calls, enter_at; /* enter_at 0: nobody */
+static int calls, enter_at; /* enter_at 0: at no call */
 static bool inside;
 
 static void before_call(truce_store *store)
@@ -39,7 +40,7 @@ static void pull(void)
     CHECK_OK(truce_tree_merge(draft, "site", NULL, NULL, NULL, &error), error);
 }
 
-/* For whoever is at work, a day goes by, and both sides go on. */
+/* A day goes by for the process at work, and both sides publish on. */
 static void sleep_for_a_day(void)
 {
     bson_t *ending = test_bson("{'until': {'$exists': true}}"),
@@ -162,7 +163,7 @@ static void merge_up(truce_store *store)
     CHECK_OK(truce_tree_merge(site, "draft", NULL, NULL, NULL, &error), error);
 }
 
-/* What is taken back later stays so: what both had is that of the merge that came last. */
+/* A change that is reverted later stays reverted: the common version is that of the last merge. */
 static void goes_back(truce_store *store)
 {
     bson_error_t error = {0};
@@ -183,7 +184,7 @@ TEST(two_merges_at_once_agree_about_what_both_had)
     at_every_call(merge_up, pull, goes_back);
 }
 
-/* What both had is held still, or the merge has begun anew. */
+/* The common version is still held, or the merge has begun again. */
 static void can_be_merged_again(truce_store *store)
 {
     bson_error_t error = {0};

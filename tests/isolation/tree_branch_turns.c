@@ -1,7 +1,8 @@
 /*
- * A branch and its origin: merges either way, edits of both, collectors, erase, another branch and a drop, at every interleaving of
- * their store calls, with deaths, lost answers and calls that land late. In the end each change stands once on both sides, no merge
- * has met a conflict that is none, and what was erased is nowhere.
+ * A branch and its origin: merges either way, edits of both, collectors, erase, another branch, and
+ * a drop. They run at every interleaving of their store calls, with deaths, lost answers, and calls
+ * that land late. In the end each change is stored once on both sides, no merge has reported a
+ * false conflict, and erased items are nowhere.
  *
  * TRUCE_TREE_TURNS: how many runs of a scene.
  */
@@ -193,7 +194,8 @@ static void end(truce_store *store, const bool *crashed, void *arg)
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     if (did(play, DROP))
         CHECK_INT(count_json(store, "truce_trees", "{'_id': 'draft'}"), ==, 0);
-    /* whoever merged or branched, and died, had seen what was erased: it may have come back with an edit that is none of a version */
+    /* a client that merged or branched, and died, had seen the erased item: it may have returned
+     * with an edit that belongs to no version */
     if (did(play, ERASE) && (did(play, PULL) || did(play, BRANCH)))
         CHECK_INT(count_json(store, "pages", "{'text': 'secret'}"), ==, 0);
 }

@@ -1,7 +1,7 @@
 /*
- * Edits, rebases, readers of any version, with holds and without, and collectors, at every interleaving of their store calls, with
- * deaths, lost answers and calls that land late. What is read is exactly what one edit published; in the end nothing is left
- * but the current version.
+ * Edits, rebases, readers of any version, with holds and without, and collectors, at every
+ * interleaving of their store calls, with deaths, lost answers, and calls that land late. Each read
+ * shows exactly the publication of one edit; in the end only the current version is left.
  *
  * TRUCE_TREE_TURNS: how many runs of a scene.
  */
@@ -41,7 +41,7 @@ static const struct scene scenes[] = {
     {"a commit, an edit, a collector, a reader that holds", 4, {COMMIT, EDIT, COLLECT, HOLD}},
 };
 
-/* What an edit leaves: each puts or removes all items. */
+/* The items after an edit: each edit puts or removes all items. */
 static const char *const left[] = {
     [EDIT] = "a=1 b=1 c=1",   [EDIT_AGAIN] = "a=2 b=2 c=2", [REMOVE] = "a=3 b=3",
     [REBASE] = "a=4 b=4 c=4", [COMMIT] = "a=5 b=5 c=5",     [TWICE] = "a=6 b=6 c=6",

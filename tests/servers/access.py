@@ -1,6 +1,6 @@
 """pymongo and a server that asks for passwords: both mechanisms, roles, users, and what belongs to a user.
 
-Beside a server of tests/servers/serve whose user "truce" has the role root.
+Runs at a server of tests/servers/serve whose user "truce" has the role root.
 """
 import os
 import sys
@@ -30,7 +30,7 @@ def code_of(call):
 
 
 def client(user=None, password=PASSWORD, **options):
-    """A client at the same server as another user, or as nobody."""
+    """A client at the same server as another user, or without a user."""
     given = pymongo.uri_parser.parse_uri(URI)
     keep = {key: value for key, value in given["options"].items() if key.lower().startswith("tls")}
     if user:

@@ -1,6 +1,7 @@
 /*
- * The mongodb:// store, and with it libmongoc, beside a server that is killed: libmongoc sends a write once more whose
- * answer was lost, and the server does it once. What nobody knows (TRUCE_UNKNOWN) may be done or not.
+ * The mongodb:// store, and with it libmongoc, at a server that is killed.
+ * If an answer is lost, libmongoc sends the write once more, and the server does it once. An
+ * unknown outcome (TRUCE_UNKNOWN) may be done or not.
  */
 #include <pthread.h>
 #include <stdatomic.h>

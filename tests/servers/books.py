@@ -1,6 +1,7 @@
 """
-beancount reads what `truce ledger export` writes, finds nothing wrong with it, and agrees on every balance: books made at
-random, with several currencies, names that it has to be given others for, and what is pending, settled, given up or reversed.
+beancount reads the output of `truce ledger export`, finds no errors in it, and agrees on every
+balance. The books are made at random, with several currencies, names that beancount needs replaced,
+and transactions that are pending, settled, voided, or reversed.
 """
 import json
 import os
@@ -69,7 +70,7 @@ def draw_book(chance, count):
 
 
 def names_of(path):
-    """beancount's name of an account: ours, which stands in the remark behind it."""
+    """beancount's name of an account: ours is in the comment after it."""
     with open(path, encoding="utf-8") as file:
         return {theirs: json.loads(remark)["open"] for theirs, remark in
                 re.findall(r'^\d{4}-\d\d-\d\d open (\S+).*\n\s*; truce: (\{"open".*\})$', file.read(), re.M)}

@@ -1,4 +1,4 @@
-/* The doctor at a server: what it is told there, and that nothing in it is taken for an illness. */
+/* The doctor at a server: its report, without false findings. */
 #include "maintenance/doctor.h"
 
 #include "tests/support/server.h"

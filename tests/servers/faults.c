@@ -1,7 +1,8 @@
 /*
- * What a mongos answers when it, or a shard behind it, dies: a proxy says it in the name of a real server, instead of passing a
- * request on, or after the server has done what it was asked. Commits stay whole, happen once under a key, and
- * nothing is told as refused, or as a conflict, that may have happened.
+ * The answers of a mongos when it, or a shard behind it, dies. A proxy sends them in the name of a
+ * real server, instead of passing a request on, or after the server has executed it. Commits stay
+ * whole, happen once under a key, and a change that may have happened is never reported as refused
+ * or as a conflict.
  *
  * TRUCE_FAULTS_STEP (5): every fifth message in whichever way; 1 takes all.
  */

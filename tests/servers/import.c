@@ -30,7 +30,7 @@ static void write_lines(const char *path)
     fclose(file);
 }
 
-/* Each line that could not be imported stands there, whichever run came to it. */
+/* Checks that the file has each line that could not be imported, whichever run came to it. */
 static void check_rejects(const char *path)
 {
     static char text[LINES * 80];

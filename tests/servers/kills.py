@@ -1,7 +1,8 @@
 """
-pymongo and the patterns as commands, with a server that is killed (SIGKILL) amid them. A command whose answer was lost is sent again with
-its own key: the key of a commit, the id of a posting or of a job, the number of a set's operation, the token of a claim. In the end nothing is
-lost, and nothing was done twice.
+pymongo and the patterns as commands, with a server that is killed (SIGKILL) amid them. If an answer
+is lost, the command is sent again with its own key. The key is that of a commit, the id of a posting
+or of a job, the number of a set's operation, or the token of a claim. In the end nothing is lost, and
+nothing was done twice.
 """
 import os
 import random
@@ -15,8 +16,8 @@ import pymongo
 from pymongo.errors import AutoReconnect, OperationFailure
 
 KILLS = int(os.environ.get("TRUCE_PATTERN_KILLS", "3"))
-LEASE_MS = 1000  # the shortest: a claim whose answer was lost is over then
-AGAIN = (8, 24)  # nobody knows what became of it; one is under way
+LEASE_MS = 1000  # the shortest lease; a claim whose answer was lost is over then
+AGAIN = (8, 24)  # the outcome is unknown, or another one is under way
 
 client = pymongo.MongoClient(os.environ["TRUCE_TEST_MONGODB"], serverSelectionTimeoutMS=120000, connectTimeoutMS=60000)
 db = client.get_database("kills")
@@ -128,14 +129,14 @@ def job_id(i):
 
 
 def do_job(i):
-    """A job, if there is one. Its effect is told apart from that of whoever does the same job."""
+    """Does a job, if there is one. The id of its effect differs from that of another worker of the job."""
     answer, _ = send("truceClaim", "work", waitMS=50, leaseMS=LEASE_MS)
     for job in answer["jobs"]:
         effect = {"_id": bson.ObjectId(), "job": job["payload"]["n"]}
         try:
             send("truceJobCommit", "work", id=job["_id"], token=job["token"], changes=[{"insert": "effects", "with": effect}])
         except OperationFailure as error:
-            if error.code != 125:  # the lease was over: whoever has it now does it
+            if error.code != 125:  # the lease was over: the worker that has it now does the job
                 raise
 
 
@@ -149,7 +150,7 @@ def take_number(i):
 
 
 def members(count):
-    """What the operations leave, applied once and in order."""
+    """The members after the operations, applied once and in order."""
     found = {}
     for i in range(count):
         name = f"class {random.Random(i).randrange(5)}"

@@ -1,8 +1,9 @@
 /*
- * A network that spoils one message: for the operations of commits, sets and sequences (those of the other
- * patterns are in network_patterns.c), every n, and each way in which the n-th message of a direction can
- * be lost, cut in half, or come late. The outcome is all or nothing, and exactly once; what was
- * acknowledged stands. Also a server that is killed and comes back.
+ * A network that corrupts one message, for the operations of commits, sets, and sequences (those of
+ * the other patterns are in network_patterns.c). The tests take every n, and each way in which the
+ * n-th message of a direction can be lost, cut in half, or come late. The outcome is all or
+ * nothing, and exactly once; acknowledged changes stay. Other tests kill the server, which comes
+ * back.
  *
  * TRUCE_NETWORK_STEP (5): every fifth message in whichever way; 1 takes all.
  */

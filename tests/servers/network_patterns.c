@@ -247,7 +247,7 @@ static void check_students(truce_store *store, const truce_set_options *options)
     truce_set *set = tutorial_set(store, options);
 
     for (int key = 1; key <= 3; key++)
-        model_check(set, operations, OPERATIONS, NULL, key, 3, true, "whatever was spoilt");
+        model_check(set, operations, OPERATIONS, NULL, key, 3, true, "whatever was corrupted");
     truce_set_free(set);
 }
 
@@ -372,7 +372,8 @@ static truce_status request(truce_store *store, bson_error_t *error)
     return status ? status : run_requests(store, error);
 }
 
-/* Whatever was told: who comes by runs what is left, and it is done once. */
+/* Checks that the next client executes the rest, and that it is done once, whatever was
+ * reported. */
 static void check_request(truce_store *store, truce_status told)
 {
     bson_error_t error = {0};
@@ -460,7 +461,7 @@ static truce_status change_pair(truce_store *store, int64_t at)
     return truce_store_close(dying), status;
 }
 
-/* False: there is none, or somebody has swept meanwhile. */
+/* False: there is no such process, or another client has run a recovery pass in the meantime. */
 static bool leave_dead(truce_store *store)
 {
     int64_t at = 1;

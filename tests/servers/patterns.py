@@ -156,7 +156,7 @@ check(
     db.command("truceSet", "students", key={"student_id": 1}, field="classes", name="name")["members"] == [],
 )
 
-# ---- trees: everybody who reads sees one version, whole; an answer that was lost is asked for again ----
+# ---- trees: every reader sees one version, whole; a lost answer is requested again ----
 PAGES = 30
 EDITORS = 3
 
@@ -173,7 +173,7 @@ versions, mixtures = [], []
 def editor(number):
     for i in range(4):
         change = bson.ObjectId()
-        while True:  # on what stands, until nobody else was first
+        while True:  # on the current version, until no other editor was first
             base = db.command("truceTreeRead", "site", limit=1)["token"]
             send = lambda: db.command(
                 "truceTreePublish", "site", changes=put(f"{number}-{i}"), base=base, id=change, author=str(number)

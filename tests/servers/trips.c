@@ -9,8 +9,9 @@
 #define TRIES   20
 #define SLOW_MS 400 /* for the nine times that an operation is done in */
 
-/* What is done once in so many ms comes on top (a claim looks for delayed jobs every 50 ms): the promise is kept if it
- * is kept at one of several tries. Where each operation takes that long there is nothing to be seen. */
+/* Work that is done once in so many ms comes on top (a claim looks for delayed jobs every 50
+ * ms): the promise is kept if it is kept at one of several tries. If each operation takes that
+ * long, the test can see nothing. */
 static void hold_promise(struct bench_place *place, const struct bench_operation *operation)
 {
     bson_error_t error = {0};

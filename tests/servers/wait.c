@@ -88,7 +88,7 @@ TEST(a_stream_that_breaks_is_taken_up_again_and_no_change_is_missed)
         for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
             CHECK(falls_asleep(wire.through, &token));
             proxy_arm(wire.proxy, ways[i].fault, ways[i].direction, 1);
-            change(wire.direct); /* its event is the message that is spoilt, or comes after it */
+            change(wire.direct); /* its event is the message that is corrupted, or comes after it */
             CHECK_OK(truce_wait(wire.through, "things", &token, 60000, &error), error);
             change(wire.direct);
             CHECK_OK(truce_wait(wire.through, "things", &token, 60000, &error), error);
@@ -140,7 +140,8 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
         for (int k = 0; k < 60 && !status; k++)
             status = truce__mongo_listener_wait(listener, &idle, "things", &token, LONG_MS, &error);
         CHECK_STATUS(TRUCE_TIMEOUT, status, error);
-        truce__clock_sleep_ms(1200); /* it looks whether somebody waits when the server answers */
+        /* the listener checks for waiting callers when the server answers */
+        truce__clock_sleep_ms(1200);
         change(store);
         CHECK_OK(truce__mongo_listener_wait(listener, &idle, "things", &token, 60000, &error),
                  error);

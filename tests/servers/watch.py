@@ -1,6 +1,6 @@
 """
-pymongo as it comes, following a collection, a database and the whole server while the server is killed: the driver goes on by
-itself, and every change comes once and in order.
+pymongo as it comes, following a collection, a database, and the whole server while the server is
+killed. The driver resumes by itself, and every change comes once and in order.
 """
 import os
 import subprocess

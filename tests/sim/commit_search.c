@@ -1,6 +1,6 @@
-/* Small cases of the commit, all interleavings of store calls: two commits to the end of the search,
- * without faults, with every crash, with a call that lands late; more clients and more faults as far
- * as the bound goes (TRUCE_SIM_RUNS; 250,000 completes nearly all). */
+/* Small cases of the commit, all interleavings of store calls. Two commits are searched to the
+ * end, without faults, with every crash, and with a call that lands late. More clients and more
+ * faults are searched as far as the bound goes (TRUCE_SIM_RUNS; 250,000 completes nearly all). */
 #include <stdlib.h>
 
 #include "tests/support/scenarios.h"
@@ -79,7 +79,7 @@ TEST(every_interleaving_of_two_clients_is_serializable)
 TEST(a_crash_at_any_call_of_two_commits_leaves_nothing_by_half)
 {
     static const char *const names[] = {"insert c and write a; remove c",
-                                        "native beside journal: write skew", NULL};
+                                        "native next to journal: write skew", NULL};
     static const char *const larger[] = {"write skew: require a, write b; require b, write a",
                                          "both insert c", NULL};
 

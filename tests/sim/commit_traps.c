@@ -34,7 +34,7 @@ TEST(a_prepare_without_an_answer_is_not_sent_again_under_one_id)
 
 TEST(an_insert_of_the_commit_without_an_answer_is_not_sent_again)
 {
-    search("a commit and somebody who aborts and purges", 0, 0, 1, 1);
+    search("a commit and a client that aborts and purges", 0, 0, 1, 1);
 }
 
 TEST(a_missing_commit_after_an_unanswered_decide_is_unknown)
@@ -69,12 +69,12 @@ TEST(one_write_with_a_require_elsewhere_does_not_take_the_fast_path)
 
 TEST(a_look_at_many_waits_for_a_pending_commit)
 {
-    search("a snapshot beside a require and a fast write", 0, 0, 0, 0);
+    search("a snapshot next to a require and a fast write", 0, 0, 0, 0);
 }
 
 TEST(a_look_at_many_looks_twice)
 {
-    search("a snapshot beside a commit", 0, 0, 0, 0);
+    search("a snapshot next to a commit", 0, 0, 0, 0);
 }
 
 TEST(a_look_at_two_missing_ones_holds_one)
@@ -126,7 +126,7 @@ TEST(a_unique_value_is_reserved_before_the_decision)
     search("two commits want one unique value", 0, 0, 0, 0);
     search("commits insert and update to one unique value", 0, 0, 0, 0);
     search_some(800, "a unique value changes; an update wants the new one", 1, 0, 0, 1);
-    search("native beside journal: one unique value", 0, 0, 0, 0);
+    search("native next to journal: one unique value", 0, 0, 0, 0);
 }
 
 TEST(a_unique_value_is_kept_until_the_decision)
@@ -143,7 +143,7 @@ TEST(a_unique_value_that_is_only_reserved_is_not_taken)
 
 TEST(a_unique_value_without_keys_is_looked_for_after_the_reservation)
 {
-    search("no keys yet: a commit beside the fast path", 0, 0, 0, 0);
+    search("no keys yet: a commit next to the fast path", 0, 0, 0, 0);
     search("no keys yet: two commits change unique values", 0, 0, 0, 0);
 }
 
@@ -170,6 +170,6 @@ TEST(a_fast_write_that_finds_its_value_taken_after_one_without_an_answer_is_unkn
 
 TEST(native_commits_and_the_journal_see_each_other)
 {
-    search("native beside journal: write skew", 0, 0, 0, 0);
-    search("native insert and remove beside journal", 0, 0, 0, 0);
+    search("native next to journal: write skew", 0, 0, 0, 0);
+    search("native insert and remove next to journal", 0, 0, 0, 0);
 }

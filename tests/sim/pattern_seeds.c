@@ -31,7 +31,7 @@ static void run_seeds(enum sim_subject subject, uint64_t first, long count)
     CHECK_INT(lates, >, count / 40);
 }
 
-/* Those that every run has; under a sanitizer fewer of them. */
+/* Runs the seeds that every run has; under a sanitizer fewer of them. */
 static void run_first_seeds(enum sim_subject subject, long count)
 {
     run_seeds(subject, 1, count * test_scale("TRUCE_SIM_FIRST_PERCENT", 100) / 100);

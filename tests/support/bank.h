@@ -97,7 +97,7 @@ static inline void insert_json(truce_store *store, const char *collection, const
     bson_destroy(document);
 }
 
-/* How many documents match; -1: it could not be told, which is a failure. */
+/* Counts the documents that match; -1: the count failed, which fails the test. */
 static inline int64_t count_json(truce_store *store, const char *collection, const char *json)
 {
     bson_t *filter = test_bson(json);
@@ -109,7 +109,7 @@ static inline int64_t count_json(truce_store *store, const char *collection, con
     return found;
 }
 
-/* The document without truce's own fields equals `json`; NULL: there is none. */
+/* The document without truce's own fields equals `json`; NULL: the document must not exist. */
 static inline void check_document(truce_store *store, const char *collection, const char *id,
                                   const char *json, const char *file, int line)
 {

@@ -51,7 +51,7 @@ static inline truce_status book_transfer(truce_ledger *ledger, const char *id, c
     return book_post(ledger, NULL, id, TRUCE_LEDGER_TRANSFER, from, to, amount, NULL, error);
 }
 
-/* What settles, gives up or reverses `of` as a whole. */
+/* Settles, voids, or reverses `of` as a whole. */
 static inline truce_status book_resolve(truce_ledger *ledger, truce_commit *commit, const char *id,
                                         truce_ledger_kind kind, const char *of, bson_error_t *error)
 {

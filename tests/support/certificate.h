@@ -3,8 +3,9 @@
 
 /* Certificates for tests, made as they are needed. */
 
-/* Two PEM files, FILE.pem with the certificate and its key, and FILE.ca with the certificate of who signed it: of "localhost" and
- * 127.0.0.1, signed by a CA of its own. */
+/* Makes two PEM files: FILE.pem with the certificate and its key, and FILE.ca with the
+ * certificate of the signer. The certificate is for "localhost" and 127.0.0.1, signed by a CA of
+ * its own. */
 void certificate_make(const char *file);
 /* FILE.pem signed by the CA of `by`, which certificate_make has made in this process. */
 void certificate_make_signed(const char *file, const char *by);

@@ -1,12 +1,13 @@
 #ifndef TRUCE_TESTS_SUPPORT_CHANGED_BSON_H
 #define TRUCE_TESTS_SUPPORT_CHANGED_BSON_H
 
-/* Documents with one field changed to what nobody would send: for what takes documents from others. */
+/* Documents with one field changed to a value that no correct peer sends: for code that takes
+ * documents from others. */
 #include <stdint.h>
 
 #include <bson/bson.h>
 
-/* Ways to change a field: it is left out, stands twice, or has another value. */
+/* Ways to change a field: it is left out, occurs twice, or has another value. */
 extern const uint32_t bson_changes;
 
 /* Fields of the document and of all within it. */

@@ -2,8 +2,8 @@
 #define TRUCE_TESTS_SUPPORT_CONTRACT_H
 
 /*
- * What every store must do (truce/store.h), as one suite: tests/contract/NAME.c names the store and
- * the suite is its program:
+ * The contract of every store (truce/store.h), as one suite: tests/contract/NAME.c names the store
+ * and the suite is its program:
  *
  *     CONTRACT_SUITE(open)   // truce_store *open(void)
  *
@@ -36,7 +36,7 @@ void contract_fill(struct contract *c, const char *collection, const char *docum
 #define COUNT_OPTIONS(...) (&(truce_count_options){__VA_ARGS__})
 #define WRITE_OPTIONS(...) (&(truce_write_options){__VA_ARGS__})
 
-/* What a find gives is the array, in this order. */
+/* Checks that a find returns the documents of the array, in this order. */
 bool contract_finds(struct contract *c, const char *collection, const char *filter,
                     const truce_find_options *options, const char *expected, int line);
 #define CHECK_FINDS(collection, filter, options, expected)                                         \

@@ -8,9 +8,10 @@
 
 const int contract_rewrite_cases = 1;
 
-/* What is to stand for each key; NULL: as it is. What was seen there: */
+/* A rewrite of several keys, and the documents that it saw. */
 struct rewriting {
     truce_rewrite base; /* first */
+    /* the document for each key; NULL: unchanged */
     const bson_t *const *wanted;
     const bson_t *seen[8];
     truce_status refused[8];

@@ -11,7 +11,7 @@ const int contract_snapshot_cases = 1;
 
 #define MANY 1500 /* more than a cursor brings at once */
 
-/* What a server shows in a cursor is the server's. */
+/* The consistency of a server's cursor depends on the server. */
 static bool shows_moments(struct contract *c)
 {
     if (c->store->ops->snapshot && strcmp(c->store->ops->scheme, "mongodb") != 0)

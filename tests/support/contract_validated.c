@@ -1,4 +1,5 @@
-/* What passes by a validator: writes that say so, and what the journal of commits has decided. */
+/* Writes that bypass a validator: those that ask for it, and those that the journal of commits
+ * has decided. */
 #include "base/clock.h"
 #include "base/status.h"
 #include "tests/support/contract.h"

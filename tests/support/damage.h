@@ -15,7 +15,7 @@ struct image {
 
 /* False, with the test failed, if it cannot be read. */
 bool image_read(struct image *image, const char *path);
-/* Removes what stands beside `path`, too. */
+/* Writes the image to `path`, and removes the log and the lock file of an earlier one. */
 bool image_write(const struct image *image, const char *path);
 struct image image_copy(const struct image *image);
 void image_release(struct image *image);
@@ -23,11 +23,12 @@ void image_release(struct image *image);
 /* Gives page `number` (from 1) the checksum that its bytes want. */
 void image_seal(struct image *image, uint32_t number);
 
-/* What does the most harm in the place of a byte: numbers near zero and near their end, kinds of pages, another bit. */
+/* Returns the most harmful value in the place of a byte: numbers near zero and near their end,
+ * kinds of pages, another bit. */
 uint8_t harmed(struct random *random, uint8_t byte);
 
-/* Changes so many bytes, of the first pages and the beginnings of pages more often than others; `sealed`: with the
- * checksums that they want, as by somebody who means harm. */
+/* Changes so many bytes, of the first pages and the beginnings of pages more often than others;
+ * `sealed`: with valid checksums, as an attacker would. */
 void image_harm(struct image *image, struct random *random, int changes, bool sealed);
 
 #endif

@@ -18,7 +18,7 @@ struct change {
     uint8_t *bytes;
 };
 
-/* What the disk knows of one file. */
+/* The state of one file on the disk. */
 struct content {
     char name[512];
     uint8_t *durable;
@@ -96,7 +96,7 @@ static void drop_changes(struct content *content, int count)
             (size_t)content->count * sizeof *content->changes);
 }
 
-/* What was written until a sync began is durable when it ends. */
+/* Makes the writes before the sync began durable when it ends. */
 static void make_durable(struct content *content, int64_t until)
 {
     int count = until > content->synced ? (int)(until - content->synced) : 0;

@@ -2,9 +2,8 @@
 #define TRUCE_TESTS_SUPPORT_DISK_VFS_H
 
 /*
- * A disk that can lose power and fail: an SQLite VFS, default once installed, that passes
- * everything on to the real one and keeps beside it, for every database and WAL, what a disk would
- * hold.
+ * A disk that can lose power and fail: an SQLite VFS, default once installed, that passes all calls
+ * to the real one. For every database and WAL it keeps a copy of what a disk would hold.
  *
  *     write    goes into the list of the file's unsynced writes
  *     sync     moves the list into the file's durable content
@@ -38,9 +37,9 @@ bool disk_is_cut(void);
 /* Writes into `directory` what a cut disk could hold; call it as often as you like. */
 void disk_restore(const char *directory, struct random *random);
 
-/* DISK_SYNC_LOSES: a sync fails, and of what the file has not synced yet every second write never reaches
- * the disk, though who reads it finds it, as with the page cache of an operating system. Each
- * descriptor that is open hears of it once, from its own next sync; those after that succeed. */
+/* DISK_SYNC_LOSES: a sync fails, and every second unsynced write of the file never reaches the
+ * disk. Readers see these writes anyway, as with the page cache of an operating system. Each
+ * open descriptor reports the failure once, from its own next sync; those after that succeed. */
 enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS, DISK_SYNC_LOSES };
 
 /* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after

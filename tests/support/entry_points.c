@@ -12,7 +12,7 @@
 #include "truce/transfer.h"
 #include "truce/tree.h"
 
-/* What a call is given: places 0, 1, 2 are documents, 3 is a value. */
+/* The arguments of a call: places 0, 1, 2 are documents, 3 is a value. */
 struct given {
     truce_store *store;
     const bson_t *a, *b, *c;

@@ -7,7 +7,7 @@
 
 /* How many calls there are. */
 extern const uint32_t entry_points_count;
-/* What one of them is called. */
+/* Returns the name of an entry point. */
 const char *entry_point_name(uint32_t number);
 
 /* Makes the call, with documents and values that are read from the input. The store may be changed by

@@ -2,9 +2,9 @@
 #define TRUCE_TESTS_SUPPORT_FAKE_H
 
 /*
- * A server of MongoDB's protocol that has no data: it remembers each command and answers what the test
- * says, so that what a real one seldom answers (or none of those at hand can) is seen to be understood.
- * Handshakes it answers by itself.
+ * A server of MongoDB's protocol that has no data: it remembers each command and sends the answer
+ * that the test gives. So tests cover answers that a real server seldom gives, or that no server at
+ * hand gives. It answers handshakes by itself.
  */
 #include <bson/bson.h>
 #include <stdbool.h>
@@ -32,10 +32,11 @@ struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answ
 void fake_behind(struct fake *fake, int port);
 /* "mongodb://127.0.0.1:PORT/db" and the options, which are borrowed */
 const char *fake_uri(const struct fake *fake, const char *options);
-/* A copy of the last command of that name since it was asked for; NULL: there was none. bson_destroy it. */
+/* Returns a copy of the last command of that name since the last call; NULL: no such command
+ * arrived. The caller destroys it. */
 bson_t *fake_last(struct fake *fake, const char *name);
-/* As a server that stands still (SIGSTOP): connections are made, and nothing is answered, until it is let go
- * on; what was sent meanwhile is never answered. */
+/* Behaves like a stopped server (SIGSTOP): connections are made, and nothing is answered, until
+ * it is released. Messages that arrive in the meantime are never answered. */
 void fake_freeze(struct fake *fake, bool frozen);
 /* As a server that died: connections end, and new ones are refused; or it comes back. */
 void fake_die(struct fake *fake, bool dead);

@@ -128,7 +128,7 @@ static void do_entry(truce_store *store, const struct feed_entry *entry)
         truce_write_result_release(&result);
         bson_destroy(filter);
         break;
-    case FEED_DROP: /* what goes was told when it came */
+    case FEED_DROP: /* the removed documents were reported when they were inserted */
         CHECK_OK(truce_collection_drop(store, entry->collection, &error), error);
         break;
     case FEED_RENAME:
@@ -177,7 +177,7 @@ static bool same_value(struct value a, struct value b)
     return true;
 }
 
-/* What the copy holds of the document must be what the entry has kept, if it has. */
+/* Checks that the document of the copy equals the image that the entry has kept, if it has one. */
 static void same_image(struct replay *replay, const struct feed_entry *entry, const bson_t *image)
 {
     bson_t *filter, copied;

@@ -5,7 +5,7 @@
 #include "engine/documents/feed.h"
 #include "truce/store.h"
 
-/* What a follower has, and up to where. */
+/* The documents of a follower, and its place in the feed. */
 struct replay {
     truce_store *copy;   /* memory: */
     int64_t position;    /* 0: nothing was read yet */
@@ -19,7 +19,8 @@ void replay_close(struct replay *replay);
 /* All that has come since; true: as it should be. */
 bool replay_follow(struct replay *replay, truce_store *store);
 
-/* Have both the same documents, in whatever order fields stand? Told by a failed check if not. */
+/* True if both have the same documents, in whatever order of fields. A failed check reports a
+ * difference. */
 bool replay_same(struct replay *replay, truce_store *store);
 
 #endif

@@ -28,7 +28,8 @@ static const struct item_way all_ways[] = {
 struct item_way item_ways[ALL_WAYS];
 int item_ways_count;
 
-/* Beside a server, its store stands in for each of those in memory, and there are no others. */
+/* If the program runs at a server, the server's store replaces each of the stores in memory, and
+ * there are no others. */
 static bool is_here(const struct item_way *way)
 {
     char name[60];

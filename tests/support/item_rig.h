@@ -12,11 +12,11 @@ struct item_way {
     const char *scheme; /* "memory", "file" */
     uint32_t lacks;     /* capabilities that are taken from the store */
     bool in_commit;
-    truce_item_layout layout; /* of what stands there at the beginning */
+    truce_item_layout layout; /* of the items in the stored document at the beginning */
 };
 
-/* All that this program's stores can do; beside a server, those that the server is not excused from
- * (item_way_NAME in its exceptions). */
+/* All ways of this program's stores. At a server, those that its exceptions (item_way_NAME) do
+ * not exclude. */
 extern struct item_way item_ways[];
 extern int item_ways_count;
 const struct item_way *item_way_named(const char *name); /* also one that is excused */
@@ -27,7 +27,7 @@ bool item_call_here(const char *text);
 truce_store *item_rig_open(const struct item_way *way);
 
 /* One call: "update {query} {operators}", "add {item}", "replace {item}", "upsert {item}",
- * "remove {query}", of the document {_id: 1}. ' stands for ". */
+ * "remove {query}", of the document {_id: 1}. ' replaces ". */
 truce_status item_rig_call(truce_item *item, const struct item_way *way, truce_store *store,
                            const char *text, truce_item_result *result, bson_error_t *error);
 

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_JOBS_H
 #define TRUCE_TESTS_SUPPORT_JOBS_H
 
-/* What the tests of `truce queue` and `truce work` share: the store, and the job that was told of last. */
+/* The common part of the tests of `truce queue` and `truce work`: the store, and the job that
+ * was reported last. */
 #include <string.h>
 
 #include "tests/support/command.h"

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_KEPT_LOG_H
 #define TRUCE_TESTS_SUPPORT_KEPT_LOG_H
 
-/* A log of JSON in a file without a name, for a test to read what was told. One at a time. */
+/* A log of JSON in a file without a name, from which a test reads the logged lines. One at a
+ * time. */
 #include "server/admin/log.h"
 
 struct log *kept_log_new(void);
@@ -11,7 +12,7 @@ void kept_log_free(void);
 char *kept_log_text(void);
 /* How many lines have that message. */
 int kept_log_count(const char *message);
-/* The last line with that message; NULL: there is none. The caller destroys it. */
+/* Returns the last line with that message; NULL: no line has it. The caller destroys it. */
 bson_t *kept_log_last(const char *message);
 /* Waits until so many lines have it. */
 void kept_log_wait(const char *message, int count);

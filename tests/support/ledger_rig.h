@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_LEDGER_RIG_H
 #define TRUCE_TESTS_SUPPORT_LEDGER_RIG_H
 
-/* What the contract tests of ledgers begin with. */
+/* The common start of the contract tests of ledgers. */
 #include "tests/support/book.h"
 
 #define OPEN(ledger, account, min)                                                                 \

@@ -147,7 +147,7 @@ static bool hear(struct killing *killing, struct answer *answer)
     return true;
 }
 
-/* What a dead worker has told before: the one after it begins behind that. */
+/* Reads all answers of a worker that was killed: the next worker begins after them. */
 static long hear_all(struct killing *killing)
 {
     struct pollfd more = {.fd = killing->answers[0], .events = POLLIN};

@@ -2,12 +2,13 @@
 #define TRUCE_TESTS_SUPPORT_LIFE_H
 
 /*
- * The life of a file that ends badly: workers do step after step, what they are told is noted, and then
+ * The life of a file that ends badly: workers do step after step, their acknowledgements are noted,
+ * and then
  *
  *     the power goes     at a random write or sync; what the disk could hold then is opened again, several times with different luck
  *     they are killed    processes, with -9 and all the time; the file is opened again when there were so many answers
  *
- * and what is there is judged.
+ * Then the file is checked.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -18,8 +19,9 @@
 struct life {
     int workers;
     bool (*begin)(truce_store *store); /* false: it failed, and said so */
-    /* What was acknowledged, above zero; 0: nothing was; below: this worker does no more. A process that follows one that was killed
-     * repeats the step that had no answer. */
+    /* Returns the acknowledged number, above zero; 0: nothing was acknowledged; below: this
+     * worker does no more. A process that follows a killed one repeats the step that had no
+     * answer. */
     int64_t (*step)(truce_store *store, int worker, int number);
     void (*told)(int worker, int64_t answer); /* what a step acknowledged; from several threads */
     void (*judge)(truce_store *store);

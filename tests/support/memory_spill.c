@@ -17,7 +17,7 @@ struct memory_spill {
 static truce_status count_call(struct memory_spills *all, bson_error_t *error)
 {
     if (++all->calls == all->fail_at)
-        return truce__fail(TRUCE_IO, error, "the disk fails, as it was told to");
+        return truce__fail(TRUCE_IO, error, "the disk fails, as the test asked");
     return TRUCE_OK;
 }
 

@@ -4,11 +4,11 @@
 /*
  * A cluster for tests: a file behind a server, and before it what refuses as a mongos does:
  *
- *   - a find-and-modify whose query does not say the shard key's values
- *   - an update or a removal of one document that says neither these nor its _id; an upsert that does not say these
- *   - a unique index that does not begin with the shard key's fields
+ *   - a find-and-modify whose query does not give the shard key's values;
+ *   - an update or a removal of one document that gives neither these nor its _id, or an upsert without these;
+ *   - a unique index that does not begin with the shard key's fields.
  *
- * Its shard keys stand in config.collections.
+ * Its shard keys are stored in config.collections.
  */
 #include "tests/support/fake.h"
 #include "truce/store.h"

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_NO_SLEEP_H
 #define TRUCE_TESTS_SUPPORT_NO_SLEEP_H
 
-/* A world in which nobody sleeps: time is what was slept. Chance is counted, so that a run is the same
- * whenever it is begun anew; threads may share it. */
+/* An environment in which no thread sleeps: the clock is the sum of all sleeps. Random numbers
+ * are counted, so that a repeated run is the same; threads may share it. */
 #include <stdatomic.h>
 #include <stddef.h>
 
@@ -48,7 +48,7 @@ static const char *no_sleep_name(void *arg)
     return atomic_load(&no_sleep_clock);
 }
 
-/* This thread lives there from now on, until truce__world_use(NULL). */
+/* This thread uses the environment until truce__world_use(NULL). */
 static inline void no_sleep_use(void)
 {
     static const struct world world = {NULL,        no_sleep_wall, no_sleep_monotonic,

@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_OPEN_LOCK_H
 #define TRUCE_TESTS_SUPPORT_OPEN_LOCK_H
 
-/* The lock file of a store, opened beside those who have the store open, or alone. */
+/* The lock file of a store, opened next to processes that have the store open, or alone. */
 #include "base/clock.h"
 #include "engine/storage/lock.h"
 

@@ -66,7 +66,7 @@ static truce_status world_open(void *arg, const char *collection, const bson_t *
     truce_status status = TRUCE_OK;
 
     if (++environment->opened == environment->fail_open)
-        return truce__fail(TRUCE_IO, error, "the collection fails, as it was told to");
+        return truce__fail(TRUCE_IO, error, "the collection fails, as the test asked");
     for (int i = 0; i < 4; i++) {
         if (environment->collections[i] && !strcmp(environment->collections[i], collection))
             documents = environment->documents[i];

@@ -39,7 +39,8 @@ void pipeline_world_add(struct pipeline_world *world, const char *name, bson_t *
 truce_status pipeline_run(struct pipeline_world *world, const bson_t *stages,
                           const bson_t *documents, bson_t *result, bson_error_t *error);
 
-/* What it gives; the stages, the documents and the result as test_array has them. */
+/* Checks the output of the stages; the stages, the documents, and the result are given as in
+ * test_array. */
 void pipeline_check(struct pipeline_world *world, const char *stages, const char *documents,
                     const char *expected);
 /* That it is refused, at the latest at a document, with the code. */

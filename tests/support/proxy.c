@@ -117,7 +117,7 @@ static bool is_handshake(const bson_t *body)
            bson_has_field(body, "ismaster") || bson_has_field(body, "endSessions");
 }
 
-/* What is sent otherwise than by OP_MSG is a handshake. */
+/* Only messages by OP_MSG count: others are handshakes. */
 static bool counts(const struct proxy *proxy, const uint8_t *message, uint32_t size)
 {
     bson_t body;
@@ -133,7 +133,7 @@ static bool is_commit(const uint8_t *message, uint32_t size)
     return body_of(message, size, &body) && bson_has_field(&body, "commitTransaction");
 }
 
-/* What happens to this message. */
+/* Returns the fault of this message. */
 static enum proxy_fault meet(struct pump *pump, const uint8_t *message, uint32_t size,
                              const bson_t **say)
 {
@@ -236,7 +236,7 @@ static bool pass_on(struct pump *pump, const uint8_t *message, uint32_t size)
         hold(pump->link->proxy);
     passed = write_whole(to, message, fault == PROXY_HALF ? size / 2 : size);
     if (fault == PROXY_DELAY)
-        truce__clock_sleep_ms(100); /* the server does what it was told */
+        truce__clock_sleep_ms(100); /* the server executes the command */
     if (fault == PROXY_DELAY || fault == PROXY_HOLD)
         let_go(pump->link->proxy);
     return passed && fault != PROXY_HALF && fault != PROXY_AFTER;

@@ -21,7 +21,8 @@ enum proxy_fault {
     PROXY_SAY, /* the client gets an answer of the proxy's own: the request is not passed on, or the server's
                     answer is thrown away (proxy_script) */
     PROXY_SAY_CHANGED, /* as PROXY_SAY of the server's own answer, with the change of proxy_change */
-    PROXY_DELAY, /* the message comes PROXY_DELAY_MS later, also if nobody waits for its answer */
+    /* the message comes PROXY_DELAY_MS later, also if no client waits for its answer */
+    PROXY_DELAY,
 };
 #define PROXY_DELAY_MS 700
 
@@ -38,8 +39,9 @@ void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction
  * passed on then (NULL: is passed on). Only messages of requests that have the field `only` are counted (NULL: all).
  * All are borrowed until the next call. */
 void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, const char *only);
-/* Before proxy_arm of PROXY_SAY_CHANGED, in the direction TO_CLIENT: which field of the answer is changed in which way
- * (changed_bson.h); beyond its fields: as if they began anew. */
+/* Before proxy_arm of PROXY_SAY_CHANGED, in the direction TO_CLIENT: which field of the answer
+ * is changed in which way (changed_bson.h). A number beyond its fields starts again from the
+ * first. */
 void proxy_change(struct proxy *proxy, uint32_t place, uint32_t change);
 bool proxy_hit(struct proxy *proxy);
 /* Messages since it was armed. */

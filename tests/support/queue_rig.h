@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
 #define TRUCE_TESTS_SUPPORT_QUEUE_RIG_H
 
-/* What the tests of the job queue share. A lease here is short, and nothing depends on its end coming soon. */
+/* The common part of the tests of the job queue. A lease here is short, and no test depends on
+ * its end coming soon. */
 #include "base/clock.h"
 #include "patterns/queue/queue.h"
 #include "tests/support/bank.h"
@@ -80,7 +81,7 @@ static inline void rig_no_job(truce_queue *queue)
     truce_job_free(job);
 }
 
-/* Its text is borrowed by nobody: compared at once. */
+/* Its text is not borrowed: it is compared at once. */
 static inline void rig_state(truce_queue *queue, const bson_oid_t *id, const char *expected,
                              const char *file, int line)
 {

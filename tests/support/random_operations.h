@@ -6,10 +6,10 @@
  *
  *     {op: "update", collection: "x", filter: {...}, update: {...}, upsert: true, multi: false}
  *
- * Every operation is made so that its answer does not depend on the order in which a store meets
- * documents: where only one document is to be changed its _id is named, or a sort ends in _id. A find
- * without a sort may have a limit: its answer is the number of documents, because the order, which
- * decides which ones they are, is that of the index that the store uses.
+ * Every operation is made so that its answer does not depend on the order in which a store visits
+ * documents. If one document is to be changed, its _id is named, or a sort ends in _id. A find
+ * without a sort may have a limit: its answer is the number of documents. The documents themselves
+ * depend on the order of the index that the store uses.
  */
 #include "base/random.h"
 #include "truce/store.h"
@@ -21,9 +21,9 @@ bson_t *random_operation(uint64_t seed, uint64_t number);
  * initialised by the caller. */
 void operation_run(truce_store *store, const bson_t *operation, bson_t *answer);
 
-/* After this answer two right stores may differ: an update of several documents that failed on the
- * way has changed some of them, and which ones is not said; a sort by two arrays is refused, but only
- * where documents are really sorted. */
+/* True if two correct stores may differ after this answer. An update of several documents that
+ * failed on the way has changed some of them, and does not report which ones. A sort by two
+ * arrays is refused, but only if documents are really sorted. */
 bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer);
 
 /* Everything that is in the store: collections, documents in natural order, indexes. */

@@ -235,7 +235,7 @@ static truce_status run_count(truce_store *store, const bson_t *operation, bson_
     return status;
 }
 
-/* Which of equal values stands for them depends on the order: their keys are compared. */
+/* The representative of equal values depends on the order: their keys are compared. */
 static truce_status run_distinct(truce_store *store, const bson_t *operation, bson_t *answer,
                                  bson_error_t *error)
 {

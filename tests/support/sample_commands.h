@@ -3,7 +3,7 @@
 
 /* Commands of each kind, as typed JSON. The patterns' own have an example each (operations/operation.h). */
 
-/* Commands of which all others here may be told something. */
+/* Commands that prepare the data of all others here. */
 __attribute__((unused)) static const char *const before[] = {
     "{insert: 'c', documents: [{_id: 1, n: 9, a: [1, 2], d: {e: 'x'}}, {_id: 2, n: 0}]}",
     "{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}",

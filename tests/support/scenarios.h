@@ -1,13 +1,14 @@
 #ifndef TRUCE_TESTS_SUPPORT_SCENARIOS_H
 #define TRUCE_TESTS_SUPPORT_SCENARIOS_H
 
-/* The small cases of the commit protocol, those of its models: who writes what beside whom. */
+/* The small cases of the commit protocol, those of its models: the concurrent writes of each
+ * client. */
 #include "sim/sim.h"
 
 extern const struct sim_scenario scenarios[];
 extern const int scenarios_count;
 
-/* The scenario of that name; aborts if there is none. */
+/* Returns the scenario of that name; aborts if no scenario has it. */
 const struct sim_scenario *scenario_named(const char *name);
 
 #endif

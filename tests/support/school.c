@@ -189,7 +189,7 @@ static void blame(struct judge *judge, const char *format, ...)
     va_end(arguments);
 }
 
-/* The number in `field` of the one document that matches; `missing` if there is none. */
+/* The number in `field` of the one document that matches; `missing` if no document does. */
 static int64_t number_of(struct judge *judge, const char *collection, const bson_t *filter,
                          const char *field, int64_t missing)
 {
@@ -236,8 +236,8 @@ static void judge_counter(struct judge *judge, int worker)
 }
 
 /* Rounds that failed before their log entry leave a gap only at the end of a life of the worker,
- * and a worker that goes on counts its rounds from `begun`: so what is asked for is each
- * acknowledged one where nothing ever failed, which is what `logged` == `begun` - 1 or `begun`
+ * and a worker that continues counts its rounds from `begun`. So the check asks for each
+ * acknowledged round only if no round ever failed, which `logged` == `begun` - 1 or `begun`
  * means. */
 static void judge_log(struct judge *judge, int worker)
 {

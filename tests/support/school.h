@@ -24,7 +24,7 @@
 #define SCHOOL_ACCOUNTS    8
 #define SCHOOL_MONEY       1000 /* in each account at the beginning */
 
-/* What was acknowledged; may be shared between processes. */
+/* The acknowledged numbers; processes may share them. */
 struct school_notes {
     atomic_llong begun[SCHOOL_WORKERS_MAX]; /* rounds whose first write was sent */
     atomic_llong counted[SCHOOL_WORKERS_MAX];
@@ -39,7 +39,7 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
                           bool relaxed, bson_error_t *error);
 
 /*
- * How many of these do not hold, each told on standard error if `tell`:
+ * Returns how many of these do not hold, and reports each on standard error if `tell`:
  *
  *     a counter is at least what was acknowledged, and at most what was begun   (`durable`)
  *     every logged round that was acknowledged is there                         (`durable`)

@@ -32,7 +32,7 @@ bson_t *parsed(const char *json)
     return made;
 }
 
-/* What stands at the path of the reply ("": all of it), as JSON. */
+/* Returns the value at the path of the reply ("": all of it), as JSON. */
 static char *at_path(const bson_t *reply, const char *path)
 {
     bson_t found = BSON_INITIALIZER;

@@ -1,13 +1,14 @@
 #ifndef TRUCE_TESTS_SUPPORT_SEE_H
 #define TRUCE_TESTS_SUPPORT_SEE_H
 
-/* What a served command is answered, looked at by paths; and a school with views. */
+/* Sends commands to a server and checks the replies by paths; and a school with views. */
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
 /* From JSON with ' for ". */
 bson_t *parsed(const char *json);
-/* On the connection (negative: one of its own): what stands at the path of the reply is that; "": nothing. */
+/* Checks the value at the path of the reply, on the connection (negative: one of its own); "":
+ * the path is missing. */
 void see_on(int end, const char *command, const char *path, const char *wanted, int line);
 
 #define SEE(command, path, wanted) see_on(-1, command, path, wanted, __LINE__)

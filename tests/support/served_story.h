@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SERVED_STORY_H
 #define TRUCE_TESTS_SUPPORT_SERVED_STORY_H
 
-/* Stories told to a server in this process: what is sent, and what of each answer counts. */
+/* Scripted conversations with a server in this process: the commands, and the checked part of
+ * each answer. */
 #include <string.h>
 #include <unistd.h>
 
@@ -31,7 +32,7 @@ struct step {
     const char *command;
     int code;         /* 0: ok */
     const char *path; /* of the answer; NULL: none */
-    const char *text; /* what stands there, as relaxed JSON; NULL: nothing may */
+    const char *text; /* the value at the path, as relaxed JSON; NULL: it must be missing */
 };
 
 static inline char *shown(const bson_t *reply, const char *path)

@@ -14,10 +14,10 @@ const char *server_uri(char *text, size_t size, const char *options);
  * gives it again. NULL and a sentence on standard error if the server cannot be reached. */
 truce_store *server_store(void);
 
-/* Suites of other kinds run beside a server, too. False: this one does not. */
+/* True if the program runs at a server: suites of other kinds may do so, too. */
 bool server_under_test(void);
 
-/* A fresh store: on the server, if the program runs beside one, in memory if not. */
+/* Returns a fresh store: on the server, if the program runs at one, in memory if not. */
 truce_store *server_or_memory(void);
 
 /* Closes the kept store; called at exit, too. */

@@ -112,7 +112,7 @@ const char *model_show(const struct model_operation *operations, size_t count, c
     return text;
 }
 
-/* How often a name stands in a list, and the number and payload of the last. */
+/* Returns how often a list has a name, and the number and payload of its last entry. */
 static int find(const bson_t *document, const char *list, const char *name, int64_t *seq,
                 char *from, size_t size)
 {

@@ -17,8 +17,8 @@ struct model_operation {
 
 #define MODEL_NAMES_MAX 64
 
-/* The operation that stands for a name after all of operations[i] with given[i] (NULL: all) of that
- * key; NULL: none. */
+/* Returns the operation that decides a name after all of operations[i] with given[i] (NULL: all)
+ * of that key; NULL: none. */
 const struct model_operation *model_winner(const struct model_operation *operations, size_t count,
                                            const bool *given, int key, int name);
 
@@ -39,7 +39,7 @@ truce_status model_apply_batch(truce_set *set, const struct model_operation *ope
                                const int *chosen, int count, truce_set_result *results,
                                bson_error_t *error);
 
-/* Checks what stands in the store for a key against the reference; names 0 to names - 1. With
+/* Checks the stored document of a key against the reference; names 0 to names - 1. With
  * `tombstones`, also that removed names have theirs. False: it differs (reported with `what`). */
 bool model_check(truce_set *set, const struct model_operation *operations, size_t count,
                  const bool *given, int key, int names, bool tombstones, const char *what);

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SET_PLACE_H
 #define TRUCE_TESTS_SUPPORT_SET_PLACE_H
 
-/* A store with the set of the docs, in memory, in a file, or at the server that the program runs beside. */
+/* A store with the set of the docs, in memory, in a file, or at the server that the program runs
+ * at. */
 #include "tests/support/server.h"
 #include "tests/support/tutorial.h"
 
@@ -50,7 +51,7 @@ static inline void place_reopen(struct place *place)
     place->set = tutorial_set(place->store, &(truce_set_options){.form = place->form});
 }
 
-/* Beside a server there is nothing to be looked at in a file. */
+/* At a server the tests cannot look into a file. */
 static inline bool has_files(void)
 {
     return !server_under_test();

@@ -28,7 +28,7 @@ struct stage {
 truce_status raise_stage(struct stage *stage, enum fake_deployment deployment, int32_t wire,
                          const char *options, bson_error_t *error);
 void strike(struct stage *stage);
-/* From now on it answers so. */
+/* Replaces the script of the stage. */
 void stage_script(struct stage *stage, struct script script);
 
 /* The command's field is as in JSON; "": it has none. */

@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_STEPS_H
 #define TRUCE_TESTS_SUPPORT_STEPS_H
 
-/* What work costs, counted in steps of a budget, which knows no clock. */
+/* The cost of work, counted in steps of a budget, which knows no clock. */
 #include "base/arena.h"
 #include "base/budget.h"
 #include "query/expression/expression.h"
@@ -26,7 +26,7 @@ static inline uint64_t end(struct work *work)
     return truce__budget_spent(&work->budget);
 }
 
-/* What {e: EXPRESSION} comes to for {_id: 1, a: [1, 2]}; it stands in the arena. */
+/* Evaluates {e: EXPRESSION} for {_id: 1, a: [1, 2]}; the arena owns the result. */
 static inline struct value evaluate(const char *json, struct work *work)
 {
     bson_t *source = test_bson(json), *document = test_bson("{'_id': 1, 'a': [1, 2]}");

@@ -12,7 +12,8 @@
 
 static const truce_store_ops *still_inner;
 
-/* Nobody else writes: the time passes, and that is all. Where things stand is told as ever. */
+/* No other client writes: the time passes, and nothing else happens. The place in the feed is
+ * reported as usual. */
 static truce_status still_wait(truce_store *store, const char *collection, uint64_t *token,
                                uint32_t timeout_ms, bson_error_t *error)
 {

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SYNC_RIG_H
 #define TRUCE_TESTS_SUPPORT_SYNC_RIG_H
 
-/* What the tests of copies share: users and their comments, and the truth about them. */
+/* The common part of the tests of copies: users and their comments, and the expected state of
+ * them. */
 #include "base/clock.h"
 #include "tests/support/bank.h"
 
@@ -62,7 +63,7 @@ static inline truce_status rig_insert(truce_sync *sync, const char *collection, 
     return status;
 }
 
-/* The text at a path of a document; "": there is none. */
+/* The text at a path of a document; "": the path is missing. */
 static inline const char *rig_text(truce_store *store, const char *collection, const char *id,
                                    const char *path, char text[40])
 {

@@ -30,10 +30,10 @@ bson_t *receive_reply(int end);
 bson_t *ask_on(int end, const char *json, uint32_t flags);
 bson_t *ask(const char *json);
 
-/* The number at the path; -1: there is none. */
+/* The number at the path; -1: the path is missing. */
 int64_t reply_number(const bson_t *reply, const char *path);
 
-/* What the command is answered: its code, 0 for ok. */
+/* Checks the code of the reply to the command, 0 for ok. */
 void expect_code(const char *json, int64_t code);
 
 /* A server of that file in a child of this process, which has no threads yet; *port -1: it could not start. */

@@ -226,7 +226,7 @@ bool test_excused(const char *name)
     return found;
 }
 
-/* The whole name stands in the list, between spaces or at its ends. */
+/* True if the list contains the whole name, between spaces or at its ends. */
 static bool is_listed(const char *list, const char *name)
 {
     size_t length = strlen(name);
@@ -249,7 +249,7 @@ static bool wanted(const char *name, int words, char **word)
     return words == 0;
 }
 
-/* Somebody has no more patience: which test was it? */
+/* Reports the running test when the runner interrupts the program. */
 static void tell_running(int number)
 {
     (void)number;

@@ -25,7 +25,7 @@
 
 #include <bson/bson.h>
 
-/* What the sanitizers change: they take memory of their own, and go with no preloaded library. */
+/* The changes by sanitizers: they take memory of their own, and work with no preloaded library. */
 #if defined(__has_feature)
 #define TEST_ADDRESS_SANITIZED (__has_feature(address_sanitizer))
 #define TEST_THREAD_SANITIZED  (__has_feature(thread_sanitizer))

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_TRANSFER_RIG_H
 #define TRUCE_TESTS_SUPPORT_TRANSFER_RIG_H
 
-/* What the tests of transfers share: accounts with balances, moves between them, and the books at the end. */
+/* The common part of the tests of transfers: accounts with balances, moves between them, and the
+ * books at the end. */
 #include "tests/support/bank.h"
 
 static inline void rig_says(const char *text, const char *part, const char *file, int line)
@@ -58,7 +59,7 @@ static inline int64_t rig_balance(truce_store *store, const char *id)
     return balance;
 }
 
-/* The state of a transfer; "": there is none. */
+/* The state of a transfer; "": it does not exist. */
 static inline const char *rig_state(truce_store *store, const char *id, char text[20])
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(id)), found;

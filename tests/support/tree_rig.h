@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_TREE_RIG_H
 #define TRUCE_TESTS_SUPPORT_TREE_RIG_H
 
-/* What the tests of versions share: a tree of pages, written and read in short texts. */
+/* The common part of the tests of versions: a tree of pages, written and read in short texts. */
 #include <string.h>
 
 #include "tests/support/bank.h"

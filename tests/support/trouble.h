@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_TROUBLE_H
 #define TRUCE_TESTS_SUPPORT_TROUBLE_H
 
-/* What may become of a process at its n-th store call, on two fault stores around each other. */
+/* The faults of a process at its n-th store call, on two fault stores around each other. */
 #include "truce/sys/decorate.h"
 
 enum trouble { NONE, DIE_BEFORE, DIE_AFTER, LOSE };

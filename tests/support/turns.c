@@ -323,7 +323,7 @@ static struct choice choose(struct path *path, const struct choice *choices, int
     return choices[chosen];
 }
 
-/* The next path in order; false: there is none. */
+/* Advances to the next path in order; false: it was the last. */
 static bool advance(struct path *path)
 {
     int length = path->at;
@@ -344,7 +344,7 @@ static void land(struct turns *turns, int number)
     truce_bulk_options options = {0};
     bson_error_t error;
 
-    /* nobody waits for the answer */
+    /* no client waits for the answer */
     if (turns->inner->ops->bulk(turns->inner, &late->write, 1, &options, &outcome, &error))
         outcome.status = TRUCE_UNKNOWN;
     truce_write_result_release(&outcome.result);

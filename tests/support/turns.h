@@ -3,9 +3,9 @@
 
 /*
  * Clients that take turns at every store call, on one memory store, so that all interleavings can
- * be run one after the other. A choice is: whose call happens next, whether its caller dies
- * before or after it, whether its answer is lost, or whether it is put aside (its caller gets no
- * answer) and lands at some later moment.
+ * be run one after the other. A choice names the client whose call happens next. It also says
+ * whether the caller dies before or after the call, whether the answer is lost, or whether the call
+ * lands later, without an answer to its caller.
  */
 #include "tests/support/test.h"
 #include "truce/sys/store.h"

@@ -1,8 +1,8 @@
 /*
- * Each message spoilt in turn: counted from 1 in one direction, while the operation runs.
+ * Each message corrupted in order: counted from 1 in one direction, while the operation runs.
  *
- * Most calls end soon after their message was spoilt. A message that is late is waited for (proxy_settle)
- * before anything is checked, so that what it does has been done.
+ * Most calls end soon after their message was corrupted. A message that is late is waited for
+ * (proxy_settle) before anything is checked, so that its effect is complete.
  */
 #include "tests/support/wire.h"
 
@@ -62,8 +62,8 @@ static void stay_at_proxy(char *uri, size_t size)
              uri[length - 1] == '?' || uri[length - 1] == '&' ? "" : "&");
 }
 
-/* Through the proxy, where no answer is waited for any longer than a spoilt message needs: on a slow machine the server
- * may need longer, and is asked again. */
+/* Opens a store through the proxy that waits for no answer longer than a corrupted message
+ * needs: on a slow machine the server may need longer, and is asked again. */
 static bool open_through(struct wire *wire, const char *uri)
 {
     bson_error_t error = {0};
@@ -81,7 +81,7 @@ bool wire_open(struct wire *wire)
 
     *wire = (struct wire){.direct = server_store()};
     if (strchr(getenv("TRUCE_TEST_MONGODB") ? getenv("TRUCE_TEST_MONGODB") : "", ',')) {
-        test_skip("the proxy stands before one server, and the URI names several");
+        test_skip("the proxy serves one server, and the URI names several");
         return false;
     }
     if (!CHECK(wire->direct != NULL) || !CHECK(port_of_server() > 0))
@@ -114,8 +114,8 @@ void wire_clear(truce_store *store, const char *collection)
     bson_destroy(filter);
 }
 
-/* The first statement of a transaction may come after its end, when nobody knows of it any more: the server
- * ends such a transaction after a minute. This is that minute. */
+/* The first statement of a transaction may come after its end, when the driver has forgotten it:
+ * the server ends such a transaction after a minute. This is that minute. */
 static void end_transactions(void)
 {
     mongoc_client_t *client = mongoc_client_new(getenv("TRUCE_TEST_MONGODB"));
@@ -159,7 +159,8 @@ static bool spoil(struct wire *wire, const struct wire_operation *operation,
     return hit;
 }
 
-/* Which of all the messages in all ways are spoilt: every `step`-th, from another one for each operation. */
+/* The messages that are corrupted, of all messages in all ways: every `step`-th, from another
+ * first one for each operation. */
 struct selection {
     uint64_t step, first, messages;
 };
@@ -213,7 +214,7 @@ void wire_spoil_in(const struct wire_operation *operation, const struct wire_way
                 runs += spoil_in_way(&wire, operation, &ways[i], i, &some);
             CHECK_INT(runs, >, 0);
         }
-        printf("%s: %d messages spoilt\n", operation->name, runs);
+        printf("%s: %d messages corrupted\n", operation->name, runs);
     } else {
         test_skip("the server cannot do this");
     }

@@ -25,7 +25,7 @@ struct wire_operation {
     void (*check)(truce_store *store, truce_status told);
 };
 
-/* A way in which a message is spoilt. */
+/* A way in which a message is corrupted. */
 struct wire_way {
     const char *name;
     enum proxy_fault fault;
@@ -39,7 +39,8 @@ void wire_spoil_all(const struct wire_operation *operation);
 void wire_spoil_in(const struct wire_operation *operation, const struct wire_way *ways,
                    size_t count, const char *scale, long step);
 
-/* All but the horizon of keys, of which a store that is spoilt knows that it is there. */
+/* Removes all documents except the horizon of keys, which a handle whose messages are corrupted
+ * expects to exist. */
 void wire_clear(truce_store *store, const char *collection);
 
 #endif

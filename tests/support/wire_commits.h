@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_WIRE_COMMITS_H
 #define TRUCE_TESTS_SUPPORT_WIRE_COMMITS_H
 
-/* Commits of several documents, and of one, as operations whose messages are spoilt. */
+/* Commits of several documents, and of one, as operations whose messages are corrupted. */
 #include "tests/support/wire.h"
 
 enum { WIRE_JOURNAL, WIRE_NATIVE, WIRE_KEY, WIRE_ONE, WIRE_COMMITS };

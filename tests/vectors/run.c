@@ -2,8 +2,8 @@
  * Runs one case: empty collections, the inputs, the one operation, the answer as a document of the
  * same shape as the recorded one, field by field compared.
  *
- * What a C interface cannot be given (a filter that is a number) is answered here as the command's
- * parser would: TypeMismatch.
+ * A C interface cannot be given some inputs (a filter that is a number). They are answered here as
+ * the command's parser would answer them: TypeMismatch.
  */
 #include "tests/vectors/vectors.h"
 
@@ -323,8 +323,8 @@ static void append_single(struct vector_run *run, const truce_write_result *resu
     bson_destroy(&document);
 }
 
-/* `before` (empty: nothing) must still be there, as it was, after a failure and beside what an upsert
- * inserted. */
+/* `before` (empty: nothing) must still be there, as it was, after a failure and after an upsert
+ * that inserted another document. */
 static void check_unchanged(struct vector_run *run, const bson_t *before,
                             struct vector_answer *answer)
 {

@@ -3,9 +3,9 @@
 
 /*
  * Runs recorded answers of a real MongoDB server against a store. A case is one line of Extended
- * JSON: inputs and an answer, see run.c for the kinds. main.c reads files and arguments, case.c a
- * case's fields, run.c runs it, variants.c says how it is run again with indexes, compare.c compares
- * values and judge.c answers.
+ * JSON: inputs and an answer, see run.c for the kinds. main.c reads files and arguments, case.c
+ * reads a case's fields, and run.c runs it. variants.c says how it is run again with indexes,
+ * compare.c compares values, and judge.c compares answers.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,14 +27,14 @@ struct vector_case {
 struct vector_case *vector_case_new(const char *json, size_t size);
 void vector_case_free(struct vector_case *vector);
 
-/* A field of the answer or the input; false: there is none. `raw` fields are unwrapped. */
+/* A field of the answer or the input; false: it is missing. `raw` fields are unwrapped. */
 bool vector_field(const struct vector_case *vector, const char *name, bson_iter_t *field);
 bool vector_has(const struct vector_case *vector, const char *name);
 int64_t vector_number(const struct vector_case *vector, const char *name, int64_t otherwise);
 bool vector_truth(const struct vector_case *vector, const char *name);
-/* The field as a document that borrows; false: there is none, or it is no document or array. */
+/* The field as a document that borrows; false: it is missing, or not a document or array. */
 bool vector_document(const struct vector_case *vector, const char *name, bson_t *document);
-/* The same for a field of any document; `document` is empty if there is none. */
+/* The same for a field of any document; `document` is empty if the field is missing. */
 bool vector_sub(const bson_t *parent, const char *name, bson_t *document);
 bool vector_sub_truth(const bson_t *parent, const char *name);
 
@@ -59,7 +59,7 @@ bool vector_judge(const struct vector_case *vector, const char *const *fields, b
 
 /* ---- run.c ---- */
 
-/* What a run answered, in the shape of the case's own answer: {match: [...]}, {error: {code}} ...
+/* The answer of a run, in the shape of the case's own answer: {match: [...]}, {error: {code}} ...
  */
 struct vector_answer {
     bson_t document;
