@@ -169,7 +169,7 @@ void documents_setup_indexed(struct bench_side *side)
     setup(side, DOCUMENTS, true);
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static void tell_truce(truce_store *store, int64_t *count, int64_t *sum)
 {

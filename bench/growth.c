@@ -171,7 +171,7 @@ static void tell_size(struct side_process *side, const struct bench_target *targ
         FIGURE(target->name, what, {"data_mb", (double)data / 1e6}, {"log_mb", (double)log / 1e6});
 }
 
-/* ---- beside a long reader -------------------------------------------------------------------- */
+/* ---- with a long reader ---------------------------------------------------------------------- */
 
 static char *growth_path_of(const struct side_process *side)
 {

@@ -145,7 +145,7 @@ static void merge_make(const struct shape *shape, int64_t bytes, enum version ve
     shape->fill(document, bytes / shape->bytes_each, version);
 }
 
-/* ---- what is measured ------------------------------------------------------------------------ */
+/* ---- measurements ---------------------------------------------------------------------------- */
 
 struct work {
     bson_t versions[3];

@@ -100,7 +100,7 @@ static void add_done(struct growth *growth)
     bson_free(writes);
 }
 
-/* ---- what is measured ------------------------------------------------------------------------ */
+/* ---- measurements ---------------------------------------------------------------------------- */
 
 /* Does it once, and says how many jobs that were; only what belongs to it counts in `timed`. */
 typedef int64_t operation(struct growth *growth, struct histogram *timed);

@@ -169,7 +169,7 @@ void mongo_server_stop(struct bench_target *target)
     target->server = 0;
 }
 
-/* ---- what it promises ------------------------------------------------------------------------ */
+/* ---- guarantees ------------------------------------------------------------------------------ */
 
 /* Does a child of `serve` run with this argument? */
 static bool runs_with(pid_t head, const char *argument)

@@ -1,4 +1,5 @@
-/* How a call is read: options anywhere, letters together, what people type; what a refused call leaves. */
+/* How the program reads a call: options anywhere, combined letters, common typing errors; and the
+ * files that a refused call leaves. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -133,7 +134,7 @@ TEST(a_server_that_nobody_reaches_is_told_soon)
     CHECK_INT(to.tv_sec - from.tv_sec, <, 25); /* without it: 30; with it 4, on an idle machine */
 }
 
-/* ---- what is left behind -------------------------------------------------------------------- */
+/* ---- files after a call ---------------------------------------------------------------------- */
 
 static void fill(void)
 {

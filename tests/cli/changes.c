@@ -1,4 +1,5 @@
-/* truce commit apply with diffs: from an argument, a file and standard input; what is wrong is named. */
+/* truce commit apply with diffs: from an argument, a file and standard input; errors name the wrong
+ * field. */
 #include <stdlib.h>
 
 #include "tests/support/command.h"

@@ -1,5 +1,6 @@
-/* --config of truce serve: the options of the call from a file, and what is no such file. A call here ends before
- * it serves: of what it is refused for shows what was read. docs/serve.md has one that serves. */
+/* --config of truce serve reads the options of the call from a file, and refuses an invalid file.
+ * Each call here is refused before it serves, and the error shows which options were read.
+ * docs/serve.md has a call that serves. */
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>

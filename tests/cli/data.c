@@ -209,7 +209,7 @@ TEST(a_file_that_is_no_store_is_refused_and_left_alone)
     fclose(file);
 }
 
-/* root may write to every file: somebody else does it then */
+/* root may write to every file, so root runs the command as another user */
 #define RUN_UNPRIVILEGED(...)                                                                      \
     (geteuid() == 0 ? command_run("/usr/bin/setpriv", store, NULL, "--reuid=65534",                \
                                   "--clear-groups", TRUCE_CLI, __VA_ARGS__, NULL)                  \
@@ -224,7 +224,7 @@ TEST(a_read_only_file_can_be_read_and_not_written)
     CHECK_INT(chmod(store, 0555), ==, 0);
     store[strlen(store)] = '/';
     if (RUN_UNPRIVILEGED("--version")->code != 0) {
-        test_skip("this program cannot be run as somebody else");
+        test_skip("this program cannot run as another user");
         return;
     }
     check(__LINE__, RUN_UNPRIVILEGED("find", "s"), 0, "{\"_id\": 1}\n", NULL);
@@ -303,8 +303,8 @@ TEST(an_interrupt_ends_a_command_in_order)
 
     fresh_store();
     ANSWERS(0, "inserted 1\n", NULL, "insert", "s", "{\"_id\": 1}");
-    /* Slower and slower, until it has come as far as to the query; which depends on the document, or it
-     * would be computed before. */
+    /* Repeats a query that takes longer each time, until the slow-call message names it. The query
+     * depends on the document; otherwise it would be computed in advance. */
     script = bson_strdup_printf(
         "set -m; n='{\"$multiply\": [\"$_id\", 100000]}'; for after in 0.2 1 4 16 60; do "
         "%s --store %s aggregate s '[{\"$set\": {\"x\": {\"$reduce\": {\"input\": {\"$range\": [0, '\"$n\"']}, "

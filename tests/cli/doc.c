@@ -209,7 +209,8 @@ static void take_inbox(char id[25])
              strstr(c->out, "{\"$oid\": \"") ? strstr(c->out, "\"$oid\": \"") + 9 : "");
 }
 
-/* The list shows what stands; a decision of what stands no more disagrees with it, and nothing is saved. */
+/* The list shows the stored version. A decision about an older version fails, and nothing is
+ * saved. */
 TEST(what_is_decided_is_what_was_shown)
 {
     char id[25];
@@ -233,7 +234,8 @@ TEST(what_is_decided_is_what_was_shown)
             "--mine");
 }
 
-/* While somebody edits it, somebody else saves: what was in the editor is what was seen. */
+/* Another client saves while a user edits: the save from the editor is based on the version that
+ * the editor showed. */
 TEST(what_is_saved_while_it_is_edited_is_not_overwritten)
 {
     char id[25], editor[400];

@@ -49,7 +49,8 @@ TEST(a_store_that_is_not_there_is_not_made)
     CHECK_INT(command_run(TRUCE_CLI, NULL, NULL, "doctor", "a", "b", NULL)->code, ==, 2);
 }
 
-/* A command on the store as the user nobody: the exit code, and in `out` what is printed. */
+/* Runs a command on the store as the user `nobody`. Returns the exit code, and writes the output to
+ * `out`. */
 static int as_nobody(const char *command, char *out, size_t size)
 {
     const struct passwd *nobody = getpwnam("nobody");
@@ -95,7 +96,7 @@ TEST(who_may_only_read_is_told_all_the_same_and_changes_nothing)
     CHECK_INT(stat(store, &before), ==, 0);
     code = as_nobody("doctor", out, sizeof out);
     if (code == 126) {
-        test_skip("there is no user nobody who may run the program");
+        test_skip("no unprivileged user may run the program");
         return;
     }
     if (code != 1 || !strstr(out, "this user may not write to the file") ||

@@ -99,7 +99,7 @@ static void import_text(int line, const char *text, int documents, const char *r
     check(line, RUN("count", "s"), 0, count, NULL);
     told = read_text(rejects, &size);
     if (reason ? !strstr(told, reason) : size != 0)
-        test_fail(__FILE__, line, "told is \"%s\", not \"%s\"", told, reason ? reason : "");
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", told, reason ? reason : "");
     bson_free(told);
 }
 #define IMPORT(text, documents, reason) import_text(__LINE__, text, documents, reason)
@@ -188,7 +188,7 @@ static void import_record(int line, const char *header, const char *record, cons
           NULL, NULL);
     told = read_text(rejects, &size);
     if (!strstr(told, reason) || strncmp(told, "{\"line\": 2, ", 12) != 0)
-        test_fail(__FILE__, line, "told is \"%s\", not \"%s\"", told, reason);
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", told, reason);
     bson_free(told);
     bson_free(text);
 }
@@ -355,7 +355,7 @@ TEST(what_was_exported_in_any_form_is_imported_again)
     bson_free(first);
 }
 
-/* As truce import hashes what stands in front of where it goes on. */
+/* Returns the hash that truce import computes of the input before the position where it resumes. */
 static long long hash_of(const char *text, int64_t size)
 {
     uint64_t value = UINT64_C(14695981039346656037);
@@ -365,8 +365,8 @@ static long long hash_of(const char *text, int64_t size)
     return (long long)value;
 }
 
-/* The progress is put back to the end of the first document, as if the process had been killed when it had written all
- * the others, too. */
+/* Sets the progress back to the end of the first document, as if the process had been killed after
+ * it wrote all the others, too. */
 static void go_back(const char *text, int64_t offset, int row)
 {
     char update[400];
@@ -396,7 +396,7 @@ static void resume(int line, const char *text, int64_t offset, int row, const ch
     check(line, RUN("count", "s"), 0, "3\n", NULL); /* each is there once */
     rejected = read_text(rejects, &size);
     if (strncmp(rejected, told, strlen(told)) != 0)
-        test_fail(__FILE__, line, "told is \"%s\", not \"%s\"", rejected, told);
+        test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", rejected, told);
     bson_free(rejected);
 }
 
@@ -419,7 +419,7 @@ TEST(a_file_that_was_imported_as_something_else_is_another_file)
     ANSWERS(0, "imported 1\n", NULL, "import", "s", input, "--csv");
 }
 
-/* ---- what other programs write --------------------------------------------------------------- */
+/* ---- files of other programs ----------------------------------------------------------------- */
 
 static void import_two(int line, const char *text, const char *separator)
 {

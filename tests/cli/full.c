@@ -1,6 +1,6 @@
 /*
- * An answer that cannot be written is exit code 3: on a disk that is full, and where standard output is closed. Each
- * command is called as in the example of its help.
+ * If an answer cannot be written, the exit code is 3: on a full disk, and with a closed standard
+ * output. The test calls each command as in the example of its help.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
-/* Stands for truce in the example's path: what the command under test is to print goes to where the test says,
- * and its exit code and what it printed is told. */
+/* Replaces truce in the example's path. It redirects the output of the command under test to the
+ * test's target, and appends its exit code, or the size of its output, to a results file. */
 static const char wrapper[] =
     "#!/bin/bash\n"
     "words=\" $* \"\n"
@@ -21,22 +21,22 @@ static const char wrapper[] =
     "    \"$TRUCE\" \"$@\" <&0 >printed &\n"
     "    [ -z \"$ended\" ] || kill %1\n"
     "    wait %1; code=$?; [ -z \"$ended\" ] || wait\n"
-    "    cat printed; echo \"$(wc -c <printed)\" >>\"$TOLD\"; exit $code ;;\n"
+    "    cat printed; echo \"$(wc -c <printed)\" >>\"$RESULTS\"; exit $code ;;\n"
     "full) \"$TRUCE\" \"$@\" >/dev/full ;;\n"
     "closed) \"$TRUCE\" \"$@\" >&- ;;\n"
     "esac\n"
-    "echo \"$?\" >>\"$TOLD\"\n";
+    "echo \"$?\" >>\"$RESULTS\"\n";
 
 static const char script[] =
     "folder=$(mktemp -d \"$1/XXXXXX\") && cd \"$folder\"\n"
     "mkdir path && printf '%s' \"$WRAPPER\" >path/truce && chmod +x path/truce\n"
-    "TRUCE=$2 TOLD=$folder/told TRUCE_STORE=school.truce PATH=$folder/path:$PATH\n"
-    "export TRUCE TOLD TRUCE_STORE PATH\n"
-    ": >told\n"
+    "TRUCE=$2 RESULTS=$folder/results TRUCE_STORE=school.truce PATH=$folder/path:$PATH\n"
+    "export TRUCE RESULTS TRUCE_STORE PATH\n"
+    ": >results\n"
     "( eval \"$3\" ) >/dev/null 2>&1\n"
-    "cat told\n";
+    "cat results\n";
 
-/* What was told of each call, one a line. */
+/* Runs the example. Returns the results of each call, one on each line. */
 static char *run(const struct cli_command *c, const char *folder, const char *where)
 {
     setenv("NOUN", c->noun, 1);
@@ -48,7 +48,7 @@ static char *run(const struct cli_command *c, const char *folder, const char *wh
                            ->out);
 }
 
-/* The next number of a list of lines; -1: there is none. */
+/* Returns the next number of a list of lines, or -1 at its end. */
 static long next(const char **at)
 {
     char *end;
@@ -77,8 +77,8 @@ static void check(const struct cli_command *c, const char *folder, const char *s
     bson_free(codes);
 }
 
-/* Does the example end without an answer? There is nothing to be listed, or to be said, or it runs until it is
- * killed. */
+/* Returns whether the example ends without an answer: its list or answer is empty, or it runs until
+ * it is killed. */
 static bool is_silent(const struct cli_command *c)
 {
     static const char *const silent[] = {"set quarantine", "item index",      "doc conflicts",
@@ -155,6 +155,6 @@ TEST(what_cannot_be_written_is_told_once_and_with_the_reason)
 
     for (int i = 0; i < 7; i++)
         strcat(wanted, "truce: standard output cannot be written: No space left on device\n");
-    strcat(wanted, "3\n3\n3\n"); /* a reader that had enough is not told */
+    strcat(wanted, "3\n3\n3\n"); /* no error for a reader that closes the pipe early */
     CHECK_TEXT(wanted, all->out);
 }

@@ -40,7 +40,7 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
     ANSWERS(2, "", "invalid date", "post", "book", "bank", "people:ada", "5", "--id", "2",
             "--effective", "soon");
-    ANSWERS(1, "", "no account has the name nobody", "post", "book", "nobody", "people:ada", "5",
+    ANSWERS(1, "", "no account has the name nowhere", "post", "book", "nowhere", "people:ada", "5",
             "--id", "2");
     ANSWERS(0,
             "account     balance         available       currency  is\n"
@@ -71,8 +71,8 @@ TEST(an_amount_is_split_over_several_accounts_in_one_transaction)
             "bank=0.001", "--id", "more");
     ANSWERS(2, "", "64 bits", "post", "book", "people:ada", "shop:sales", "92233720368547758.07",
             "--also", "bank=92233720368547758.07", "--id", "more");
-    ANSWERS(1, "", "nobody is not open", "post", "book", "people:ada", "shop:sales", "1", "--also",
-            "nobody=1", "--id", "more");
+    ANSWERS(1, "", "nowhere is not open", "post", "book", "people:ada", "shop:sales", "1", "--also",
+            "nowhere=1", "--id", "more");
     ANSWERS(0, "88.55 EUR\n", NULL, "balance", "book", "people:ada");
 }
 
@@ -96,8 +96,8 @@ TEST(several_payers_and_currencies_are_said_by_their_entries)
     ANSWERS(2, "", "is not a valid amount", "post", "book", "--entry", "yen=-0.5", "--entry",
             "yen:bank=0.5", "--id", "3");
     ANSWERS(2, "", "is not ACCOUNT=AMOUNT", "post", "book", "--entry", "=1", "--id", "3");
-    ANSWERS(1, "", "no account has the name nobody", "post", "book", "--entry", "nobody=1", "--id",
-            "3");
+    ANSWERS(1, "", "no account has the name nowhere", "post", "book", "--entry", "nowhere=1",
+            "--id", "3");
     ANSWERS(2, "", "an entry of account shop has the value 0", "post", "book", "--entry", "shop=0",
             "--id", "3");
     ANSWERS(2, "", "give FROM TO AMOUNT, or --entry", "post", "book", "--id", "3");

@@ -1,4 +1,5 @@
-/* Books as files: what is exported comes back the same, hledger agrees on every balance, and what is wrong books nothing. */
+/* Books as files: an export and an import give the same book, hledger agrees on every balance, and
+ * a wrong file posts nothing. */
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -147,7 +148,7 @@ static void fill(truce_store *store)
              error);
     CHECK_OK(book_transfer(ledger, "below", "people:a", "bank", 700, &error), error);
     BOOK_CHECK(ledger);
-    /* it was settled in time; who posts it anew is later */
+    /* it was settled in time; posting it again is too late */
     CHECK_OK(truce_update(store, "tx", filter, past, NULL, NULL, &error), error);
     bson_destroy(filter);
     bson_destroy(past);
@@ -288,7 +289,7 @@ TEST(hledger_agrees_on_every_balance)
     truce_store_close(store);
 }
 
-/* ---- what is wrong -------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static const struct {
     const char *form, *text, *why;
@@ -420,7 +421,8 @@ TEST(what_a_rule_forbids_is_told_by_its_line_and_left_out)
 
 #define KILLED_TRANSACTIONS 2996 /* whole rounds of 14 */
 
-/* Some are pending and settled five lines on, some are reversed there. *total: what `c` has in the end. */
+/* Some are pending and settled five lines later, some are reversed there. Sets *total to the final
+ * balance of `c`. */
 static char *many_transactions(int64_t *total)
 {
     struct buffer text = {0};
@@ -492,7 +494,7 @@ TEST(an_import_that_is_killed_and_run_again_books_each_transaction_once)
     truce_store_close(store);
 }
 
-/* ---- what others write ---------------------------------------------------------------------- */
+/* ---- files of other programs ----------------------------------------------------------------- */
 
 static void import_text(const char *to, const char *name, const char *text, const char *rules,
                         const char *answer)
@@ -688,7 +690,7 @@ TEST(whatever_bytes_a_file_has_it_is_read_or_refused)
     truce_store_close(store);
 }
 
-/* ---- what banks write ----------------------------------------------------------------------- */
+/* ---- files of banks -------------------------------------------------------------------------- */
 
 #define RULES "account: 'bank', currency: 'EUR', id: '$Ref', otherwise: 'other', decimal: ',', "
 #define ONE   RULES "date: '$Day', amount: '$Sum', "

@@ -1,4 +1,5 @@
-/* truce ledger report: sums by period and by metadata, as a table, as CSV, and as a picture of always the same bytes. */
+/* truce ledger report: sums by period and by metadata, as a table, as CSV, and as a picture with
+ * reproducible bytes. */
 #include <stdlib.h>
 
 #include "tests/support/book.h"

@@ -1,4 +1,5 @@
-/* A file that a call writes is never the store, a file of the store, or a file that the call reads. */
+/* A file that a call writes is never the store, a file of the store, or a file that the call
+ * reads. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -93,7 +94,8 @@ TEST(no_output_is_a_file_of_the_store_by_whatever_name)
     begin();
     size = size_of(store);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
-        for (int way = 0; way < (i == 1 || i == 2 ? 3 : 4); way++) { /* SQLite makes those anew */
+        /* SQLite creates these files again */
+        for (int way = 0; way < (i == 1 || i == 2 ? 3 : 4); way++) {
             char *path = bson_strdup_printf("%s%s", store, suffixes[i]), *name = name_of(path, way);
 
             linked = way == 3 && !access(path, F_OK);

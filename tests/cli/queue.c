@@ -1,4 +1,5 @@
-/* truce queue and truce work: what they print and how they end; workers that are killed and stopped. */
+/* truce queue and truce work: what they print and how they end; workers that are killed and
+ * stopped. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,7 +148,7 @@ TEST(a_job_is_told_of_an_event)
     ANSWERS(2, "", "name of a step", "queue", "signal", job, "a.b");
 }
 
-/* A file beside the store with that in it. */
+/* Writes the text to a file next to the store. Returns its path. */
 static const char *flow_of(const char *text)
 {
     static char path[300];
@@ -326,8 +327,9 @@ TEST(a_job_that_is_cancelled_ends_its_program)
     ANSWERS(0, "\"state\": \"cancelled\"", NULL, "queue", "show", job);
 }
 
-/* A worker is stopped while its program runs; others do the job; then it goes on, and its changes are
- * refused. The program waits for a file, so that nothing depends on who is fast. */
+/* A worker is stopped while its program runs. Other workers do the job. Then the worker continues,
+ * and its changes are refused. The program waits for a file, so that the result does not depend on
+ * speed. */
 TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
 {
     char program[600], go[320];

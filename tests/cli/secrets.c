@@ -1,4 +1,4 @@
-/* A password that stands in a store's URI is in nothing that the program prints, whatever is wrong. */
+/* The program never prints the password of a store's URI, whatever the error is. */
 #include <string.h>
 
 #include "tests/support/command.h"
@@ -6,7 +6,7 @@
 
 #define SECRET "S3cretXYZ"
 
-/* wrong in many ways; nobody listens at port 1 */
+/* wrong in many ways; no server listens at port 1 */
 static const char *const uris[] = {
     "mongodb://u:" SECRET "@127.0.0.1:1/db",
     "mongodb://u:" SECRET "@127.0.0.1:1/db?authMechanism=PLAIN",

@@ -1,4 +1,5 @@
-/* truce serve, when the disk refuses to keep what was written: it ends, for whoever started it to start it again. */
+/* truce serve when a sync of the disk fails: it ends, so that its service manager starts it
+ * again. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ __attribute__((constructor)) static void install(void)
 
 struct served {
     pid_t child;
-    int orders, told; /* a byte: the disk fails from now on; what the program prints */
+    int orders, told; /* after a byte, the disk fails; the program's output */
     int port;
 };
 

@@ -224,7 +224,7 @@ static char *read_file(const char *path)
     return text;
 }
 
-/* The line of `truce help set apply`, as it stands there. */
+/* Uses the unchanged line of `truce help set apply`. */
 TEST(the_message_that_the_help_shows_is_read_without_an_option)
 {
     const char *store = fresh_store();
@@ -477,7 +477,7 @@ TEST(set_apply_killed_again_and_again_ends_in_the_same_state)
     bson_free(messages.operations);
 }
 
-/* a child of `parent`, picked at random; 0: there is none */
+/* Returns a random child of `parent`, or 0. */
 static pid_t child_of(pid_t parent, struct random *random)
 {
     char path[64], text[4096];

@@ -1,4 +1,5 @@
-/* Sequences, requests, find-and-modify and waiting from the shell; tables, several lines, plain documents. */
+/* Sequences, requests, find-and-modify and waiting from the shell; tables, several lines, plain
+ * documents. */
 #include <stdlib.h>
 #include <sys/wait.h>
 

@@ -1,4 +1,4 @@
-/* The command line without a store: help, wrong calls and what they are told, the manual. */
+/* The command line without a store: help, wrong calls and their errors, the manual. */
 #include <ctype.h>
 
 #include "cli/commands.h"
@@ -42,7 +42,8 @@ TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
     }
 }
 
-/* But for "database", which of a server and of a user means its own: the command's option takes the common one's place. */
+/* Except "database": the commands of servers and users have their own option of this name, which
+ * replaces the common one. */
 TEST(option_letters_mean_one_thing_in_a_command)
 {
     for (int i = 0; cli_command_table[i]; i++) {

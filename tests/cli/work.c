@@ -10,7 +10,7 @@
 #include "cli/queue/work_program.h"
 #include "tests/support/jobs.h"
 
-/* Beside the store; good until the next call. */
+/* Returns a path next to the store; valid until the next call. */
 static const char *path_of(const char *name)
 {
     static char path[400];
@@ -248,14 +248,15 @@ TEST(a_job_that_takes_too_long_is_cancelled_and_the_others_come_back)
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50", "--attempts", "1",
             "--priority", "5");
     add("{}");
-    /* it has both, and answers neither; when it is started anew, it has the second alone */
+    /* the program gets both jobs and answers neither; after a restart it gets only the second
+     * job */
     ANSWERS(1, " returned\n", "timed out", KEEPS, "--at-once", "2", "--grace", "50", SH,
             NEXT "next; case $line in *deadline*) next; exec sleep 1000;; esac; end done; "
                  "while next; do end done; done");
     ANSWERS(0, "\"state\": \"done\"", NULL, "queue", "show", job);
     ANSWERS(0, "\"dead\": 1", NULL, "queue", "stats");
     ANSWERS(0, "1 retried\n", NULL, "queue", "redrive", "mail");
-    /* told in time, it goes on */
+    /* notified in time, it continues */
     ANSWERS(1, " failed\n", "timed out", KEEPS, SH,
             EACH("case $line in *cancel*) end fail ', \"error\": \"well\"';; esac"));
 }

@@ -1,4 +1,5 @@
-/* truce commit apply and truce work --commit: jobs and transactions of a ledger beside changes of documents. */
+/* truce commit apply and truce work --commit: jobs and ledger transactions together with changes of
+ * documents. */
 #include <stdlib.h>
 
 #include "tests/support/command.h"

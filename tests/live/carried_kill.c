@@ -1,9 +1,10 @@
 /*
- * kill -9, among processes that carry out each other's writes (engine/cross_process.c): each adds to a number of its own and to one of all
- * of them, in one commit. Now and then one is killed, or stopped for a while, whoever has the turn. Whatever a process was told, and
- * whatever one before it was doing when it was killed, is there once or not at all.
+ * kill -9, among processes that execute each other's writes (engine/cross_process.c). Each process
+ * adds to its own number and to a common number in one commit. From time to time the test kills or
+ * stops a process, whether or not it is the lock holder. An acknowledged write is stored exactly
+ * once. A write that was in progress at the kill is stored once or not at all.
  *
- * TRUCE_KILL_CYCLES: how many deaths.
+ * TRUCE_KILL_CYCLES: how many kills.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,9 +22,9 @@
 
 /* Shared by all processes. */
 static struct notes {
-    atomic_llong told[PROCESSES];      /* what each one has been told of its number */
-    atomic_llong delegated[PROCESSES]; /* writes of others, by those that live */
-    atomic_llong carried_before;       /* by those that are dead */
+    atomic_llong told[PROCESSES];      /* the acknowledged value of each process's number */
+    atomic_llong delegated[PROCESSES]; /* delegated writes, executed by living processes */
+    atomic_llong carried_before;       /* by killed processes */
 } * notes;
 
 static char path[400];
@@ -77,7 +78,8 @@ static void add(const char *id, int by)
     bson_destroy(update);
 }
 
-/* A child. What the one before it was doing when it was killed is done before anything that this one writes. */
+/* Runs a child process. The last write of its killed predecessor takes effect before any write of
+ * this process. */
 static _Noreturn void live(int process)
 {
     const struct combine *combine;
@@ -91,7 +93,7 @@ static _Noreturn void live(int process)
     combine = &truce__file_engine(store)->writer.combine;
     add(id, 0);
     n = number_of(id);
-    bson_set_error(&error, 1, 1, "%lld, and it was told of %lld", (long long)n,
+    bson_set_error(&error, 1, 1, "%lld, but %lld was acknowledged", (long long)n,
                    (long long)atomic_load(&notes->told[process]));
     if (n != atomic_load(&notes->told[process]) && n != atomic_load(&notes->told[process]) + 1)
         wrong("its number", &error);

@@ -1,6 +1,7 @@
-/* Real processes, each with threads, that commit to one file and are killed with -9 all the time; what
- * they did and saw is written down, and the history must be strictly serializable. Natively, through the
- * journal, and with both at once. With TEST_ON_SERVER, on a server of MongoDB's protocol.
+/* Processes, each with threads, commit to one file and are killed with -9 all the time. They record
+ * their writes and reads, and the history must be strictly serializable. The test runs natively,
+ * through the journal, and with both at once. With TEST_ON_SERVER, it runs on a server of MongoDB's
+ * protocol.
  *
  * TRUCE_HISTORY_MS says how long each runs, TRUCE_HISTORY_KILL_MS how often a process is killed,
  * TRUCE_HISTORY_PROCESSES (8) and TRUCE_HISTORY_THREADS (4) how many there are. */
@@ -358,7 +359,7 @@ static void find_place(struct place *place)
 {
 #ifdef TEST_ON_SERVER
     truce_store_close(server_store()); /* emptied */
-    server_release();                  /* children are forked beside no connection */
+    server_release();                  /* no connection is open at a fork */
     server_uri(place->uri, sizeof place->uri, "");
 #else
     snprintf(place->uri, sizeof place->uri, "file:%s/lists.truce", place->directory);

@@ -20,7 +20,7 @@
 
 #define PROCESSES 4
 #define THREADS   8
-#define NAMES     200 /* unique names that everybody wants */
+#define NAMES     200 /* unique names that all workers want */
 #define JOBS      3000
 
 /* Shared by all processes. */
@@ -56,7 +56,7 @@ static void expect(bool holds, const char *what, const bson_error_t *error)
     fprintf(stderr, "crowd: %s: %s\n", what, error->message);
 }
 
-/* ---- what threads do ------------------------------------------------------------------------ */
+/* ---- operations of the threads --------------------------------------------------------------- */
 
 static void heat(struct random *random, int worker)
 {
@@ -72,7 +72,7 @@ static void heat(struct random *random, int worker)
     bson_destroy(update);
 }
 
-/* A name is inserted by whoever comes first, and removed again by its owner. */
+/* The first worker inserts a name, and its owner removes it again. */
 static void take_name(struct random *random, int worker)
 {
     int name = (int)truce__random_below(random, NAMES);
@@ -152,7 +152,7 @@ static void look_at_money(struct random *random, int worker)
     expect(sum == SCHOOL_ACCOUNTS * SCHOOL_MONEY, "the money is not all there", &error);
 }
 
-/* What an index gives is what a scan gives, for documents that nobody changes. */
+/* Checks that an index and a scan find the same documents, of those that no worker changes. */
 static void search(struct random *random, int worker)
 {
     int order = (int)truce__random_below(random, JOBS - 20);
@@ -161,7 +161,7 @@ static void search(struct random *random, int worker)
     int64_t count = 0;
 
     (void)worker;
-    /* CONFLICT: the index was dropped meanwhile */
+    /* CONFLICT: the index was dropped in the meantime */
     while (truce_count(store, "jobs", filter, NULL, &count, &error) == TRUCE_CONFLICT)
         continue;
     expect(count == 20, "jobs are missing from a range", &error);

@@ -1,8 +1,8 @@
 /*
- * kill -9. Writer processes work on one file and die at random moments, again and again; what each
- * had acknowledged stands in memory that they share with their parent.
+ * kill -9. Writer processes work on one file and die at random times, repeatedly. Each records its
+ * acknowledged writes in memory shared with the parent.
  *
- * TRUCE_KILL_CYCLES: how many deaths.
+ * TRUCE_KILL_CYCLES: how many kills.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -25,8 +25,8 @@
 static struct school_notes *notes;
 static truce_store *store;
 static uint32_t pad;
-static bool compacts;       /* each process, beside its work */
-static atomic_llong *given; /* bytes that were given back, shared */
+static bool compacts;       /* each process, next to its work */
+static atomic_llong *given; /* bytes that were returned to the file system, shared */
 
 static void *work(void *arg)
 {
@@ -113,8 +113,8 @@ static void wait_for_more(int64_t than)
     CHECK_INT(acknowledged(), >, than);
 }
 
-/* Every other death comes after some work was acknowledged; the ones between come at any moment, also
- * while the store is opened. */
+/* Every other death comes after some work was acknowledged; the ones between come at any moment,
+ * also while the store is opened. */
 static void kill_many(long cycles, uint32_t big)
 {
     pid_t children[PROCESSES];

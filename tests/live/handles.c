@@ -1,7 +1,7 @@
 /*
- * Several handles of one file in each of several processes, opened and closed at random while all of them
- * write; processes are killed with -9. Whatever was acknowledged is there, in one log: presence in the lock
- * file must survive the closing of any handle.
+ * Several handles of one file in each of several processes, opened and closed at random while all
+ * of them write; processes are killed with -9. Whatever was acknowledged is there, in one log:
+ * presence in the lock file must survive the closing of any handle.
  *
  * TRUCE_HANDLE_STEPS: how much each process does; TRUCE_HANDLE_KILLS: how many deaths.
  */
@@ -22,7 +22,7 @@
 #define HANDLES   3
 #define LIVES_MAX 200
 
-/* What each life acknowledged: its inserts 1 .. n. */
+/* The acknowledged inserts of each life: 1 .. n. */
 static atomic_int *acknowledged;
 
 static truce_store *open_handle(const char *path)

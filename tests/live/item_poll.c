@@ -1,8 +1,8 @@
 /*
- * Readers in other processes poll a document all the time while its items are changed, added,
- * removed, and while the collection is turned into maps and back by a process that is killed with -9:
- * no answer shows the item absent, twice or half-changed, nor the others in another order; and what
- * was acknowledged is there at the end.
+ * Readers in other processes poll a document all the time. In the meantime, writers change, add,
+ * and remove its items, and a process that is killed with -9 converts the collection into maps and
+ * back. No answer shows the item absent, twice or half-changed, nor the other items in another
+ * order. All acknowledged changes are there at the end.
  *
  * With TEST_ON_SERVER, on a server of MongoDB's protocol.
  *
@@ -27,7 +27,7 @@
 #define POLLS 15000
 #endif
 #define READERS   3
-#define DOCUMENTS 40 /* those that are converted, beside the one that is polled */
+#define DOCUMENTS 40 /* converted documents, in addition to the polled one */
 
 static struct shared {
     atomic_long reads, wrong, changed, conversions;
@@ -203,7 +203,7 @@ static bool begin(const char *name)
 #ifdef TEST_ON_SERVER
     (void)name;
     truce_store_close(server_store()); /* emptied */
-    server_release();                  /* children are forked beside no connection */
+    server_release();                  /* no connection is open at a fork */
     server_uri(uri, sizeof uri, "");
 #else
     snprintf(uri, sizeof uri, "file:%s/%s.truce", test_directory(), name);

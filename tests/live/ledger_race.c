@@ -1,5 +1,5 @@
-/* Many threads and handles on one book: rules hold, each transaction is settled once, and who looks at all accounts
- * meanwhile sees money conserved every time. */
+/* Many threads and handles on one book: rules hold, each transaction is settled once, and every
+ * concurrent read of all accounts sees money conserved. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -301,7 +301,7 @@ TEST(what_is_settled_while_its_time_ends_is_settled_or_free_again)
     close_race(&race);
 }
 
-/* ---- closed meanwhile ----------------------------------------------------------------------- */
+/* ---- accounts closed concurrently ------------------------------------------------------------ */
 
 static void *close_or_pay(void *arg)
 {

@@ -1,5 +1,5 @@
-/* Many threads with one handle: bulks, single posts, rules and settlements travel together, or beside each other, and
- * each has its own answer. */
+/* Many threads with one handle: bulks, single posts, rules and settlements go into one batch, or
+ * run concurrently, and each has its own answer. */
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -199,7 +199,7 @@ TEST(who_posts_alone_after_many_waits_for_nobody)
     truce_store_close(store);
 }
 
-/* ---- reversing what is settled while its time ends ------------------------------------------ */
+/* ---- reversing a settled transaction at its expiry ------------------------------------------- */
 
 #define PENDINGS 8
 

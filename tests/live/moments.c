@@ -1,6 +1,6 @@
 /*
- * Reads beside writers: money moves between accounts all the time, by transactions that keep the sum, and accounts are
- * taken away and made again. Every read of any kind must count all of it, once.
+ * Reads next to writers: transactions that keep the sum move money between accounts all the time,
+ * and remove and recreate accounts. Every read of any kind must count all money, once.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -107,7 +107,7 @@ static void check_find(truce_store *from, const char *filter, const char *sort)
     bson_destroy(order);
 }
 
-/* What one document of a pipeline has at the field. */
+/* Returns the field of a pipeline's only document. */
 static int64_t ask(truce_store *from, const char *pipeline, const char *field)
 {
     bson_t *stages = json(pipeline);

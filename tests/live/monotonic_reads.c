@@ -1,9 +1,9 @@
 /*
- * Reads never go back in time, whichever way they are made: once any thread of any process has seen
- * a value, or was told that it is written, every read that begins later shows it or a newer one.
- * Reads by _id come from the cache of documents or from the file, reads by a filter always from the
- * file; writers update, replace in a bulk that is rolled back half of the time, and remove and
- * insert again, in two processes.
+ * Reads never go back in time. Once any thread of any process has read a value, or has the
+ * acknowledgement of its write, every read that begins later returns it or a newer one. Reads by
+ * _id come from the cache of documents or from the file; reads by a filter always come from the
+ * file. In two processes, writers update, replace in a bulk that is rolled back half of the time,
+ * and remove and insert again.
  *
  * TRUCE_MONOTONIC_MS: how long (1500).
  */
@@ -19,7 +19,7 @@
 
 enum { DOCUMENTS = 3, READERS = 3 };
 
-/* Shared by all processes: at least so far has each document come, as somebody knows. */
+/* Shared by all processes: the highest value of each document that any thread has seen. */
 static struct shared {
     atomic_llong floor[DOCUMENTS];
     atomic_llong reads;

@@ -1,7 +1,10 @@
 /*
- * How stores are opened and closed around each other: by two handles of one process, by programs that were
- * started beside an open store, by processes that make a new file at the same moment, by children of a
- * process whose threads read.
+ * Concurrent opening and closing of stores:
+ *
+ *   - by two handles of one process,
+ *   - by programs that were started while a store was open,
+ *   - by processes that create a new file at the same time,
+ *   - by children of a process whose threads read.
  *
  * TRUCE_OPENING_ROUNDS: how often each race is run.
  */
@@ -92,7 +95,8 @@ static void run_other(int id)
         fprintf(stderr, "%s\n", other->err);
 }
 
-/* As a library does that looks at any file: the kernel drops every POSIX lock of this process on it. */
+/* As a library does that looks at any file: the kernel drops every POSIX lock of this process on
+ * it. */
 static void drop_locks_of_the_process(void)
 {
     int file = open(path, O_RDONLY);
@@ -101,7 +105,7 @@ static void drop_locks_of_the_process(void)
     close(file);
 }
 
-/* ---- two handles ------------------------------------------------------------------------------- */
+/* ---- two handles ----------------------------------------------------------------------------- */
 
 static _Noreturn void use_two_handles_and_die(void)
 {
@@ -158,7 +162,7 @@ TEST(two_handles_and_others_that_close_in_order_keep_everything)
     check_has(802);
 }
 
-/* ---- programs and children --------------------------------------------------------------------- */
+/* ---- programs and children ------------------------------------------------------------------- */
 
 TEST(a_program_that_is_started_opens_what_its_parent_has_open)
 {
@@ -191,8 +195,8 @@ static void *read_on(void *arg)
     return NULL;
 }
 
-/* The child has one thread, and a mutex of another may be shut for ever in it: it is refused, or works, and
- * does not hang. */
+/* The child has one thread, and a mutex of another may be shut for ever in it: it is refused, or
+ * works, and does not hang. */
 static _Noreturn void open_in_child(void)
 {
     truce_store *store = NULL;
@@ -242,7 +246,7 @@ TEST(children_of_a_process_whose_threads_read_never_hang)
     truce_store_close(read_store);
 }
 
-/* ---- a new file -------------------------------------------------------------------------------- */
+/* ---- a new file ------------------------------------------------------------------------------ */
 
 static pid_t start_opener(int id)
 {
@@ -262,7 +266,8 @@ static pid_t start_opener(int id)
     return child;
 }
 
-/* `kills`: two of them die at any moment. What the others acknowledged is there. */
+/* Runs a race. With `kills`, two processes die at random times, and the acknowledged writes of the
+ * others are there. */
 static void race(struct random *random, int kills)
 {
     pid_t children[OPENERS];

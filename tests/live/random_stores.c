@@ -1,11 +1,11 @@
 /*
  * The file: store compared with the memory: store, operation by operation, over collections and
- * indexes that come and go. The memory store looks at every document for every question, so a plan
- * that changes an answer is found here.
+ * indexes that come and go. The memory store reads every document for every query, so this test
+ * finds a plan that changes an answer.
  *
- * An epoch is EPOCH operations on empty stores. Operation number i is made from the seed and i alone
- * (tests/support/random_operations.h); so after a difference operations are left out one group after
- * the other as long as the stores still differ, and what is left is printed.
+ * An epoch is EPOCH operations on empty stores. The seed and i alone determine operation number i
+ * (tests/support/random_operations.h). After a difference, the test removes groups of operations as
+ * long as the stores still differ, and prints the remaining operations.
  *
  *     TRUCE_TEST_SEED=N             runs the same operations again
  *     TRUCE_RANDOM_SECONDS=N        for how long (10; the CI says 60)

@@ -1,6 +1,7 @@
 /*
- * A server in this process, and clients that do not keep to the protocol: raw sockets, one message at a time. What
- * well-behaved clients see is the business of tests/servers, where `truce serve` is one of the servers.
+ * A server in this process, and clients that do not keep to the protocol: raw sockets, one message
+ * at a time. What well-behaved clients see is the business of tests/servers, where `truce serve` is
+ * one of the servers.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -297,7 +298,7 @@ TEST(who_wants_no_answer_gets_none)
     end();
 }
 
-/* A message with some of its bytes spoilt, cut off, or with another length. */
+/* Sends a message with some bytes corrupted, cut off, or with another length. */
 static void send_garbage(struct random *random, const struct buffer *message)
 {
     uint8_t *bytes = bson_malloc(message->size);
@@ -311,7 +312,8 @@ static void send_garbage(struct random *random, const struct buffer *message)
     if (truce__random_below(random, 3) == 0)
         size = truce__random_below(random, size) + 1;
     CHECK(send_all(end_, bytes, size));
-    shutdown(end_, SHUT_WR); /* so that nobody waits for what a wrong length promised */
+    /* so that the server does not wait for the bytes that a wrong length announced */
+    shutdown(end_, SHUT_WR);
     reply = receive_reply(end_);
     if (reply)
         CHECK(bson_has_field(reply, "ok"));
@@ -380,7 +382,8 @@ static void *long_read(void *arg)
     return NULL;
 }
 
-/* Idle connections end at once; what runs is interrupted when its time is over, and told so. */
+/* Idle connections end at once. A running command is interrupted after the grace period, and its
+ * client gets an error. */
 TEST(a_server_that_stops_waits_for_what_runs_but_not_for_ever)
 {
     bson_t *reply = NULL;

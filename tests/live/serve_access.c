@@ -1,6 +1,6 @@
 /*
- * Who may do what in a server that asks for passwords: logins and what is wrong with them, roles, and what belongs to
- * a user. The clients are raw sockets; what drivers do is the business of tests/servers/access.py.
+ * Permissions in a server that asks for passwords: logins and their errors, roles, and the cursors
+ * and transactions of a user. The clients are raw sockets; tests/servers/access.py tests drivers.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -122,7 +122,7 @@ TEST(a_server_that_asks_for_passwords_of_nobody_does_not_start_nor_one_that_othe
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
-/* What needs no login; another command that is to be here has to be put here, too. */
+/* Returns whether the command needs no login. Add every new command of this kind here. */
 static bool is_for_all(const char *name)
 {
     static const char *const names[] = {
@@ -186,7 +186,8 @@ TEST(patterns_need_to_read_or_to_write_and_a_login_but_for_their_help)
     end();
 }
 
-/* One who has no role at all is refused by all commands but those that are for everybody, or look themselves. */
+/* All commands refuse a user without roles, except those that need no role or check permissions
+ * themselves. */
 TEST(a_user_without_roles_may_do_nothing)
 {
     int end_;
@@ -544,7 +545,7 @@ TEST(databases_are_listed_to_who_may_read_them)
     end();
 }
 
-/* Nobody has a role where nobody logs in: all is open, but for what logins are checked by. */
+/* Without logins no client has a role: all data is open, except the users' records. */
 TEST(without_auth_the_users_records_are_closed_and_all_else_is_open)
 {
     bson_error_t error = {0};
@@ -669,7 +670,8 @@ static void begin_login(int end_, const struct login_try *try, const char *first
     bson_destroy(reply);
 }
 
-/* The proof of one conversation is none of another, and a conversation ends with its first failure. */
+/* The proof of one conversation is not valid in another, and a conversation ends with its first
+ * failure. */
 TEST(a_proof_is_good_once)
 {
     const char *first = "n=root,r=abc";
@@ -752,7 +754,7 @@ TEST(what_is_no_login_is_refused)
     end();
 }
 
-/* What a server says of a user that is not there is what it says of most. */
+/* The reply about an unknown user equals the reply about most users. */
 TEST(a_challenge_does_not_tell_who_is_a_user)
 {
     char salts[4][100];
@@ -892,7 +894,7 @@ TEST(failed_logins_wait_and_no_more_than_a_hundred_do)
     CHECK_INT(ended, ==, 1);
     expect_on(root, "{'insert': 'x', 'documents': [{}], '$db': 'school'}", 0);
     for (int i = 0; i <= TRUCE_LOGIN_DELAYED_MAX; i++)
-        close(ends[i].fd); /* nobody waits for who is gone */
+        close(ends[i].fd); /* the server does not wait for closed connections */
     close(root);
     end();
 }
@@ -942,7 +944,7 @@ TEST(who_is_logged_in_works_while_others_guess)
     end();
 }
 
-/* ---- what belongs to a user ----------------------------------------------------------------- */
+/* ---- cursors and transactions of a user ------------------------------------------------------ */
 
 static int64_t open_cursor(int end_)
 {

@@ -1,4 +1,5 @@
-/* Commands of administrators: parameters, the log, the disk, the end; what they do, and what they are refused. */
+/* Commands of administrators: parameters, the log, the disk, the end; what they do, and what they
+ * are refused. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,5 @@
-/* Writes that clients send again: what each is answered, what is kept, and what stands after the server was killed. */
+/* Writes that clients send again: their answers, the retained results, and the stored data after
+ * the server was killed. */
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
@@ -40,7 +41,7 @@ static void begin(void)
     expect_code("{'dropDatabase': 1, '$db': 'config'}", 0);
 }
 
-/* What it knew is gone, but for what stands in the file. */
+/* Restarts the server, so that only the data of the file remains. */
 static void restart(void)
 {
     end();
@@ -95,7 +96,8 @@ static bson_t *bare_of(bson_t *reply)
     return bare;
 }
 
-/* Asks, asks again, and after a restart; the answers are the same, but for what says that it came again. */
+/* Asks, asks again, and after a restart; the answers are the same, but for what says that it came
+ * again. */
 static bson_t *ask_thrice(const char *command)
 {
     bson_t *first = bare_of(ask(command)), *later = NULL, *bare;
@@ -509,7 +511,8 @@ TEST(a_store_without_receipts_takes_no_numbers)
 
 enum { CLIENTS = 3 };
 
-/* One client: adds one to the counter with rising numbers; the last may have no answer, and is asked for again. */
+/* One client: adds one to the counter with rising numbers; the last may have no answer, and is
+ * asked for again. */
 struct client {
     pthread_t thread;
     int port, number;

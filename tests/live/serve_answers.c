@@ -1,4 +1,4 @@
-/* What the server's commands answer, field by field, where clients look at the fields. */
+/* The answers of the server's commands, field by field, for the fields that clients read. */
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* bulkWrite: writes of several collections in one message, and what is told of each. */
+/* bulkWrite: writes of several collections in one message, and the result of each. */
 #include <string.h>
 #include <unistd.h>
 
@@ -228,7 +228,7 @@ TEST(a_long_answer_goes_on_by_a_cursor)
     bson_destroy(reply);
     reply = ask(more);
     expect(reply, "cursor.nextBatch.1.idx", 6);
-    expect(reply, "cursor.id", 0); /* nobody comes back for nothing */
+    expect(reply, "cursor.id", 0); /* no cursor remains without more results */
     bson_destroy(reply);
     expect_code(more, 43);
     reply = ask(bulk(ALL, ", 'ordered': false, 'cursor': {'batchSize': 7}"));

@@ -1,4 +1,5 @@
-/* Change streams with showExpandedEvents: what is made of collections and indexes, and what more is told of all else. */
+/* Change streams with showExpandedEvents: events of collections and indexes, and the additional
+ * fields of other events. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,7 @@ static void end(void)
     truce_store_close(store);
 }
 
-/* The UUID at the path, in hexadecimal digits; "": there is none. */
+/* Copies the UUID at the path, in hexadecimal digits; "" if the path is missing. */
 static void uuid_of(const bson_t *event, const char *path, char text[33])
 {
     bson_iter_t at, found;
@@ -139,7 +140,7 @@ TEST(what_is_made_of_views_is_told_to_who_asks)
                         "}}], 'cursor': {}, '$db': 'school'}");
     collection = open_stream("{'aggregate': 'v', 'pipeline': [{'$changeStream': {" EXPANDED
                              "}}], 'cursor': {}, '$db': 'test'}");
-    done("{'create': 'v', 'viewOn': 'c', '$db': 'config'}"); /* is told to nobody */
+    done("{'create': 'v', 'viewOn': 'c', '$db': 'config'}"); /* not reported in any stream */
     done("{'create': 'v', 'viewOn': 'c', 'pipeline': [{'$match': {'n': 1}}], '$db': 'test'}");
     done("{'collMod': 'v', 'viewOn': 'c', 'pipeline': [], '$db': 'test'}");
     done("{'drop': 'v', '$db': 'test'}");
@@ -184,7 +185,7 @@ TEST(a_modification_tells_what_there_was_before)
     done("{'create': 'c', 'validator': {'n': 1}, '$db': 'test'}");
     stream = watch_database(EXPANDED);
     done("{'collMod': 'c', 'changeStreamPreAndPostImages': {'enabled': true}, '$db': 'test'}");
-    done("{'collMod': 'c', '$db': 'test'}"); /* nothing, which is told, too */
+    done("{'collMod': 'c', '$db': 'test'}"); /* changes nothing, but is reported, too */
     event_of(&stream, 0, 60000, &event);
     CHECK_TEXT("modify", text_of(&event, "operationType"));
     uuid_of(&event, "collectionUUID", uuid);

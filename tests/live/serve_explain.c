@@ -205,7 +205,7 @@ TEST(writes_tell_what_they_would_do_and_do_nothing)
     reply = ask("{'count': 'c', '$db': 'school'}");
     CHECK_INT(reply_number(reply, "n"), ==, 4);
     bson_destroy(reply);
-    /* what the update would be refused for is told */
+    /* explain returns the error that the update would return */
     expect_code("{'explain': {'update': 'c', 'updates': [{'q': {}, 'u': {'$inc': {'_id': 1}}}]}, "
                 "'$db': 'school'}",
                 66);

@@ -1,4 +1,5 @@
-/* Failures by order: configureFailPoint of a server that was started for tests, and what clients are answered by it. */
+/* Failures by order: configureFailPoint of a server that was started for tests, and what clients
+ * are answered by it. */
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -265,7 +266,7 @@ static void *ask_blocked(void *arg)
     return ask(arg);
 }
 
-/* The number of the operation that is in a find; 0: there is none. */
+/* Returns the number of the operation that executes a find, or 0. */
 static int64_t blocked(void)
 {
     bson_t *reply = ask("{'currentOp': 1, 'command.find': 'c', '$db': 'admin'}");
@@ -453,7 +454,7 @@ TEST(a_get_more_fails_when_it_has_its_cursor)
         expect_code(INSERT, 0);
     snprintf(text, sizeof text, order, "{'times': 1}", "'errorCode': 6, 'closeConnection': false");
     expect_code(text, 0);
-    expect_more(77, 43); /* there is none: it does not count */
+    expect_more(77, 43); /* an unknown cursor does not count */
     id = cursor_of(find);
     expect_more(id, 6);
     expect_more(id, 43);

@@ -1,4 +1,5 @@
-/* find over the wire: parts of an index, by min and max; keys and records; what may not stand together. */
+/* find over the wire: parts of an index, by min and max; keys and records; what may not stand
+ * together. */
 #include <string.h>
 
 #include "tests/support/streams.h"

@@ -1,6 +1,7 @@
 /*
- * Documents as they were before and after a change, in change streams (changeStreamPreAndPostImages): how a collection comes to
- * keep them, what a stream tells of them, and what it does where there are none.
+ * Documents as they were before and after a change, in change streams
+ * (changeStreamPreAndPostImages). The tests cover the options of a collection, the images in a
+ * stream's events, and events whose image is missing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -267,7 +268,7 @@ TEST(a_store_that_is_no_file_keeps_no_images)
     end();
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void write_large(const char *command, const char *field, char letter, int bytes)
 {
@@ -307,7 +308,7 @@ TEST(what_the_stages_leave_of_an_event_has_to_fit)
     end();
 }
 
-/* ---- fragments --------------------------------------------------------------------------------------- */
+/* ---- fragments ------------------------------------------------------------------------------- */
 
 #define SPLIT  ", {'$changeStreamSplitLargeEvent': {}}"
 #define LARGE  9000000
@@ -419,7 +420,8 @@ static void expect_resume(const char *token, const char *stages, int64_t code)
     bson_destroy(reply);
 }
 
-/* Who goes on without the stage is told that it is missing, not that the event is another. */
+/* Resuming without the stage fails with the error that the stage is missing, not that the event
+ * differs. */
 static void expect_the_stage_missed(const char *token)
 {
     bson_t *reply = ask_resume(token, "");

@@ -109,7 +109,7 @@ static void expect_part(const bson_t *event, const char *name, const char *part,
     bson_destroy(wanted);
 }
 
-/* Both at once, or neither; told as one change. */
+/* Both change at once, or neither, and the stream reports one change. */
 TEST(an_index_and_a_validator_are_changed_in_one_step)
 {
     struct stream_of stream;

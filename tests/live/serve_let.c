@@ -1,4 +1,5 @@
-/* What is said of a command as a whole: its variables (`let`), and documents that come with it. */
+/* Properties of a whole command: its variables (`let`), and documents in a separate section of its
+ * message. */
 #include <string.h>
 #include <unistd.h>
 

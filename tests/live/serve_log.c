@@ -1,4 +1,4 @@
-/* What the server's log tells of connections, logins and commands, and that it tells no secrets. */
+/* The server's log lines about connections, logins and commands. They contain no secrets. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -191,7 +191,8 @@ TEST(a_command_that_took_long_is_told_without_its_documents)
     kept_log_free();
 }
 
-/* What others are waited for, as the client wants it, does not count; all the rest of it may take what it takes. */
+/* Checks that the logged duration excludes the time that a command waits for other clients by
+ * request: at least `least_ms`. */
 static void check_wait(const char *json, int64_t least_ms)
 {
     int64_t begun_ns = truce__clock_monotonic_ns(), told;
@@ -236,7 +237,8 @@ static int port_behind(const char *line, const char *word)
     return at && sscanf(at + strlen(word), "%d", &port) == 1 ? port : 0;
 }
 
-/* Runs `truce serve` with these outputs, has it serve a client and ends it. What the pipe had last stays in `line`. */
+/* Runs `truce serve` with these outputs, has it serve a client and ends it. Leaves the last line of
+ * the pipe in `line`. */
 static void serve_with(const char *outputs, const char *before_port, char *line, size_t size)
 {
     int pid = 0, port, socket_;
@@ -256,8 +258,8 @@ static void serve_with(const char *outputs, const char *before_port, char *line,
     for (int i = 0; i < 3; i++)
         bson_destroy(ask_on(socket_, "{'insert': 'c', 'documents': [{}], '$db': 'test'}", 0));
     close(socket_);
-    for (int i = 1; i <= 2;
-         i++) { /* nothing that was opened later stands in the place of a closed one */
+    /* no descriptor that was opened later has the number of a closed one */
+    for (int i = 1; i <= 2; i++) {
         snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, i);
         length = readlink(path, target, sizeof target - 1);
         target[length > 0 ? length : 0] = '\0';
@@ -291,7 +293,7 @@ TEST(the_program_tells_the_form_of_its_log)
     CHECK(pclose(pipe) != 0);
 }
 
-/* "listening" stands in one line; the process is what it runs as. */
+/* Reads the process id and the port from the "listening" line. */
 TEST(the_program_begins_its_log_anew_when_it_is_told_to)
 {
     char path[600], moved[700], line[LOG_LINE_MAX];

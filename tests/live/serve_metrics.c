@@ -1,4 +1,5 @@
-/* What the server tells Prometheus: true beside what was done, and whoever asks how. */
+/* The server's metrics for Prometheus: they match the executed operations, and any HTTP client can
+ * read them. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,7 @@ static char *request(const char *lines)
     return text;
 }
 
-/* The body of what is told; freed by the caller. */
+/* Returns the body of the metrics. The caller frees it. */
 static char *scrape(void)
 {
     char *text = request("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -80,7 +81,7 @@ static char *scrape(void)
     return text;
 }
 
-/* The value of a line; -1: there is none of that name. */
+/* Returns the value of the line with that name, or -1. */
 static double value_in(const char *text, const char *name)
 {
     size_t length = strlen(name);
@@ -100,7 +101,7 @@ static double value_of(const char *name)
     return value;
 }
 
-/* ---- counters beside what was done ------------------------------------------------------------ */
+/* ---- counters and executed operations -------------------------------------------------------- */
 
 TEST(commands_are_counted_by_name_and_timed_by_group)
 {
@@ -269,7 +270,7 @@ TEST(the_feed_of_changes_is_told_where_there_is_one)
     end();
 }
 
-/* ---- whoever asks, and how -------------------------------------------------------------------- */
+/* ---- HTTP clients ---------------------------------------------------------------------------- */
 
 static void check_status(const char *lines, const char *status)
 {
@@ -415,7 +416,7 @@ TEST(the_program_says_where_it_tells_them)
 }
 #endif
 
-/* ---- as Prometheus reads it ------------------------------------------------------------------- */
+/* ---- as Prometheus reads it ------------------------------------------------------------------ */
 
 TEST(promtool_finds_nothing_wrong)
 {

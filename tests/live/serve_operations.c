@@ -209,7 +209,7 @@ struct asker {
     int over;
 };
 
-/* Takes for ever: each of the documents beside each beside each. */
+/* Runs for ever: the triple product of the documents. */
 static void *ask_for_ever(void *arg)
 {
     struct asker *asker = arg;

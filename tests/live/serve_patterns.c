@@ -1,7 +1,7 @@
 /*
- * The patterns as commands: what each is answered, and with what is wrong it is refused. The commands come from raw
- * sockets; what drivers see of them is the business of tests/servers/patterns.py. What the patterns themselves do, and do
- * not, is tested where they are.
+ * The patterns as commands: their answers, and their errors. The commands come from raw sockets;
+ * tests/servers/patterns.py tests them through drivers. The patterns themselves have their own
+ * tests.
  */
 #include <pthread.h>
 #include <string.h>
@@ -13,7 +13,7 @@
 #include "tests/support/each_operation.h"
 #include "tests/support/served_claim.h"
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 TEST(every_command_says_all_of_itself_and_its_example_runs)
 {
@@ -34,7 +34,7 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
         char *name = bson_strdup_printf("\"%s\"", pattern->name);
 
         helped.text = name;
-        if (strstr(pattern->example, "token")) /* nobody has claimed that job */
+        if (strstr(pattern->example, "token")) /* no worker has claimed that job */
             example = (struct step){pattern->example, 125, "status", "\"expired\""};
         CHECK(truce__operation_named(pattern->name) == pattern);
         CHECK(server_commands.find(pattern->name) == row_command(pattern));
@@ -48,7 +48,7 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
     end();
 }
 
-/* One field that nobody knows, one of a wrong type, one that is missing, numbers beyond. */
+/* An unknown field, a field of a wrong type, a missing field, and numbers out of range. */
 TEST(what_a_row_does_not_say_is_refused_by_name)
 {
     static const struct step steps[] = {
@@ -114,7 +114,7 @@ TEST(what_a_row_does_not_say_is_refused_by_name)
     end();
 }
 
-/* ---- commits ---------------------------------------------------------------------------------- */
+/* ---- commits --------------------------------------------------------------------------------- */
 
 #define PAY                                                                                        \
     "{truceCommit: [{update: 'accounts', id: 'a', if: {n: {$gte: 5}}, with: {$inc: {n: -5}}},"     \
@@ -163,7 +163,7 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
          11000, "status", "\"duplicate\""},
         {"{truceCommit: [{insert: 'letters', with: {_id: 9, n: 3}}]}", 0, "inserted", NULL},
         {"{count: 'letters'}", 0, "n", "3"},
-        /* jobs and money beside documents */
+        /* jobs and money together with documents */
         {"{truceLedgerOpen: 'book', currency: 'EUR', digits: 2, account: 'bank'}", 0},
         {"{truceLedgerOpen: 'book', currency: 'EUR', account: 'ada', min: 0}", 0},
         {"{truceCommit: [" POST_1 ", {enqueue: 'mail', with: {n: 1}, lane: 'l'},"
@@ -194,7 +194,8 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
     "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: {name: 'CS 1'}, seq: " #n \
     "}"
 
-/* Every operation that may be part of a commit: it takes effect with the other changes or not at all, whichever change fails. */
+/* Every operation that may be part of a commit: it takes effect with the other changes or not at
+ * all, whichever change fails. */
 TEST(takes_operations_of_all_patterns_as_parts_of_one_commit)
 {
     static const struct step steps[] = {
@@ -327,7 +328,7 @@ TEST(databases_have_keys_sequences_and_requests_of_their_own)
     end();
 }
 
-/* ---- ordered sets ----------------------------------------------------------------------------- */
+/* ---- ordered sets ---------------------------------------------------------------------------- */
 
 #define SET(more)                                                                                  \
     "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name'" more "}"
@@ -377,7 +378,7 @@ TEST(operations_of_a_set_may_come_in_any_order)
 
 #define NOBODYS "{$oid: '0123456789abcdef01234569'}"
 
-/* ---- documents, items, the whole store -------------------------------------------------------- */
+/* ---- documents, items, the whole store ------------------------------------------------------- */
 
 TEST(documents_are_saved_by_their_number_or_merged_or_decided)
 {
@@ -518,7 +519,7 @@ TEST(money_is_posted_once_and_never_overdrawn)
     end();
 }
 
-/* ---- queues ----------------------------------------------------------------------------------- */
+/* ---- queues ---------------------------------------------------------------------------------- */
 
 #define JOB_1 "{$oid: '0123456789abcdef01234567'}"
 #define JOB_2 "{$oid: '0123456789abcdef01234568'}"
@@ -781,7 +782,8 @@ TEST(a_claim_waits_for_a_job_and_holds_no_other_connection)
     end();
 }
 
-/* Somebody has claimed: a command more was counted than this one. */
+/* Returns whether the other client's claim arrived: the server counted one more command than this
+ * one. */
 static int64_t asked;
 
 static bool shown_waiting(void)
@@ -809,7 +811,7 @@ TEST(a_server_that_ends_does_not_wait_for_who_waits_for_a_job)
     truce_store_close(store);
 }
 
-/* ---- within transactions ---------------------------------------------------------------------- */
+/* ---- within transactions --------------------------------------------------------------------- */
 
 TEST(patterns_are_a_part_of_a_transaction)
 {

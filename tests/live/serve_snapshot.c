@@ -251,7 +251,7 @@ TEST(what_is_older_than_the_window_is_not_read_again_but_by_who_reads_it)
     end();
 }
 
-/* What is written is more than a moment may pin. */
+/* Writes more than a snapshot may pin. */
 static void write_much(void)
 {
     char *text = bson_malloc(300000),
@@ -286,9 +286,10 @@ TEST(a_moment_that_the_store_has_ended_is_too_old)
     end();
 }
 
-/* ---- restarts --------------------------------------------------------------------------------- */
+/* ---- restarts -------------------------------------------------------------------------------- */
 
-/* Lets the server go on from a time that is so far ahead of the clock: the next one has a clock that was set back. */
+/* Lets the server go on from a time that is so far ahead of the clock: the next one has a clock
+ * that was set back. */
 static void pass_seconds(int64_t seconds)
 {
     truce__feed_pass(&truce__file_engine_or_null(store)->writer,
@@ -305,7 +306,8 @@ static void restart(void)
     REQUIRE(!server_start(store, &options, &server, &error));
 }
 
-/* A server that starts within the same second, or with a clock that was set back, gives no time again. */
+/* A server that starts within the same second, or with a clock that was set back, gives no time
+ * again. */
 TEST(no_time_of_a_snapshot_is_given_again_after_a_restart)
 {
     static const int64_t ahead_s[] = {0, 0, 5, 3600, 0, 7200, 0};
@@ -335,7 +337,8 @@ TEST(no_time_of_a_snapshot_is_given_again_after_a_restart)
     end();
 }
 
-/* Two servers of one file at once: their times differ, so the one does not know those of the other. */
+/* Two servers of one file at once: their times differ, so the one does not know those of the
+ * other. */
 TEST(servers_of_one_file_give_no_time_twice)
 {
     const struct server_options options = {.replica_set = "rs"};
@@ -357,7 +360,7 @@ TEST(servers_of_one_file_give_no_time_twice)
     end();
 }
 
-/* ---- commits that are decided and not released ---------------------------------------------------- */
+/* ---- commits that are decided and not released ----------------------------------------------- */
 
 static int64_t number_at(const char *database, const char *command, const char *path,
                          uint64_t *time)
@@ -380,7 +383,7 @@ static int64_t number_at(const char *database, const char *command, const char *
     return number;
 }
 
-/* What the reads of one snapshot return before the commit, and after it. */
+/* The results of the reads of one snapshot, before the commit and after it. */
 static const struct {
     const char *command, *path;
     int64_t before, after;

@@ -1,4 +1,5 @@
-/* Clients that stop in the middle: what they have begun ends, and nobody else waits for it. */
+/* Clients that stop in the middle: their unfinished operations end, and no other client waits for
+ * them. */
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-/* What a statement of a write may say, beside what it finds and what it changes. */
+/* The options of a write statement, next to its filter and its update. */
 #include <string.h>
 
 #include "tests/support/talk.h"

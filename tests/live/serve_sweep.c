@@ -1,4 +1,5 @@
-/* The server sweeps by itself: what it removes, what it tells, when it leaves a turn out, and that nobody waits for it. */
+/* The server runs its recovery pass by itself: its removals, its log lines, the skipped passes, and
+ * that no client waits for it. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,13 +22,15 @@
     "{'insert': 'c', 'documents': [{'at': {'$date': '2001-01-01T00:00:00Z'}}, {'at': 1}],"         \
     " '$db': 'test'}"
 
-/* ---- what the sweep asks for when it looks for documents that are too old, and a server that is idle does not ---- */
+/* ---- a store that blocks and fails the list call, which only the recovery pass makes ---- */
 
 static truce_store_ops hooked_ops;
 static truce_status (*plain_list)(truce_store *of, const truce_list_options *options, bson_t *names,
                                   bson_error_t *error);
-static atomic_int broken;       /* it is refused, with this number in the sentence; 0: it is not */
-static atomic_bool holds, held; /* who asks is held until he is let go or interrupted; was held */
+/* the call fails, with this number in the message; 0: it succeeds */
+static atomic_int broken;
+/* the caller is blocked until it is released or interrupted; a caller was blocked */
+static atomic_bool holds, held;
 
 static truce_status hooked_list(truce_store *of, const truce_list_options *options, bson_t *names,
                                 bson_error_t *error)
@@ -105,7 +108,7 @@ TEST(what_is_too_old_goes_by_itself_and_is_told)
     CHECK_INT(reply_number(line, "fields.expired"), ==, 1);
     bson_destroy(line);
     wait_for("sweep.turns", status_number("sweep.turns") + 2);
-    CHECK_INT(kept_log_count("swept"), ==, 1); /* turns that did nothing are not told */
+    CHECK_INT(kept_log_count("swept"), ==, 1); /* passes without changes are not logged */
     CHECK_INT(status_number("sweep.broken"), ==, 0);
     end();
 }
@@ -232,7 +235,8 @@ TEST(a_turn_is_left_out_while_a_client_sweeps)
     end();
 }
 
-/* The sweep is held until the store is interrupted: if that was not done at once, all of the time would be waited for. */
+/* The sweep is held until the store is interrupted: if that was not done at once, all of the time
+ * would be waited for. */
 TEST(who_stops_the_server_does_not_wait_for_the_sweep)
 {
     int64_t begun_ns;
@@ -251,7 +255,8 @@ TEST(who_stops_the_server_does_not_wait_for_the_sweep)
     kept_log_free();
 }
 
-/* The server keeps its own database under plain names, and other names for what belongs to no database. */
+/* The server keeps its own database under plain names, and other names for what belongs to no
+ * database. */
 TEST(a_sweep_through_the_server_finds_its_own_database_and_others)
 {
     static const char *const databases[] = {"test", "school"};

@@ -1,6 +1,6 @@
 /*
- * A server by TLS: what versions and certificates it takes, and clients that stall, or speak something else. That
- * drivers find their way in is the business of tests/servers.
+ * A server by TLS: what versions and certificates it takes, and clients that stall, or speak
+ * something else. That drivers find their way in is the business of tests/servers.
  */
 #include <signal.h>
 #include <string.h>
@@ -153,7 +153,8 @@ TEST(clients_need_a_certificate_of_the_ca_where_one_is_named)
     end();
 }
 
-/* Without a handshake a connection ends when its time is over; until then it is in nobody's way. */
+/* Without a handshake a connection ends at its timeout; until then it blocks no other
+ * connection. */
 TEST(a_handshake_that_stalls_ends_and_holds_nobody_up)
 {
     static const uint8_t hello[] = {0x16, 0x03, 0x01, 0x02, 0x00}; /* and no more of it */

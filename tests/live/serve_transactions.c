@@ -1,4 +1,5 @@
-/* Transactions of clients: what each command is answered, what is forgotten, what stands after a crash. */
+/* Transactions of clients: the answers of each command, discarded transactions, and the stored data
+ * after a crash. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -439,7 +440,7 @@ TEST(a_server_that_is_killed_leaves_nothing_half_and_knows_what_it_committed)
         CHECK_INT(after, ==, v_of(store, 2));
         committed = after - before;
         CHECK(committed == last - number || committed == last - number + 1);
-        /* the client asks again: it is told what is so */
+        /* the client sends its commit again, and gets the true outcome */
         REQUIRE(!server_start(store, NULL, &server, &error));
         if (last > number || committed)
             expect_code(COMMIT(A, last), committed == last - number + 1 ? 0 : 251);

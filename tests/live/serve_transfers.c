@@ -1,4 +1,5 @@
-/* Transfers in two phases and copies kept in step as commands: what each is answered, and with what is wrong it is refused. */
+/* Transfers in two phases and copies kept in step as commands: what each is answered, and with what
+ * is wrong it is refused. */
 #include "tests/support/served_story.h"
 
 #define ACCOUNTS                                                                                   \
@@ -48,7 +49,7 @@ TEST(a_transfer_is_made_once_or_refused_for_good)
         {"{truceTransferResume: 'moves', id: 9}", 0, "status", "\"not found\""},
         {"{truceTransferResume: 'moves', id: 1}", 0, "state", "\"done\""},
         {"{truceTransferResume: 'moves', id: 2}", 20},
-        /* the recipe of the manual, left half-way by somebody else */
+        /* the recipe of the manual, half completed by another program */
         {"{insert: 'moves', documents: [{_id: 7, source: 'a', destination: 'b', value: 8, state: "
          "'pending'}, {_id: 8, source: 'a', destination: 'b', value: 50, state: 'pending'}]}",
          0},
@@ -70,7 +71,7 @@ TEST(what_is_wrong_about_a_transfer_is_refused_by_name)
         {"{truceTransfer: 'moves', id: 1}", 72},
         {"{truceTransfer: 'moves', id: 1, source: 'a', amount: 1}", 72},
         {"{truceTransfer: 'moves', id: 1, source: 'a', destination: 'b', amount: 1}", 2, "status",
-         "\"invalid\""}, /* nobody has said of which accounts */
+         "\"invalid\""}, /* no accounts were declared */
         {"{truceTransfer: 'moves', id: 1, source: 'a', entries: []}", 72},
         {"{truceTransfer: 'moves', id: 1, overdraft: true, entries: []}", 72},
         {"{truceTransfer: 'moves', id: 1, entries: []}", 16},
@@ -166,7 +167,7 @@ TEST(a_transfer_is_a_part_of_a_transaction)
     end();
 }
 
-/* ---- copies kept in step ----------------------------------------------------------------------- */
+/* ---- copies kept in step --------------------------------------------------------------------- */
 
 #define DECLARE(name, more)                                                                        \
     "{truceSyncDeclare: '" name "', source: 'users', dependent: 'comments', reference: 'user', "   \

@@ -9,7 +9,8 @@
 #define SITE(changes, more) PUBLISH("changes: [" changes "]" more)
 #define READ(more)          "{truceTreeRead: 'site'" more "}"
 
-/* What stands at a path, into the command for every %s; the text is the caller's. */
+/* Returns the command with the answer's value at a path in place of every %s. The caller frees
+ * it. */
 static char *with(const char *command, const char *asked, const char *path)
 {
     int end_ = dial();
@@ -37,7 +38,7 @@ TEST(versions_are_published_and_read_by_the_wire)
         {"{truceTree: 'site'}", 0, "status", "\"not found\""},
         {"{truceTreeLog: 'site'}", 0, "status", "\"not found\""},
         {"{truceTreePublish: 'site', changes: [" PUT("a", "1") "]}", 125, "status",
-         "\"not found\""}, /* nobody has said in which collection */
+         "\"not found\""}, /* no collection was declared */
         {SITE(PUT("a", "1") ", " PUT("b", "1"), ", base: 'new', message: 'first', author: 'ada'"),
          0, "outcome", "\"published\""},
         {SITE(PUT("c", "1"), ", base: 'new'"), 0, "outcome", "\"conflict\""},
@@ -159,7 +160,7 @@ TEST(what_is_wrong_about_a_tree_is_refused_by_name)
     end();
 }
 
-/* Two who read the same version: one is told, or merges. */
+/* Two clients publish on the same version: the second gets a conflict, or merges. */
 TEST(a_base_has_one_successor_and_what_lost_is_merged_or_told)
 {
     char *stale, *merged, *told, *preferred;
@@ -268,7 +269,7 @@ static void read_pages(const char *more, bool by_skip)
     close(end_);
 }
 
-/* Ids of every type, in their order; others publish meanwhile. */
+/* Ids of every type, in their order, while other clients publish. */
 TEST(pages_of_a_version_have_every_item_once)
 {
     begin();
@@ -288,7 +289,7 @@ TEST(pages_of_a_version_have_every_item_once)
     end();
 }
 
-/* What is too much for one answer goes into the next. */
+/* If the results exceed one answer, the next answer continues them. */
 TEST(an_answer_has_a_maximum)
 {
     char *large = bson_malloc(5000001), *put;

@@ -1,4 +1,5 @@
-/* The types of the fields of commands: numbers of any type are numbers, and other types are refused with MongoDB's codes. */
+/* The types of the fields of commands: numbers of any type are numbers, and other types are refused
+ * with MongoDB's codes. */
 #include "tests/support/served_story.h"
 
 static void make_five(void)
@@ -11,7 +12,8 @@ static void make_five(void)
     TELL(steps);
 }
 
-/* `%s` is the number 2 in each of BSON's types; `path` of the answer is there as far as it was understood. */
+/* `%s` is the number 2 in each of BSON's types; `path` of the answer is there as far as it was
+ * understood. */
 static const struct numbered {
     const char *command, *path, *text;
 } numbered[] = {
@@ -96,7 +98,8 @@ TEST(a_number_of_any_type_is_a_number_in_every_field)
     end();
 }
 
-/* As MongoDB reads them: the fraction is cut off, and what has no place in 64 bits is the nearest number. */
+/* As MongoDB reads them: the fraction is cut off, and what has no place in 64 bits is the nearest
+ * number. */
 TEST(fractions_and_huge_numbers_are_read_as_mongodb_reads_them)
 {
     static const struct step steps[] = {

@@ -1,4 +1,5 @@
-/* collectionUUID: a command is of the collection that was listed, or it is refused and told which has the uuid. */
+/* collectionUUID: a command applies to the collection with that uuid, or it fails with an error
+ * that names the collection with the uuid. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static const char *text_in(const bson_t *reply, const char *path)
                : "";
 }
 
-/* 361; `actual` NULL: nobody has it. */
+/* Expects error 361; `actual` NULL: no collection has the uuid. */
 static void expect_mismatch(int line, bson_t *reply, const char *database, const char *expected,
                             const char *actual)
 {
@@ -129,7 +130,7 @@ static const struct {
     {"'drop': '%s'"}, /* the last */
 };
 
-/* The command of that collection; within explain the uuid stands within. */
+/* Runs the command on that collection; of an explain, the inner command has the uuid. */
 static bson_t *run(size_t i, const char *collection, const char *uuid, const char *database)
 {
     char command[400], text[600], *at;
@@ -262,7 +263,7 @@ TEST(in_a_transaction_the_uuid_is_of_its_moment)
     end();
 }
 
-/* ---- beside who renames --------------------------------------------------------------------- */
+/* ---- concurrent renames ---------------------------------------------------------------------- */
 
 static atomic_bool over;
 
@@ -284,7 +285,8 @@ static void *rename_to_and_fro(void *arg)
     return NULL;
 }
 
-/* What is written with the uuid is in that collection, and none of it in one that had its name meanwhile. */
+/* A write with the uuid goes to that collection, and not to a collection that got its name in the
+ * meantime. */
 TEST(no_write_with_a_uuid_goes_to_what_got_the_name_meanwhile)
 {
     int socket, written = 0, refused = 0;

@@ -1,4 +1,5 @@
-/* Views: how they are made, what they are no collection for, who may make them, and who knows of them. */
+/* Views: how they are made, what they are no collection for, who may make them, and who knows of
+ * them. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -197,7 +198,8 @@ TEST(a_database_has_so_many_views_and_so_many_bytes_of_them)
     end();
 }
 
-/* What others than a server have written: the place is a collection of the store. */
+/* Writes a view's definition as another program would: the definitions are a collection of the
+ * store. */
 static void write_view(const char *json)
 {
     bson_t *document = parsed(json);
@@ -237,7 +239,7 @@ TEST(what_others_wrote_that_is_no_definition_or_goes_in_a_circle_is_refused_when
     end();
 }
 
-/* ---- what they are no collection for -------------------------------------------------------- */
+/* ---- commands that refuse a view ------------------------------------------------------------- */
 
 TEST(a_view_is_written_by_nothing)
 {

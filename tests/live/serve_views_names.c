@@ -1,4 +1,5 @@
-/* A name is that of a collection or of a view, whoever makes both at the same moment; and no view rests on itself by two that are. */
+/* A name belongs to a collection or to a view, even if clients create both at the same time. Two
+ * concurrent changes never create a cycle of views. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ static void *make_in_turn(void *arg)
         pthread_barrier_wait(maker->start);
         reply = ask_on(connection, text, 0);
         CHECK(reply != NULL);
-        /* 48, or 5 of a circle; no conflict, nor what a statement is told */
+        /* 48, or 5 for a cycle; not a conflict, nor the error of a statement */
         CHECK(!reply || !strstr(text, "'create'") ||
               (reply_number(reply, "code") != 166 && reply_number(reply, "code") != 112));
         if (reply)
@@ -61,7 +62,7 @@ static int64_t count_of(int connection, const char *command, int round, const ch
     return number;
 }
 
-/* What the makers have left of each round is looked at by `look` before the next. */
+/* Runs the makers, and calls `look` after each round. */
 static void crowd(const char *const *const commands[MAKERS], const char *name,
                   void (*look)(int connection, int round))
 {

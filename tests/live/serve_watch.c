@@ -1,6 +1,7 @@
 /*
- * Change streams over the wire: what is told, to whom, where a stream goes on, also after the server was killed, and what
- * it is refused. The client is a raw socket; what drivers do is the business of tests/servers/watch.py and tests/clients.
+ * Change streams over the wire: events, recipients, the position where a stream resumes, also after
+ * the server was killed, and errors. The client is a raw socket; tests/servers/watch.py and
+ * tests/clients test drivers.
  *
  * TRUCE_SERVE_KILLS: how often the server is killed.
  */
@@ -69,7 +70,7 @@ static void expect_insert(struct stream_of *stream, int id)
 
 #define NS "'ns': {'db': 'test', 'coll': 'c'}"
 
-/* ---- what is told ---------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 TEST(every_change_of_a_collection_is_told_in_order)
 {
@@ -297,7 +298,7 @@ TEST(stages_choose_and_shape_what_is_told)
     end();
 }
 
-/* ---- where a stream goes on ---------------------------------------------------------------------------- */
+/* ---- where a stream goes on ------------------------------------------------------------------ */
 
 static void expect_from(const char *option, const char *token, int first, int last)
 {
@@ -350,7 +351,7 @@ TEST(a_stream_goes_on_from_any_token_also_after_a_restart)
         close_stream(&stream);
         end();
         if (life == 0)
-            open_server(NULL); /* what is kept stands in the file */
+            open_server(NULL); /* the retained events are in the file */
     }
 }
 
@@ -456,7 +457,7 @@ TEST(a_token_that_is_too_old_is_told_so)
     end();
 }
 
-/* ---- waiting ------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static void *more_for_long(void *arg)
 {
@@ -517,12 +518,12 @@ TEST(who_waits_is_killed)
     stream = open_stream(STREAM);
     pthread_create(&thread, NULL, more_for_long, &stream);
     let_it_wait();
-    end(); /* nobody waits longer than the server is there */
+    end(); /* no client waits longer than the server runs */
     pthread_join(thread, NULL);
     close_stream(&stream);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void refused(const char *pipeline, int64_t code)
 {
@@ -624,13 +625,14 @@ TEST(a_token_of_another_history_is_refused)
     end();
 }
 
-/* ---- a server that is killed ------------------------------------------------------------------------------- */
+/* ---- a server that is killed ----------------------------------------------------------------- */
 
 struct writing {
     int port, acknowledged;
 };
 
-/* Inserts until nobody answers; a number that was not acknowledged may be there, and is tried again. */
+/* Inserts until the server is gone. A number without an acknowledgement may be stored, and is sent
+ * again. */
 static void *write_on(void *arg)
 {
     struct writing *writing = arg;
@@ -655,8 +657,8 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-/* Follows from the token, which moves along, until nobody answers or (until >= 0) that number was told. Each number comes once,
- * in order. */
+/* Follows the stream from the token, and advances the token, until the server is gone or (until >=
+ * 0) that number arrived. Each number arrives once, in order. */
 static void follow(int port, char token[100], int *next, int until)
 {
     struct stream_of stream;

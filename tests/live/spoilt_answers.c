@@ -1,6 +1,6 @@
 /*
- * A store on a server whose answers are not what a server says: a field of one is gone, stands twice, or is something else. Each call
- * ends, with whatever it tells; no answer crashes the client.
+ * A store on a server with corrupted answers: a field is missing, duplicated, or changed. Each call
+ * returns, with any status; no answer crashes the client.
  */
 #include "base/random.h"
 #include "tests/support/changed_bson.h"
@@ -169,7 +169,7 @@ static const struct {
              {"indexes", do_indexes}, {"list", do_collections},    {"native", do_native},
              {"journal", do_journal}, {"sequence", do_sequence},   {"doctor", do_doctor}};
 
-/* ---- the changes ------------------------------------------------------------------------------ */
+/* ---- the changes ----------------------------------------------------------------------------- */
 
 static void open_through(void)
 {
@@ -241,7 +241,7 @@ TEST(whatever_a_server_answers_each_call_ends)
     for (long i = 0; i < rounds; i++)
         for (size_t each = 0; each < sizeof calls / sizeof *calls; each++)
             call_spoilt(calls[each].call, &random);
-    /* and those whose answers are not spoilt do what they say */
+    /* and calls with intact answers succeed */
     do_find();
     CHECK_OK(truce_insert(through, "things", one, NULL, &error), error);
     close_through();

@@ -1,6 +1,7 @@
 /*
- * A transaction compared with a memory: store, operation by operation: what it reads, over its snapshot and its own
- * writes, is what a store has in which the same was written; and after the commit the file holds it.
+ * A transaction compared with a memory: store, operation by operation. Its reads, over its snapshot
+ * and its own writes, equal the reads of a store with the same writes. After the commit the file
+ * has the same contents.
  *
  *     TRUCE_TEST_SEED=N                runs the same operations again
  *     TRUCE_TRANSACTION_EPOCHS=N       how many transactions (40)
@@ -27,21 +28,22 @@ static bool is_one_of(const char *name, const char *const *names)
     return *names != NULL;
 }
 
-/* In a transaction, and with an answer that no order of documents changes. */
+/* Returns whether the operation can run in a transaction, and its answer does not depend on the
+ * order of documents. */
 static bool fits(const bson_t *operation)
 {
     static const char *const fitting[] = {"insert",   "update", "remove",    "find", "count",
                                           "distinct", "modify", "aggregate", NULL};
     bool cut = bson_has_field(operation, "limit") || bson_has_field(operation, "skip");
 
-    if (bson_has_field(operation, "foreign")) /* what $lookup finds comes as it stands */
+    if (bson_has_field(operation, "foreign")) /* $lookup returns documents in the natural order */
         return false;
     if (!strcmp(text(operation, "op"), "find") && cut && !bson_has_field(operation, "sort"))
         return false;
     return is_one_of(text(operation, "op"), fitting);
 }
 
-/* Documents in the order of their _id's, for what stands in a file may have another natural order. */
+/* Reads the documents in the order of their _ids, because a file may have another natural order. */
 static void contents(truce_store *store, bson_t *all)
 {
     static const char *const names[] = {"x", "y", "s"};
@@ -82,7 +84,8 @@ static bool failed(const bson_t *answer)
     return bson_has_field(answer, "code") || bson_has_field(answer, "status");
 }
 
-/* False: the transaction is to end here, undone. What is refused does so, and `early` it is left out. */
+/* Runs one step. Returns false if the transaction must be aborted, for example after an error. With
+ * `early`, it skips operations that fail. */
 static bool step(truce_store *memory, truce_store *overlay, const bson_t *operation, bool early)
 {
     bson_t expected = BSON_INITIALIZER, actual = BSON_INITIALIZER;
@@ -116,8 +119,8 @@ static truce_store *open_store(const char *uri)
     return store;
 }
 
-/* In both stores. False: one may have refused what the other did, as a sort by two arrays is refused only
- * where something has to be sorted. */
+/* In both stores. False: one may have refused what the other did, as a sort by two arrays is
+ * refused only where something has to be sorted. */
 static bool run_in_both(truce_store *memory, truce_store *file, const bson_t *operation)
 {
     bson_t of_memory = BSON_INITIALIZER, of_file = BSON_INITIALIZER;
@@ -133,7 +136,7 @@ static bool run_in_both(truce_store *memory, truce_store *file, const bson_t *op
     return same;
 }
 
-/* What both have before the transaction. False: they may differ already. */
+/* Fills both stores before the transaction. Returns false if they may differ already. */
 static bool begin(truce_store *memory, truce_store *file, uint64_t seed)
 {
     bool same = true;

@@ -501,7 +501,7 @@ TEST(counts_and_distinct_values_are_the_same_with_helpers)
     truce_store_close(alone);
 }
 
-/* ---- beside writers ------------------------------------------------------------------------------- */
+/* ---- with concurrent writers ----------------------------------------------------------------- */
 
 static atomic_bool over;
 

@@ -240,7 +240,7 @@ TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
     }
 }
 
-/* ---- what is none of truce's ------------------------------------------------------------------------ */
+/* ---- documents that are not truce's ---------------------------------------------------------- */
 
 #define PAST "{'$date': '2020-01-01T00:00:00Z'}"
 

@@ -123,7 +123,7 @@ static const char *const names[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* ---- what is elsewhere -------------------------------------------------------------------------- */
+/* ---- data of other databases ----------------------------------------------------------------- */
 
 /* All documents but those of "school", one behind the other. */
 static void elsewhere(truce_store *store, struct buffer *all)
@@ -173,7 +173,7 @@ static void check_elsewhere(const struct buffer *was, const struct buffer *is)
     }
 }
 
-/* ---- who asks ----------------------------------------------------------------------------------- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static void add_owner(truce_store *store, const char *database)
 {
@@ -211,7 +211,7 @@ static void log_in(void)
     bson_destroy(&document);
 }
 
-/* ---- what is asked ------------------------------------------------------------------------------- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 static const char *own; /* database of who asks */
 static bool stranger;   /* who has nothing to see here */

@@ -101,7 +101,7 @@ TEST(fields_of_commands_changed)
         try_all(samples[i].command, samples[i].code);
 }
 
-/* ---- what is said wrongly by no type ------------------------------------------------------------ */
+/* ---- wrong values of the right type ---------------------------------------------------------- */
 
 static void refused(bson_t *command, int code)
 {

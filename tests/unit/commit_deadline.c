@@ -32,7 +32,7 @@ static void hold_everything(truce_store *store)
     bson_destroy(commit);
 }
 
-/* ---- who wants them ----------------------------------------------------------------------------- */
+/* ---- the waiting calls ----------------------------------------------------------------------- */
 
 struct want {
     truce_mechanism mechanism;
@@ -189,7 +189,7 @@ TEST(who_waits_for_a_commit_hears_locked_or_timeout_at_its_deadline)
     on_every_setting(in_no_time);
 }
 
-/* ---- an insert of what is there ------------------------------------------------------------------ */
+/* ---- an insert of an existing document ------------------------------------------------------- */
 
 enum { INSERTS, INSERTS_AND_MORE, READS_AND_INSERTS, INSERT_KINDS };
 
@@ -240,7 +240,7 @@ TEST(an_insert_of_what_is_there_is_a_duplicate_everywhere)
     on_every_setting(inserts);
 }
 
-/* ---- errors that are nobody's -------------------------------------------------------------------- */
+/* ---- unused error arguments ------------------------------------------------------------------ */
 
 static want_function *const calls[] = {want_commit, want_look, want_item, want_save, want_set};
 

@@ -97,7 +97,7 @@ static truce_status apply(truce_commit *commit)
     return status;
 }
 
-/* ---- what is guarded ------------------------------------------------------------------------- */
+/* ---- guards ---------------------------------------------------------------------------------- */
 
 static void change_it(void)
 {
@@ -421,7 +421,7 @@ TEST(documents_are_not_taken_for_a_function_that_asks)
     truce_store_close(store);
 }
 
-/* ---- under a key, and who may not ask -------------------------------------------------------- */
+/* ---- under a key, and without permission ----------------------------------------------------- */
 
 static truce_status ask_and_bring(truce_commit *commit, void *arg, bson_error_t *error)
 {

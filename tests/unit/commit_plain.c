@@ -57,7 +57,7 @@ static void commit_both(truce_store *store, const struct setting *setting)
     truce_commit_free(commit);
 }
 
-/* ---- what was read ------------------------------------------------------------------------------ */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 static void refused(truce_store *store, const struct setting *setting, bool other, bool require)
 {
@@ -558,7 +558,7 @@ TEST(a_change_that_has_no_room_any_more_is_kept_beside)
     on_every_setting(no_room);
 }
 
-/* ---- one that cannot be mended ------------------------------------------------------------------- */
+/* ---- a commit that cannot be repaired -------------------------------------------------------- */
 
 static int failures, unchecked;
 

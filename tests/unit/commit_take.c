@@ -350,7 +350,7 @@ TEST(a_document_that_is_gone_costs_no_try_of_those_that_take_first)
     on_every_setting(takes_what_is_left);
 }
 
-/* ---- a plain write at any moment after the documents were taken ------------------------------- */
+/* ---- a plain write at any time after the documents were locked ------------------------------- */
 
 static int calls, enter_at;
 static bool armed;

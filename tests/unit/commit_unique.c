@@ -344,7 +344,7 @@ TEST(declaring_keys_gives_them_to_every_document)
     on_every_setting(declaring);
 }
 
-/* ---- beside others -------------------------------------------------------------------------- */
+/* ---- concurrent writers ---------------------------------------------------------------------- */
 
 static void without_keys(truce_store *store, const struct setting *setting)
 {

@@ -71,7 +71,7 @@ TEST(who_wants_a_transaction_is_told_at_once_that_it_cannot_guard)
     check(TRUCE_MECHANISM_NATIVE, TRUCE_INVALID, 0);
 }
 
-/* ---- a validator that the store tells of, and does not keep to ------------------------------------ */
+/* ---- a validator that the store reports and does not enforce --------------------------------- */
 
 static const char *rules;
 

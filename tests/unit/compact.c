@@ -157,7 +157,7 @@ static void check_file(void)
     truce__engine_close(engine);
 }
 
-/* ---- what it does ---------------------------------------------------------------------------- */
+/* ---- effects --------------------------------------------------------------------------------- */
 
 TEST(the_space_of_what_was_removed_is_given_back)
 {
@@ -230,7 +230,7 @@ TEST(a_store_without_documents_has_nothing_to_give)
     truce_store_close(store);
 }
 
-/* ---- beside others --------------------------------------------------------------------------- */
+/* ---- concurrent readers and writers ---------------------------------------------------------- */
 
 static atomic_bool done;
 static atomic_int rounds;
@@ -513,7 +513,7 @@ TEST(a_log_that_is_short_is_not_said_to_grow)
     CHECK_INT(warnings, ==, 0);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void refuse(truce_status expected, const char *words)
 {

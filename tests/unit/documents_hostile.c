@@ -50,7 +50,7 @@ static uint32_t below(uint32_t bound)
     return (uint32_t)truce__random_below(&chance, bound);
 }
 
-/* ---- what was begun and not ended -------------------------------------------------------------- */
+/* ---- unfinished operations ------------------------------------------------------------------- */
 
 static truce_status two(truce_store *store, bson_error_t *error)
 {
@@ -138,7 +138,7 @@ static void leave_open(truce_store *store)
     bson_destroy(name);
 }
 
-/* ---- what is changed --------------------------------------------------------------------------- */
+/* ---- the changes ----------------------------------------------------------------------------- */
 
 /* The names of all collections; bson_destroy it. */
 static void names_of(truce_store *store, bson_t *names)

@@ -202,7 +202,7 @@ TEST(two_processes_write_one_feed)
     truce_store_close(store);
 }
 
-/* ---- what is not told -------------------------------------------------------------------------- */
+/* ---- changes without an entry ---------------------------------------------------------------- */
 
 TEST(nothing_is_told_where_there_is_no_feed)
 {
@@ -281,7 +281,7 @@ TEST(collections_that_go_are_told)
     truce_store_close(store);
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------------- */
+/* ---- retained entries ------------------------------------------------------------------------ */
 
 TEST(what_is_too_much_goes_from_the_oldest_on)
 {
@@ -546,7 +546,7 @@ TEST(a_document_of_the_greatest_depth_is_told)
     truce_store_close(store);
 }
 
-/* ---- who looks after the file ------------------------------------------------------------------------- */
+/* ---- maintenance of the file ----------------------------------------------------------------- */
 
 /* Writes an entry as the feed would not: said to be of so many bytes so far. */
 static void put_entry(int64_t position, int64_t sum, const char *kind)

@@ -63,7 +63,7 @@ static void take_away(const char *filter)
     bson_destroy(which);
 }
 
-/* ---- what is told ------------------------------------------------------------------------------ */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static bool take_kind(void *arg, const struct feed_entry *entry)
 {

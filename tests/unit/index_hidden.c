@@ -228,7 +228,7 @@ TEST(a_copy_and_what_is_salvaged_have_hidden_indexes_too)
     }
 }
 
-/* ---- expireAfterSeconds, and what is refused --------------------------------------------------- */
+/* ---- expireAfterSeconds, and errors ---------------------------------------------------------- */
 
 static void change_time(bool memory)
 {

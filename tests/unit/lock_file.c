@@ -135,7 +135,7 @@ static bool has_content(const char *name, const void *bytes, size_t size)
     return same;
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 TEST(a_symbolic_link_is_not_followed)
 {

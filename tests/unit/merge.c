@@ -281,7 +281,7 @@ TEST(wrong_rules_are_named)
     }
 }
 
-/* ---- what holds of all merges ---- */
+/* ---- properties of all merges ---------------------------------------------------------------- */
 
 /* A document with a little of everything that merges look at; `like` gives most of it. */
 static bson_t *random_version(struct random *random, const bson_t *like)

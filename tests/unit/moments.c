@@ -242,7 +242,7 @@ TEST(what_has_no_maximum_never_gives_way)
     truce_store_close(store);
 }
 
-/* ---- what is pinned, and seen --------------------------------------------------------------- */
+/* ---- pinned and visible snapshots ------------------------------------------------------------ */
 
 static size_t list_pins(struct pin_facts *pins, size_t room)
 {

@@ -368,7 +368,7 @@ TEST(a_transaction_reads_one_instant_and_ends_on_the_disk_of_the_majority)
     bson_destroy(document);
 }
 
-/* ---- what may be had ------------------------------------------------------------------------ */
+/* ---- features of each deployment ------------------------------------------------------------- */
 
 static void check_open(struct script script, enum fake_deployment deployment, int32_t wire,
                        truce_status wanted, const char *words, int line)

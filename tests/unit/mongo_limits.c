@@ -12,7 +12,7 @@
 #define DEADLINE_MS 500
 #define LONGEST_MS  60000
 
-/* ---- a server that stands still ------------------------------------------------------------- */
+/* ---- a server that stalls -------------------------------------------------------------------- */
 
 enum call {
     INSERT,
@@ -168,7 +168,7 @@ TEST(a_server_that_stands_still_holds_no_call_beyond_its_deadline)
         pthread_join(threads[i], NULL);
 }
 
-/* ---- a commit that stands still at one of its messages -------------------------------------- */
+/* ---- a commit that stalls at one of its messages --------------------------------------------- */
 
 struct standing {
     const char *at; /* this command is the first that is not answered */

@@ -207,7 +207,7 @@ TEST(who_may_not_read_the_shard_key_hears_the_clusters_own_refusal)
     strike(&stage);
 }
 
-/* ---- what cannot be kept whole -------------------------------------------------------------- */
+/* ---- operations that cannot be atomic -------------------------------------------------------- */
 
 static void check_insert(const char *key, const char *collection, const char *json, bool atomic,
                          bool allowed, int line)
@@ -269,7 +269,7 @@ TEST(truces_own_collections_are_refused_with_a_key_that_does_not_keep_them_whole
     check_insert(by_id, "posts.revisions", "{'_id': 1}", false, true, __LINE__);
 }
 
-/* ---- what is listed, and copied ---- */
+/* ---- listings and copies --------------------------------------------------------------------- */
 
 /* "things" has 10 documents, two of them on their way between shards, and a hashed index. */
 static enum fake_act be_moving(const bson_t *command, bson_t *reply, void *arg)

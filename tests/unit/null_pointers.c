@@ -104,7 +104,7 @@ static const char *read_function(const char *at, struct function *function)
     return end;
 }
 
-/* ---- what is passed --------------------------------------------------------------------------- */
+/* ---- the arguments --------------------------------------------------------------------------- */
 
 static word nothing(void)
 {

@@ -93,7 +93,7 @@ static void check_opens(int documents)
     truce_store_close(store);
 }
 
-/* ---- what other programs do -------------------------------------------------------------------- */
+/* ---- actions of other programs --------------------------------------------------------------- */
 
 static const char *const statements[] = {
     "SELECT count(*) FROM sqlite_master",
@@ -339,7 +339,7 @@ TEST(a_file_of_something_else_is_refused_and_left_as_it_was)
     }
 }
 
-/* ---- the first moment ------------------------------------------------------------------------------ */
+/* ---- the first snapshot ---------------------------------------------------------------------- */
 
 /* Whichever program is first: it is a store or a database, and never both. */
 TEST(another_program_that_meets_a_store_in_its_making_leaves_it_whole)

@@ -464,7 +464,7 @@ TEST(long_arrays_differ_by_about_what_was_edited)
     }
 }
 
-/* ---- what is equal ---- */
+/* ---- equality -------------------------------------------------------------------------------- */
 
 static void check_equal(const char *a_json, const char *b_json, bool equal)
 {

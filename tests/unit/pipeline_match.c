@@ -6,7 +6,7 @@
 #include "tests/support/pipeline.h"
 #include "tests/support/test.h"
 
-/* ---- where it stands ------------------------------------------------------------------------ */
+/* ---- its position ---------------------------------------------------------------------------- */
 
 /* The pipeline as it runs: numbers of stages as given, and filters. */
 static bson_t *parts_of(const bson_t *stages)
@@ -272,7 +272,7 @@ TEST(a_filter_with_variables_leaves_the_others_to_who_reads_the_collection)
     bson_destroy(expected);
 }
 
-/* ---- what comes out ------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* One of the words, which are divided by |. */
 static const char *pick(struct random *random, const char *words)

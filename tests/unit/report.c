@@ -198,7 +198,7 @@ TEST(no_snapshot_is_open_for_more_than_some_thousand_documents)
     truce__engine_close(engine);
 }
 
-/* ---- what readers keep ---------------------------------------------------------------------- */
+/* ---- pages kept by readers ------------------------------------------------------------------- */
 
 #define TEXTS      3000 /* of three kilobytes each, so one on a page */
 #define TEXT_BYTES 3000
