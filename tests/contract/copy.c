@@ -199,7 +199,7 @@ TEST(a_replacement_finds_its_way_past_unique_keys_and_ids_of_other_types)
     truce_store_close(to);
 }
 
-TEST(what_the_other_store_refuses_is_told_with_its_reason)
+TEST(reports_the_refusals_of_the_other_store_with_the_reason)
 {
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
@@ -355,7 +355,7 @@ static void copy_beside(int at)
     truce_store_close(to);
 }
 
-TEST(what_is_written_meanwhile_is_in_the_copy_wholly_or_not_at_all)
+TEST(concurrent_writes_are_in_the_copy_wholly_or_not_at_all)
 {
     for (int at = 1; at < 420 && !test_failures(); at += 7)
         copy_beside(at);
@@ -451,7 +451,7 @@ TEST(an_unfinished_copy_goes_on_where_it_was_and_is_of_one_store_only)
     truce_store_close(to);
 }
 
-TEST(what_the_source_lost_since_an_unfinished_copy_goes_from_it_too)
+TEST(removes_documents_that_the_source_lost_since_an_unfinished_copy)
 {
     truce_store *from = copy_store("memory:"), *to;
     truce_copy_report report;
@@ -489,7 +489,7 @@ static void intrude(bool comparing, int64_t done, int64_t total, void *arg)
     CHECK_INT(report.differences, ==, 0);
 }
 
-TEST(of_two_copies_at_once_the_first_gives_way)
+TEST(the_first_of_two_concurrent_copies_gives_way)
 {
     struct intruder intruder = {.from = copy_store("memory:"), .to = copy_store("memory:")};
     truce_copy_options options = {

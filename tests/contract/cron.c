@@ -142,7 +142,7 @@ static void missed(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(times_that_were_missed_give_one_job_or_none_or_one_each)
+TEST(missed_times_make_one_job_or_no_job_or_one_each)
 {
     rig_everywhere(missed);
 }
@@ -303,7 +303,7 @@ static void broken(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_line_that_somebody_broke_is_found_and_stops_no_other)
+TEST(a_damaged_line_is_found_and_stops_no_other)
 {
     rig_everywhere(broken);
 }
@@ -355,7 +355,7 @@ static void bad(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(what_cannot_be_a_cron_line_is_refused_and_nothing_is_set)
+TEST(refuses_an_invalid_cron_line_and_sets_nothing)
 {
     rig_everywhere(bad);
 }

@@ -133,7 +133,7 @@ static void check_ends(long_call *call)
     truce_resume(store);
 }
 
-TEST(a_build_of_an_index_ends_and_leaves_none)
+TEST(an_interrupted_index_build_leaves_no_index)
 {
     REQUIRE(open_filled("file:"));
     check_ends(build_plain);

@@ -217,12 +217,12 @@ static void nothing_stays(const char *uri)
     truce_store_close(store);
 }
 
-TEST(a_write_of_many_whose_time_is_over_has_changed_none_in_memory)
+TEST(an_expired_write_of_many_changes_no_document_in_memory)
 {
     nothing_stays("memory:");
 }
 
-TEST(a_write_of_many_whose_time_is_over_has_changed_none_in_a_file)
+TEST(an_expired_write_of_many_changes_no_document_in_a_file)
 {
     nothing_stays("file:");
 }
@@ -272,12 +272,12 @@ static void interrupts_end(const char *uri)
     truce_store_close(store);
 }
 
-TEST(an_interrupt_ends_what_runs_in_memory)
+TEST(an_interrupt_ends_running_calls_in_memory)
 {
     interrupts_end("memory:");
 }
 
-TEST(an_interrupt_ends_what_runs_in_a_file)
+TEST(an_interrupt_ends_running_calls_in_a_file)
 {
     interrupts_end("file:");
 }

@@ -83,7 +83,7 @@ TEST(a_read_only_store_refuses_every_write)
     bson_destroy(index);
 }
 
-TEST(a_file_that_cannot_be_made_is_told_with_the_reason)
+TEST(reports_a_file_that_cannot_be_created_with_the_reason)
 {
     truce_store *store = NULL;
     bson_error_t error;

@@ -74,7 +74,7 @@ static truce_store *open_delegated(void)
 
 CONTRACT_SUITE(open_delegated)
 
-TEST(the_other_store_carries_out_most_of_what_is_written)
+TEST(the_other_store_executes_most_writes)
 {
     bson_t *document = test_bson("{'a': 1}");
     truce_store *store = open_delegated();

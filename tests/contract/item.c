@@ -270,7 +270,7 @@ static void check_refused(const struct item_way *way, truce_item_options options
     truce_store_close(store);
 }
 
-TEST(what_cannot_be_done_is_named_and_changes_nothing)
+TEST(an_impossible_change_is_named_and_changes_nothing)
 {
     for (int i = 0; i < item_ways_count; i++) {
         const struct item_way *way = &item_ways[i];
@@ -662,7 +662,7 @@ TEST(items_of_a_map_that_carry_no_identity_get_that_of_their_key)
     truce_store_close(store);
 }
 
-TEST(what_cannot_be_a_map_is_left_as_it_is_and_counted)
+TEST(counts_and_skips_documents_that_cannot_become_maps)
 {
     static const char *const documents[] = {
         "{'_id': 1, 'badges': [{'type': 'A'}, {'type': 'A'}]}",

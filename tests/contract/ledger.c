@@ -124,7 +124,7 @@ static void refuse(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_breaks_a_rule_is_refused_by_its_reason_and_nothing_is_booked)
+TEST(refuses_a_transaction_that_breaks_a_rule_with_the_reason_and_books_nothing)
 {
     everywhere(refuse);
 }
@@ -206,7 +206,7 @@ static void refuses(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_is_no_transaction_is_refused_before_it_is_looked_for)
+TEST(refuses_an_invalid_transaction_before_it_reads)
 {
     everywhere(refuses);
 }
@@ -360,7 +360,7 @@ TEST(rules_hold_from_their_number_on_for_every_handle)
     everywhere(rules);
 }
 
-TEST(a_ledger_says_which_option_is_missing)
+TEST(a_ledger_names_the_missing_option)
 {
     truce_store *store = NULL;
     truce_ledger *ledger;

@@ -144,7 +144,7 @@ static void random_bulks(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledgers[1]);
 }
 
-TEST(bulks_of_which_some_are_refused_are_those_of_a_model)
+TEST(partially_refused_bulks_equal_those_of_a_model)
 {
     everywhere(random_bulks);
 }
@@ -191,7 +191,7 @@ static void unknown(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_bulk_is_judged_by_what_stands_there_and_not_by_what_is_remembered)
+TEST(a_bulk_is_checked_against_stored_data_and_not_against_the_cache)
 {
     everywhere(unknown);
 }
@@ -222,7 +222,7 @@ static void refused_then_made(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(who_is_refused_and_then_made_in_a_bulk_is_not_told_as_one_that_was_there)
+TEST(a_transaction_that_a_bulk_refuses_and_then_makes_is_not_reported_as_existing)
 {
     everywhere(refused_then_made);
 }
@@ -257,7 +257,7 @@ static void mixed(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_is_given_up_or_reversed_in_a_bulk_is_there_for_the_next_one)
+TEST(a_voided_or_reversed_amount_is_available_to_the_rest_of_the_bulk)
 {
     everywhere(mixed);
 }

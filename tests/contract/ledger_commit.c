@@ -146,7 +146,7 @@ static void linked(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(linked_transactions_are_all_posted_or_none)
+TEST(linked_transactions_are_posted_together_or_not_at_all)
 {
     everywhere(linked);
 }

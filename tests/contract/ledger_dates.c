@@ -253,7 +253,7 @@ static int64_t documents_of_balances(truce_ledger *ledger, const char *account)
 }
 
 /* At most 127 entries that are in no run, and the last entry, the root and the leaf of at most 15 runs of a level. */
-TEST(a_balance_at_a_value_date_reads_no_more_documents_of_a_longer_account)
+TEST(a_balance_at_a_value_date_reads_as_few_documents_of_a_longer_account)
 {
     truce_trace_options tracing = {.function = count_documents};
     truce_store *memory = NULL, *store;

@@ -61,7 +61,7 @@ static void pending(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_is_pending_is_reserved_until_it_is_settled_in_whole_or_part_or_given_up)
+TEST(a_pending_amount_is_reserved_until_it_is_settled_in_whole_or_part_or_voided)
 {
     everywhere(pending);
 }
@@ -124,7 +124,7 @@ static void expiry(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_is_pending_past_its_time_is_free_again)
+TEST(an_expired_pending_amount_is_available_again)
 {
     everywhere(expiry);
 }
@@ -160,7 +160,7 @@ static void settled_with(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(many_at_a_time_settle_and_reverse_what_is_posted_before_them)
+TEST(many_at_a_time_settle_and_reverse_earlier_postings)
 {
     everywhere(settled_with);
 }
@@ -310,7 +310,7 @@ static void every_path(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(no_path_counts_what_has_expired)
+TEST(no_path_counts_expired_amounts)
 {
     everywhere(every_path);
 }

@@ -136,7 +136,7 @@ TEST(an_entry_that_was_exchanged_with_its_hash_breaks_the_chain_behind_it)
     truce_store_close(store);
 }
 
-TEST(a_book_that_was_written_anew_is_not_the_one_that_was_sealed)
+TEST(a_rewritten_book_differs_from_the_sealed_one)
 {
     truce_store *store = NULL, *forged = NULL;
     truce_ledger *ledger, *forgery;

@@ -328,7 +328,7 @@ static void walks(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_walk_tells_each_transaction_behind_what_it_stands_on)
+TEST(a_walk_returns_each_transaction_after_its_predecessors)
 {
     everywhere(walks);
 }
@@ -436,7 +436,7 @@ static void out_of_order(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_others_inserted_is_committed_in_the_order_of_its_numbers)
+TEST(commits_transactions_of_others_in_the_order_of_their_numbers)
 {
     if (book_has_slots())
         return;

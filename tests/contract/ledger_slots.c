@@ -68,7 +68,7 @@ static void said_once(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(the_first_who_writes_says_where_numbers_are)
+TEST(the_first_writer_decides_where_numbers_are)
 {
     on_every_setting(said_once);
 }
@@ -133,7 +133,7 @@ static void limits(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(what_a_commit_cannot_hold_is_refused_as_a_whole)
+TEST(refuses_a_transaction_that_a_commit_cannot_hold_as_a_whole)
 {
     on_every_setting(limits);
 }
@@ -207,7 +207,7 @@ static bool die_at(uint64_t at)
     return hit;
 }
 
-TEST(who_looks_at_an_account_sees_what_a_dead_process_decided)
+TEST(a_reader_of_an_account_sees_the_decision_of_a_dead_process)
 {
     uint64_t at = 1;
 
@@ -340,7 +340,7 @@ static void proved(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_number_without_its_document_or_the_other_way_round_is_told)
+TEST(reports_a_number_without_its_document_and_the_reverse)
 {
     on_every_setting(proved);
 }

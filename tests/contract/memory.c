@@ -59,7 +59,7 @@ TEST(stores_that_are_not_there_are_refused_by_name)
     truce_store_close(NULL);
 }
 
-TEST(the_first_document_that_has_the_key_of_another_is_told)
+TEST(reports_the_first_document_with_a_duplicate_key)
 {
     static const char *const documents[] = {"{'_id': 1, 'k': [5, 5]}", "{'_id': 2, 'k': 9}",
                                             "{'_id': 3, 'k': [7, 5]}", "{'_id': 4, 'k': 9}"};

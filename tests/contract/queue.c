@@ -560,7 +560,7 @@ static void unique(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_unique_job_meets_the_one_of_its_key)
+TEST(a_unique_job_encounters_the_one_of_its_key)
 {
     rig_everywhere(unique);
 }
@@ -841,7 +841,7 @@ static void refused_states(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(what_a_state_does_not_allow_is_refused)
+TEST(refuses_calls_that_a_state_does_not_allow)
 {
     rig_everywhere(refused_states);
 }
@@ -876,7 +876,7 @@ static void swept(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(the_sweep_removes_what_was_kept_for_long_enough)
+TEST(the_sweep_removes_jobs_after_their_retention)
 {
     rig_everywhere(swept);
 }
@@ -907,7 +907,7 @@ static void swept_leases(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(the_sweep_gives_back_what_a_dead_worker_held)
+TEST(the_sweep_requeues_the_jobs_of_a_dead_worker)
 {
     rig_everywhere(swept_leases);
 }
@@ -961,7 +961,7 @@ static void checked(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(the_check_finds_jobs_that_are_not_what_they_say)
+TEST(the_check_finds_inconsistent_jobs)
 {
     rig_everywhere(checked);
 }
@@ -978,7 +978,7 @@ static truce_status try_add(truce_queue *queue, const truce_job_options *options
     return status;
 }
 
-TEST(what_cannot_be_a_job_is_refused_and_nothing_is_added)
+TEST(refuses_an_invalid_job_and_adds_nothing)
 {
     bson_t *numbers = test_bson("{'0': 1}"), large = BSON_INITIALIZER;
     char *text = bson_malloc0(9 * 1024 * 1024);

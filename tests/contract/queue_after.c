@@ -148,7 +148,7 @@ static void with_others(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(what_it_waits_for_comes_before_its_time_and_its_turn)
+TEST(waits_for_other_jobs_before_its_time_and_its_place_in_the_lane)
 {
     rig_everywhere(with_others);
 }
@@ -288,7 +288,7 @@ static void again(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(those_that_were_cancelled_with_a_job_wait_for_its_second_life)
+TEST(jobs_that_were_cancelled_with_another_wait_for_its_retry)
 {
     rig_everywhere(again);
 }
@@ -311,7 +311,7 @@ static void again_many(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_retry_takes_back_also_what_one_commit_could_not_tell)
+TEST(a_retry_also_revokes_jobs_that_one_commit_could_not_notify)
 {
     truce_store *store;
 
@@ -362,7 +362,7 @@ static void many(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(many_that_wait_are_told_one_commit_after_the_other)
+TEST(notifies_many_waiting_jobs_in_consecutive_commits)
 {
     truce_store *store;
 
@@ -581,7 +581,7 @@ static void broken(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_workflow_that_somebody_broke_is_found_and_mended)
+TEST(a_damaged_workflow_is_found_and_repaired)
 {
     rig_everywhere(broken);
 }

@@ -120,7 +120,7 @@ static void one_lives(truce_store *store, const struct setting *setting)
     truce_queue_free(dies);
 }
 
-TEST(takes_no_job_that_is_kept_alive_beside_dead_ones_of_its_claim)
+TEST(takes_no_live_job_of_a_claim_with_dead_ones)
 {
     rig_everywhere(one_lives);
 }

@@ -349,7 +349,7 @@ static void broken(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_lane_that_somebody_broke_is_found_and_mended)
+TEST(a_damaged_lane_is_found_and_repaired)
 {
     rig_everywhere(broken);
 }
@@ -410,7 +410,7 @@ static void starves_nobody(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(many_that_cannot_run_yet_starve_nobody)
+TEST(many_blocked_jobs_starve_no_other)
 {
     truce_store *store;
 
@@ -477,7 +477,7 @@ static void rated(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_lane_with_a_rate_lets_its_jobs_out_by_the_clock)
+TEST(a_lane_with_a_rate_releases_its_jobs_by_the_clock)
 {
     rig_everywhere(rated);
 }
@@ -523,7 +523,7 @@ static void empty_rated(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(an_empty_lane_remembers_what_it_let_out_for_as_long_as_that_counts)
+TEST(an_empty_lane_counts_its_jobs_until_their_window_ends)
 {
     rig_everywhere(empty_rated);
 }

@@ -290,7 +290,7 @@ static void miscounted(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_gate_that_is_miscounted_is_found_and_mended)
+TEST(a_miscounted_limiter_is_found_and_repaired)
 {
     rig_everywhere(miscounted);
 }

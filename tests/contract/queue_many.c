@@ -56,7 +56,7 @@ static void claims_stand(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(what_is_claimed_at_once_stands_in_the_store)
+TEST(jobs_that_are_claimed_together_are_stored)
 {
     rig_everywhere(claims_stand);
 }
@@ -137,7 +137,7 @@ static void others_are_faster(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_somebody_was_faster_with_is_passed_over)
+TEST(skips_a_job_that_another_worker_claimed_first)
 {
     rig_everywhere(others_are_faster);
 }
@@ -149,7 +149,7 @@ static void others_are_faster_outside(truce_store *store, const struct setting *
     others_are_faster(store, setting);
 }
 
-TEST(where_the_store_cannot_rewrite_it_is_so_too)
+TEST(skips_it_also_if_the_store_cannot_rewrite)
 {
     rig_everywhere(others_are_faster_outside);
 }
@@ -318,7 +318,7 @@ static void crowds(truce_store *store, const struct setting *setting)
     truce_queue_free(all[1].queue);
 }
 
-TEST(a_crowd_of_threads_claims_each_job_once)
+TEST(many_threads_claim_each_job_once)
 {
     rig_everywhere(crowds);
 }
@@ -346,7 +346,7 @@ static void large_crowd(truce_store *store, const struct setting *setting)
     truce_queue_free(crowd.queue);
 }
 
-TEST(a_crowd_that_one_claim_cannot_serve_is_served_by_the_next)
+TEST(the_next_claim_serves_jobs_that_one_claim_cannot)
 {
     static const struct setting file = {.name = "file", .uri = "file:"};
     truce_store *store;

@@ -270,7 +270,7 @@ static void stopping(truce_store *store, const struct setting *setting)
     truce_pool_free(pool);
     truce_queue_free(queue);
 }
-TEST(a_stop_names_what_is_at_work_and_gives_the_rest_back)
+TEST(a_stop_names_the_running_jobs_and_requeues_the_rest)
 {
     on_every_setting(stopping);
 }

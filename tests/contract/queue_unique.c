@@ -157,7 +157,7 @@ static void retried(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_is_not_retried_beside_a_live_one_of_its_key)
+TEST(does_not_retry_a_job_next_to_a_live_one_of_its_key)
 {
     rig_everywhere(retried);
 }
@@ -275,7 +275,7 @@ TEST(a_dead_letter_whose_time_is_over_is_given_up_before_it_goes)
 
 /* ---- bad input ---- */
 
-TEST(what_goes_with_a_key_is_refused_without_one)
+TEST(refuses_options_of_a_key_without_one)
 {
     const truce_job_options bad[] = {{.unique_scope = TRUCE_UNIQUE_KEPT},
                                      {.unique_scope = TRUCE_UNIQUE_UNCLAIMED},

@@ -271,7 +271,7 @@ static void wrong(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(what_cannot_be_waited_for_or_told_is_refused)
+TEST(refuses_invalid_events_and_waits)
 {
     rig_everywhere(wrong);
 }
@@ -300,7 +300,7 @@ TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)
 }
 
 /* No write wakes a caller that waits for a time. */
-TEST(who_waits_looks_again_when_something_is_due)
+TEST(a_waiting_worker_looks_again_when_a_job_is_due)
 {
     static const struct setting memory = {.name = "memory", .uri = "memory:"};
     truce_store *store = open_setting(&memory);

@@ -112,7 +112,7 @@ static void saves(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(a_save_counts_only_with_the_number_that_stands)
+TEST(a_save_counts_only_with_the_current_number)
 {
     on_every_store(saves);
 }
@@ -181,7 +181,7 @@ static void conflicts(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(a_conflict_tells_base_mine_theirs_and_the_paths)
+TEST(a_conflict_reports_base_mine_theirs_and_the_paths)
 {
     on_every_store(conflicts);
 }
@@ -353,7 +353,7 @@ static void removes_what_was_read(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(what_was_changed_behind_its_number_is_not_removed_unseen)
+TEST(does_not_remove_a_change_that_raised_no_number_unseen)
 {
     on_every_store(removes_what_was_read);
 }
@@ -700,7 +700,7 @@ static void shown(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(an_entry_is_shown_and_decided_against_what_stands)
+TEST(an_entry_is_shown_and_decided_against_the_current_value)
 {
     on_every_store(shown);
 }
@@ -741,7 +741,7 @@ static void by_number(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(what_was_seen_can_be_named_by_its_number)
+TEST(a_number_names_the_revision_that_was_seen)
 {
     on_every_store(by_number);
 }
@@ -881,7 +881,7 @@ static void strange_entries(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(an_entry_that_cannot_be_compared_is_shown_as_it_was_told)
+TEST(shows_an_entry_that_cannot_be_compared_as_it_was_reported)
 {
     on_every_store(strange_entries);
 }
@@ -953,7 +953,7 @@ TEST(an_edit_that_is_refused_is_refused_under_every_number)
     on_every_store(refused_together);
 }
 
-TEST(what_says_the_same_is_decided_together)
+TEST(equal_entries_are_decided_together)
 {
     on_every_store(decided_together);
 }
@@ -974,7 +974,7 @@ static void removed_by_others(truce_store *store)
     truce_revision_free(revision);
 }
 
-TEST(a_number_is_not_given_again_though_somebody_else_removed_the_document)
+TEST(a_number_is_not_reused_after_another_program_removed_the_document)
 {
     on_every_store(removed_by_others);
 }

@@ -169,7 +169,7 @@ TEST(a_lost_answer_that_cannot_be_found_out_is_unknown)
     check_losses((enum loss[4]){LOST_UNDONE, OTHERS_FIRST}, false, TRUCE_UNKNOWN);
 }
 
-TEST(an_answer_lost_beside_a_plain_write_of_the_same_number_is_unknown)
+TEST(a_lost_answer_next_to_a_plain_write_of_the_same_number_is_unknown)
 {
     truce_store *store = open_store((enum loss[4]){LOST_UNDONE});
     truce_revision_outcome outcome;
@@ -183,7 +183,7 @@ TEST(an_answer_lost_beside_a_plain_write_of_the_same_number_is_unknown)
     truce_store_close(store);
 }
 
-TEST(what_was_read_is_stale_under_another_number_whatever_it_says)
+TEST(a_read_document_is_stale_under_another_number_whatever_its_content)
 {
     truce_store *store = open_store(NULL);
     truce_revision_outcome outcome;
@@ -236,7 +236,7 @@ TEST(documents_of_all_shapes_are_saved_by_one_write)
         CHECK_INT(calls_of(shapes[i], TRUCE_REVISION_SAVED), ==, 1);
 }
 
-TEST(what_a_filter_cannot_say_is_saved_by_a_commit)
+TEST(a_document_that_a_filter_cannot_express_is_saved_by_a_commit)
 {
     char many[400] = "'a': [";
 

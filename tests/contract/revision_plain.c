@@ -150,7 +150,7 @@ static void all_types(truce_store *store, uint32_t keep)
         play(store, keep, &types[i / 2], i % 2);
 }
 
-TEST(a_plain_write_that_raises_no_number_is_merged_or_told)
+TEST(a_plain_write_that_raises_no_number_is_merged_or_reported)
 {
     on_every_store(all_scenes);
 }
@@ -196,7 +196,7 @@ static void sloppy_bases(truce_store *store, uint32_t keep)
     truce_revision_free(revision);
 }
 
-TEST(a_base_that_says_the_same_is_what_was_read)
+TEST(an_equal_base_counts_as_the_read_one)
 {
     on_every_store(sloppy_bases);
 }
@@ -237,7 +237,7 @@ static void in_commits(truce_store *store, uint32_t keep)
     truce_revision_free(revision);
 }
 
-TEST(a_save_in_a_commit_compares_what_was_read)
+TEST(a_save_in_a_commit_compares_the_read_document)
 {
     on_every_store(in_commits);
 }

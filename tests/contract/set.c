@@ -412,7 +412,7 @@ static void names_what_is_no_list(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(what_is_no_list_is_named_by_a_conversion)
+TEST(a_conversion_names_values_that_are_not_lists)
 {
     on_every_store(names_what_is_no_list);
 }
@@ -635,7 +635,7 @@ static void far_repeats_are_cheap(truce_store *store)
     repeat(store, 86400007);
 }
 
-TEST(what_was_collected_and_comes_again_is_looked_up_once)
+TEST(looks_up_a_repeated_collected_operation_once)
 {
     on_every_counted_store(repeats_are_cheap);
     on_every_counted_store(far_repeats_are_cheap);
@@ -678,7 +678,7 @@ static void many_records_are_cheap(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(what_comes_again_brings_the_records_around_it)
+TEST(a_repeated_operation_loads_the_records_around_it)
 {
     on_every_counted_store(many_records_are_cheap);
 }
@@ -702,7 +702,7 @@ static void larger_in_its_place(truce_store *store)
     }
 }
 
-TEST(what_takes_the_place_of_another_needs_only_what_it_is_larger)
+TEST(a_replacement_needs_only_the_additional_room)
 {
     on_every_store(larger_in_its_place);
 }
@@ -768,7 +768,7 @@ static void second_best(truce_store *store)
     }
 }
 
-TEST(where_the_newest_has_no_room_the_one_before_it_is_applied_in_the_same_write)
+TEST(applies_the_one_before_in_the_same_write_if_the_newest_has_no_room)
 {
     on_every_counted_store(second_best);
 }
@@ -795,7 +795,7 @@ static void some_second_best(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(what_the_newest_beat_needs_room_of_its_own)
+TEST(an_operation_that_the_newest_beat_needs_room_of_its_own)
 {
     on_every_counted_store(some_second_best);
 }
@@ -833,7 +833,7 @@ static void refused_apart(truce_store *store)
     bson_destroy(other);
 }
 
-TEST(of_operations_that_are_refused_for_some_of_them_the_others_are_few_writes)
+TEST(a_partially_refused_batch_takes_few_writes)
 {
     if (!server_under_test()) /* some have no sparse indexes of lists */
         on_every_counted_store(refused_apart);
@@ -917,7 +917,7 @@ static void wrong_in_a_commit(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(in_a_commit_one_wrong_operation_is_the_end_of_all)
+TEST(one_wrong_operation_ends_the_whole_commit)
 {
     on_every_store(wrong_in_a_commit);
 }
@@ -947,7 +947,7 @@ static void some_are_wrong(truce_store *store)
     truce_set_free(set);
 }
 
-TEST(what_is_no_operation_fails_alone)
+TEST(an_invalid_operation_fails_alone)
 {
     on_every_store(some_are_wrong);
 }
@@ -1030,7 +1030,7 @@ static void wrong_calls(truce_store *store)
     bson_destroy(element);
 }
 
-TEST(a_wrong_call_says_what_is_wrong)
+TEST(a_wrong_call_names_the_fault)
 {
     on_every_store(wrong_calls);
 }

@@ -59,7 +59,7 @@ static void collecting(truce_set_form form)
     place_close(&place);
 }
 
-TEST(what_was_collected_is_a_duplicate_when_it_comes_again)
+TEST(a_collected_operation_is_a_duplicate_when_it_comes_again)
 {
     collecting(TRUCE_SET_FORM_PIPELINE);
     collecting(TRUCE_SET_FORM_CLASSIC);
@@ -123,7 +123,7 @@ TEST(an_idle_source_does_not_hold_the_others_back_once_it_says_so)
     place_close(&place);
 }
 
-TEST(a_new_source_starts_above_what_was_collected)
+TEST(a_new_source_starts_above_the_collected_numbers)
 {
     struct place place;
     bson_error_t error;
@@ -175,7 +175,7 @@ TEST(records_of_many_blocks_are_archived_and_still_prove)
 }
 
 /* Walked number by number, this would take millions of queries. */
-TEST(numbers_that_are_far_apart_cost_what_was_recorded)
+TEST(the_cost_of_sparse_numbers_follows_the_number_of_records)
 {
     enum { COUNT = 40 };
     const int64_t start = INT64_C(1763800000000), step = 86400000; /* a timestamp a day */
@@ -358,7 +358,7 @@ static void overtake(const bson_t *event, void *arg)
     intruder->done = true;
 }
 
-TEST(trap_e_lists_that_are_empty_again_are_not_what_a_batch_looked_at)
+TEST(trap_e_lists_that_are_empty_again_differ_from_those_that_a_batch_read)
 {
     const struct model_operation operations[] = {A(1), R(2), A(3), R(4)};
     const int twice[] = {2, 2};
@@ -416,7 +416,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
 }
 
 /* The write fails, perhaps after all was made that was to be written. */
-TEST(trap_f_what_was_not_written_is_not_told_as_applied)
+TEST(trap_f_an_unwritten_operation_is_not_reported_as_applied)
 {
     const struct model_operation operations[] = {A(1), R(2)};
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};

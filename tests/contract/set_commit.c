@@ -320,7 +320,7 @@ static void both_insert(const struct place *place)
     CHECK_MEMBERS("CS 0");
 }
 
-TEST(a_document_that_somebody_else_inserts_is_a_conflict)
+TEST(a_document_that_another_client_inserts_is_a_conflict)
 {
     everywhere(both_insert);
 }
@@ -356,7 +356,7 @@ static bool insert_behind(const struct setting *setting, const truce_set_options
     return hit;
 }
 
-TEST(a_document_that_somebody_else_inserts_is_a_conflict_whatever_look_has_no_answer)
+TEST(a_document_that_another_client_inserts_is_a_conflict_whichever_read_has_no_answer)
 {
     for (size_t s = 0; s < sizeof settings / sizeof *settings; s++) {
         for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
@@ -464,7 +464,7 @@ static void below(const struct place *place)
     CHECK_MEMBERS("");
 }
 
-TEST(what_comes_too_late_is_quarantined_by_the_commit_or_not)
+TEST(quarantines_a_late_operation_by_the_commit_or_not)
 {
     everywhere(below);
 }
@@ -560,13 +560,13 @@ static void single_while_held(const struct place *place, enum death death)
     check_marks(place, death == DECIDED);
 }
 
-TEST(an_operation_meets_the_commit_that_holds_its_document)
+TEST(an_operation_encounters_the_commit_that_holds_its_document)
 {
     while_held(single_while_held, DECIDED, true);
     while_held(single_while_held, PREPARED, true);
 }
 
-TEST(an_operation_meets_the_stub_of_a_commit)
+TEST(an_operation_encounters_the_stub_of_a_commit)
 {
     while_held(single_while_held, DECIDED, false);
     while_held(single_while_held, PREPARED, false);
@@ -588,7 +588,7 @@ static void batch_while_held(const struct place *place, enum death death)
     check_marks(place, death == DECIDED);
 }
 
-TEST(a_batch_meets_the_commit_that_holds_one_of_its_documents)
+TEST(a_batch_encounters_the_commit_that_holds_one_of_its_documents)
 {
     while_held(batch_while_held, DECIDED, true);
     while_held(batch_while_held, PREPARED, true);
@@ -611,7 +611,7 @@ static void collect_while_held(const struct place *place, enum death death)
     check_marks(place, death == DECIDED);
 }
 
-TEST(a_collector_meets_the_commit_that_holds_a_document)
+TEST(a_collector_encounters_the_commit_that_holds_a_document)
 {
     while_held(collect_while_held, DECIDED, true);
     while_held(collect_while_held, PREPARED, true);
@@ -738,7 +738,7 @@ static void shown(const struct place *place, enum death death)
     bson_destroy(key);
 }
 
-TEST(what_a_commit_may_insert_is_not_shown)
+TEST(hides_a_document_that_a_commit_may_insert)
 {
     while_held(shown, PREPARED, false);
     while_held(shown, DECIDED, false);

@@ -107,7 +107,7 @@ TEST(tombstones_of_the_layout_by_element_go_and_nothing_comes_back)
     goes_and_stays(OPERATIONS);
 }
 
-TEST(what_was_given_up_goes_to_the_quarantine)
+TEST(quarantines_operations_that_were_given_up)
 {
     struct place place;
     bson_error_t error;

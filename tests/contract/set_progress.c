@@ -114,7 +114,7 @@ static void nanoseconds(bool file)
     place_close(&place);
 }
 
-TEST(nanoseconds_cost_what_was_recorded)
+TEST(the_cost_of_nanoseconds_follows_the_number_of_records)
 {
     nanoseconds(false);
     if (has_files())
@@ -263,7 +263,7 @@ TEST(dense_numbers_end_as_one_range)
     place_close(&place);
 }
 
-TEST(what_only_makes_a_range_longer_goes_where_it_is)
+TEST(a_number_that_only_extends_a_range_is_stored_in_place)
 {
     enum { EVEN = 600, ODD = 500 };
     static int64_t numbers[EVEN];
@@ -451,7 +451,7 @@ static void intrude(const bson_t *event, void *arg)
     intruder->inside = false;
 }
 
-TEST(what_a_consumer_adds_while_it_is_archived_stays)
+TEST(keeps_records_that_are_added_while_they_are_archived)
 {
     struct place place;
     struct intruder intruder = {.place = &place, .next = 2, .last = 9};

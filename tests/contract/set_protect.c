@@ -141,12 +141,12 @@ static void older(bool file, truce_set_form form, bool protected)
     place_close(&place);
 }
 
-TEST(an_older_consumer_brings_back_what_was_collected)
+TEST(an_older_consumer_brings_collected_elements_back)
 {
     older(false, TRUCE_SET_FORM_AUTO, false);
 }
 
-TEST(a_protected_set_refuses_what_was_collected)
+TEST(a_protected_set_refuses_collected_elements)
 {
     older(false, TRUCE_SET_FORM_AUTO, true);
     older(false, TRUCE_SET_FORM_PIPELINE, true);
@@ -220,7 +220,7 @@ TEST(lists_that_hold_plain_names_are_converted_in_a_protected_set)
 
 /* ---- protecting what is there ---- */
 
-TEST(what_stands_is_marked_and_keeps_its_validator)
+TEST(marks_stored_elements_and_keeps_their_validator)
 {
     bson_t *theirs = test_bson("{'student_id': {'$gte': 1}}"), *before, none = BSON_INITIALIZER;
     struct place place;

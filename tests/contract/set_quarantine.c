@@ -110,13 +110,13 @@ static void replaying(truce_set_layout layout)
     close_place(&place);
 }
 
-TEST(what_was_quarantined_is_applied_unless_something_newer_stands)
+TEST(applies_a_quarantined_operation_unless_a_newer_one_is_stored)
 {
     replaying(TRUCE_SET_IN_DOCUMENT);
     replaying(TRUCE_SET_BY_ELEMENT);
 }
 
-TEST(only_what_is_quarantined_is_replayed)
+TEST(replays_only_quarantined_operations)
 {
     static const char *const others[] = {"{'a': 1}", "{'_id': 5}",
                                          "{'_id': {'set': 'other.list', 'seq': 2}}"};

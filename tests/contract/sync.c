@@ -63,7 +63,7 @@ static void renames(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_change_of_a_master_reaches_every_copy)
+TEST(a_change_of_a_source_reaches_every_copy)
 {
     rig_everywhere(renames);
 }
@@ -124,7 +124,7 @@ static void comes(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_dependent_that_comes_or_moves_has_its_masters_values)
+TEST(a_copy_that_comes_or_moves_has_the_values_of_its_source)
 {
     rig_everywhere(comes);
 }
@@ -230,7 +230,7 @@ static void reads(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(a_reader_sees_the_master_and_mends_what_it_read)
+TEST(a_reader_sees_the_source_and_repairs_the_copy)
 {
     rig_everywhere(reads);
 }
@@ -354,7 +354,7 @@ static void drifts(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(drift_is_found_and_mended)
+TEST(divergence_is_found_and_repaired)
 {
     rig_everywhere(drifts);
 }
@@ -587,7 +587,7 @@ static void one_stops_no_other(truce_store *store, const struct setting *setting
     truce_sync_free(sync);
 }
 
-TEST(a_dependent_that_refuses_its_copy_stops_no_other)
+TEST(a_document_that_refuses_its_copy_stops_no_other)
 {
     rig_everywhere(one_stops_no_other);
 }
@@ -643,7 +643,7 @@ static void tells_status(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(the_status_counts_what_carries_a_flag)
+TEST(the_status_counts_flagged_documents)
 {
     rig_everywhere(tells_status);
 }

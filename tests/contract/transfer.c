@@ -367,7 +367,7 @@ static void recipe(truce_store *store, const struct setting *setting)
     truce_transfers_free(transfers);
 }
 
-TEST(what_the_recipe_left_comes_to_its_end)
+TEST(completes_the_transfers_of_the_recipe)
 {
     rig_everywhere(recipe);
 }
@@ -396,7 +396,7 @@ static void canceled(truce_store *store, const struct setting *setting)
     truce_transfers_free(transfers);
 }
 
-TEST(who_is_not_decided_can_be_canceled)
+TEST(cancels_a_transfer_that_is_not_decided)
 {
     rig_everywhere(canceled);
 }
@@ -437,7 +437,7 @@ static void stuck(truce_store *store, const struct setting *setting)
     truce_transfers_free(transfers);
 }
 
-TEST(what_is_stuck_is_told_and_stops_nothing_else)
+TEST(reports_a_stuck_transfer_which_stops_nothing_else)
 {
     rig_everywhere(stuck);
 }
@@ -464,7 +464,7 @@ static void pruned(truce_store *store, const struct setting *setting)
     truce_transfers_free(transfers);
 }
 
-TEST(what_has_ended_goes_after_its_time)
+TEST(removes_ended_transfers_after_their_retention)
 {
     rig_everywhere(pruned);
 }
@@ -561,7 +561,7 @@ static void crowd(truce_store *store, const struct setting *setting)
     rig_settled(store);
 }
 
-TEST(money_is_kept_in_a_crowd)
+TEST(many_threads_conserve_money)
 {
     rig_everywhere(crowd);
 }

@@ -27,7 +27,7 @@ static void publishes(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(each_version_is_what_its_edit_published)
+TEST(each_version_equals_the_publication_of_its_edit)
 {
     rig_everywhere(publishes);
 }
@@ -61,7 +61,7 @@ static void keeps_edits_apart(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(what_is_not_published_is_not_seen_and_a_base_has_one_successor)
+TEST(hides_unpublished_edits_and_a_base_has_one_successor)
 {
     rig_everywhere(keeps_edits_apart);
 }
@@ -597,7 +597,7 @@ static void collects(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(what_nobody_can_read_is_collected_and_what_is_held_stays)
+TEST(collects_unreachable_versions_and_keeps_held_ones)
 {
     rig_everywhere(collects);
 }
@@ -704,7 +704,7 @@ static void erases(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(what_is_erased_is_in_no_version)
+TEST(an_erased_item_is_in_no_version)
 {
     rig_everywhere(erases);
 }
@@ -809,7 +809,7 @@ static void is_cared_for(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(the_sweep_collects_and_the_check_finds_what_is_of_no_version)
+TEST(the_sweep_collects_and_the_check_finds_items_of_no_version)
 {
     rig_everywhere(is_cared_for);
 }

@@ -226,7 +226,7 @@ static void races(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(of_many_who_begin_again_at_once_one_publishes)
+TEST(one_of_many_concurrent_repeats_publishes)
 {
     rig_everywhere(races);
 }

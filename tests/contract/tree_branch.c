@@ -232,7 +232,7 @@ static void tells_conflicts(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(what_cannot_be_merged_is_told_and_decided_once)
+TEST(a_merge_conflict_is_reported_and_decided_once)
 {
     rig_everywhere(tells_conflicts);
 }
@@ -329,7 +329,7 @@ static void is_held(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(what_both_had_is_held_for_as_long_as_there_is_a_branch)
+TEST(holds_the_common_version_as_long_as_the_branch_exists)
 {
     rig_everywhere(is_held);
 }
@@ -433,7 +433,7 @@ static void erases_everywhere(truce_store *store, const struct setting *setting)
     truce_tree_free(site);
 }
 
-TEST(what_is_erased_is_erased_in_the_origin_and_in_every_branch)
+TEST(an_erase_reaches_the_origin_and_every_branch)
 {
     rig_everywhere(erases_everywhere);
 }
@@ -563,7 +563,7 @@ static void goes_at_random(truce_store *store, const struct setting *setting)
     CHECK_INT(count_json(store, "truce_tree_holds", "{}"), ==, 0);
 }
 
-TEST(random_histories_of_branches_are_what_three_way_merges_give)
+TEST(random_histories_of_branches_equal_three_way_merges)
 {
     rig_everywhere(goes_at_random);
 }

@@ -303,7 +303,7 @@ TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
 }
 
 /* Its proof would be gone with the next group that has one. */
-TEST(what_a_dead_one_has_committed_is_settled_before_the_writes_of_others_are_taken)
+TEST(settles_the_commits_of_a_dead_process_before_it_takes_other_writes)
 {
     struct call first = {0}, second = {.filter = "{'_id': 2}"};
     struct engine *third;
@@ -337,7 +337,7 @@ TEST(what_a_dead_one_has_committed_is_settled_before_the_writes_of_others_are_ta
 
 /* ---- it does it ----------------------------------------------------------------------------------------- */
 
-TEST(what_another_has_done_is_told_when_it_is_on_the_disk)
+TEST(a_delegated_write_is_acknowledged_when_it_is_on_the_disk)
 {
     struct call call = {0};
 
@@ -354,7 +354,7 @@ TEST(what_another_has_done_is_told_when_it_is_on_the_disk)
 
 /* ---- it does not do it ----------------------------------------------------------------------------------- */
 
-TEST(what_is_returned_is_done_by_its_own_process)
+TEST(a_returned_write_is_executed_by_its_own_process)
 {
     struct call call = {0};
 
@@ -443,7 +443,7 @@ TEST(a_find_and_modify_is_carried_out_unless_it_was_to_take_long)
 }
 
 /* It has done the one half before it finds out; the other's own write comes to no harm by it. */
-TEST(what_fails_with_the_writes_of_others_is_done_without_them)
+TEST(a_write_that_fails_in_a_batch_is_executed_alone)
 {
     struct call call = {.filter = "{'n': {'$gte': 100}}", .multi = true, .before = true};
     int64_t tries = 0;
@@ -520,7 +520,7 @@ TEST(a_write_whose_time_is_over_is_withdrawn_and_is_never_done)
     close_both();
 }
 
-TEST(what_one_that_was_stopped_has_taken_is_not_known_and_the_next_write_goes_on)
+TEST(a_write_that_a_stopped_process_took_is_unknown_and_the_next_write_continues)
 {
     struct call call = {.deadline_ms = 100}, next = {.update = "{'$inc': {'m': 1}}"};
 
@@ -566,7 +566,7 @@ TEST(a_lock_file_that_is_cut_while_a_write_is_published_leaves_it_unknown)
     close_both();
 }
 
-TEST(a_lock_file_that_is_removed_while_a_write_is_published_is_told_soon)
+TEST(reports_a_lock_file_that_is_removed_while_a_write_is_published)
 {
     int64_t began_ns = truce__clock_monotonic_ns();
     struct call call = {0};
@@ -646,7 +646,7 @@ static int64_t lock_file_bytes(void)
     return found.st_size;
 }
 
-TEST(the_lock_file_is_long_from_the_first_wait_until_somebody_is_alone)
+TEST(the_lock_file_is_long_from_the_first_wait_until_one_process_is_alone)
 {
     struct call call = {0};
 
@@ -693,7 +693,7 @@ TEST(bytes_that_are_no_write_are_returned_and_nothing_is_done)
     close_both();
 }
 
-TEST(a_write_with_bytes_behind_it_that_are_none_is_returned_and_nothing_is_done)
+TEST(a_write_with_invalid_bytes_after_it_is_returned_and_not_executed)
 {
     struct records *records;
     struct call call = {0};

@@ -98,7 +98,7 @@ TEST(writers_go_on_while_a_checkpoint_waits_for_the_disk)
     truce__engine_close(engine);
 }
 
-TEST(no_commit_begins_the_wal_anew_while_a_checkpoint_runs)
+TEST(no_commit_restarts_the_wal_while_a_checkpoint_runs)
 {
     struct reader *reader;
     bson_error_t error;
@@ -150,7 +150,7 @@ static void *ask_once(void *arg)
 }
 
 /* However often it was refused: the longest that a holder was seen to have the lock, in ms. */
-TEST(a_checkpoint_holds_the_lock_for_a_moment_only_while_somebody_reads)
+TEST(a_checkpoint_holds_the_lock_only_briefly_next_to_readers)
 {
     struct lock_page *page;
     int64_t longest = 0, since = 0;
@@ -182,7 +182,7 @@ TEST(a_checkpoint_holds_the_lock_for_a_moment_only_while_somebody_reads)
     truce__engine_close(engine);
 }
 
-TEST(a_store_closes_beside_a_process_that_holds_the_lock)
+TEST(a_store_closes_while_another_process_holds_the_lock)
 {
     int64_t start_ns;
     bson_error_t error;

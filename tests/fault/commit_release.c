@@ -263,7 +263,7 @@ static void both_ways(const struct story *story)
     }
 }
 
-TEST(what_a_release_goes_over_is_told_whoever_dies)
+TEST(reports_a_write_that_a_release_overwrites_whichever_process_dies)
 {
     both_ways(&(struct story){.change = "{'$set': {'n': 1}}",
                               .plain = {"{'$set': {'n': 100}}"},
@@ -271,7 +271,7 @@ TEST(what_a_release_goes_over_is_told_whoever_dies)
                               .displaced = {"{'values': {'p': 'n', 'v': 100}}"}});
 }
 
-TEST(what_merges_with_the_change_of_a_commit_stands_whoever_dies)
+TEST(keeps_a_write_that_merges_with_a_commit_whichever_process_dies)
 {
     both_ways(
         &(struct story){.change = "{'$push': {'l': 4}, '$inc': {'n': 3}, '$set': {'d.e': 1}}",
@@ -280,7 +280,7 @@ TEST(what_merges_with_the_change_of_a_commit_stands_whoever_dies)
                         .merges = true});
 }
 
-TEST(what_the_release_of_a_removed_document_takes_with_it_is_told_whoever_dies)
+TEST(reports_writes_that_the_release_of_a_removed_document_removes_whichever_process_dies)
 {
     both_ways(
         &(struct story){.plain = {"{'$set': {'n': 100}}"},
@@ -288,7 +288,7 @@ TEST(what_the_release_of_a_removed_document_takes_with_it_is_told_whoever_dies)
                         .displaced = {"{'values.p': '', 'values.v._id': 'a', 'values.v.n': 100}"}});
 }
 
-TEST(what_stood_in_the_way_is_kept_whoever_dies_and_whatever_came_after_it)
+TEST(keeps_an_entry_in_the_way_whichever_process_dies_and_whatever_came_later)
 {
     both_ways(&(struct story){
         .change = "{'$set': {'d.e': 1}}",

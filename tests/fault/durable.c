@@ -202,7 +202,7 @@ static int64_t now_ms(void)
 }
 
 /* Not woken, each would sleep for a tenth of a second from its beginning on. */
-TEST(who_waits_for_the_sync_of_another_is_woken_when_it_ends)
+TEST(a_waiter_for_the_sync_of_another_is_woken_when_it_ends)
 {
     struct call first = {.filter = "{'_id': 1}", .update = "{'$inc': {'n': 1}}"};
     struct call second = {.filter = "{'_id': 2}", .update = "{'$inc': {'n': 1}}"};
@@ -264,27 +264,27 @@ static const struct call update = {.filter = "{'_id': 1}", .update = "{'$set': {
 static const struct call insert = {.filter = "{'_id': 5}", .update = "{'$set': {'n': 5}}"};
 static const struct call removal = {.filter = "{'_id': 1}", .update = ""};
 
-TEST(a_read_by_id_waits_until_what_it_shows_is_on_the_disk)
+TEST(a_read_by_id_waits_until_its_document_is_on_the_disk)
 {
     finds_wait(update, "{'_id': 1}", 2);
 }
 
-TEST(a_read_by_id_waits_until_what_was_inserted_is_on_the_disk)
+TEST(a_read_by_id_waits_until_the_insert_is_on_the_disk)
 {
     finds_wait(insert, "{'_id': 5}", 5);
 }
 
-TEST(a_read_by_id_tells_that_a_document_is_gone_when_that_is_on_the_disk)
+TEST(a_read_by_id_reports_a_removal_when_it_is_on_the_disk)
 {
     finds_wait(removal, "{'_id': 1}", -1);
 }
 
-TEST(a_read_by_a_filter_waits_until_what_it_shows_is_on_the_disk)
+TEST(a_read_by_a_filter_waits_until_its_documents_are_on_the_disk)
 {
     finds_wait(update, "{'n': 2}", 2);
 }
 
-TEST(what_is_not_there_any_more_is_told_only_when_that_is_on_the_disk)
+TEST(reports_a_removal_only_when_it_is_on_the_disk)
 {
     finds_wait(update, "{'n': 1, '_id': {'$lt': 2}}", -1);
 }
@@ -323,17 +323,17 @@ static void finds_wait_for_another_process(bool then_write)
     truce__engine_close(engine);
 }
 
-TEST(a_read_by_id_waits_for_what_another_process_wrote)
+TEST(a_read_by_id_waits_for_the_write_of_another_process)
 {
     finds_wait_for_another_process(false);
 }
 
-TEST(a_read_by_id_waits_for_what_another_process_wrote_before_this_one)
+TEST(a_read_by_id_waits_for_an_earlier_write_of_another_process)
 {
     finds_wait_for_another_process(true);
 }
 
-TEST(a_write_that_found_nothing_waits_for_what_made_it_find_nothing)
+TEST(a_write_that_found_nothing_waits_for_the_removal)
 {
     struct call write = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
     struct call same = write;
@@ -353,7 +353,7 @@ TEST(a_write_that_found_nothing_waits_for_what_made_it_find_nothing)
     truce__engine_close(engine);
 }
 
-TEST(nobody_waits_for_a_relaxed_commit)
+TEST(no_call_waits_for_a_relaxed_commit)
 {
     struct call write = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
     struct call by_id = {.filter = "{'_id': 1}"}, by_filter = {.filter = "{'n': 2}"};
@@ -497,7 +497,7 @@ TEST(a_set_by_element_calls_nothing_a_duplicate_before_the_disk_has_it)
 
 /* ---- processes that died ---------------------------------------------------------------------- */
 
-TEST(a_reader_stands_in_for_a_writer_that_died_in_its_commit)
+TEST(a_reader_completes_the_commit_of_a_dead_writer)
 {
     struct call find = {.filter = "{'n': 1}"};
 
@@ -511,7 +511,7 @@ TEST(a_reader_stands_in_for_a_writer_that_died_in_its_commit)
     truce__engine_close(engine);
 }
 
-TEST(a_reader_syncs_what_a_writer_left_that_died_before_it_did)
+TEST(a_reader_syncs_the_write_of_a_writer_that_died_before_its_sync)
 {
     struct call find = {.filter = "{'n': 1}"};
     int64_t calls;
@@ -528,7 +528,7 @@ TEST(a_reader_syncs_what_a_writer_left_that_died_before_it_did)
     truce__engine_close(engine);
 }
 
-TEST(who_waits_for_readers_does_not_meet_one_who_waits_for_the_dead)
+TEST(a_waiter_for_readers_does_not_deadlock_with_a_waiter_for_a_dead_writer)
 {
     struct call find = {.filter = "{'n': 1}"};
 
@@ -586,7 +586,7 @@ static void go_on(struct lock *other)
     truce__lock_close(other);
 }
 
-TEST(what_was_promised_does_not_count_before_it_is_written)
+TEST(a_promised_commit_does_not_count_before_it_is_written)
 {
     struct call find = {.filter = "{'n': 1}"};
     struct lock other;
@@ -627,7 +627,7 @@ TEST(a_reader_does_not_wait_for_a_writer_that_was_stopped_in_its_commit)
     truce__engine_close(engine);
 }
 
-TEST(a_store_opens_beside_a_writer_that_was_stopped_in_its_commit)
+TEST(a_store_opens_while_a_writer_is_stopped_in_its_commit)
 {
     struct call find = {.filter = "{'n': 1}"};
     struct lock other;
@@ -680,7 +680,7 @@ static void until_queued(int count)
 }
 
 /* Both are one group, for the lock is held until both have come. */
-TEST(a_relaxed_write_waits_for_no_disk_beside_one_that_does)
+TEST(a_relaxed_write_waits_for_no_disk_next_to_a_durable_one)
 {
     struct call durable = {.filter = "{'_id': 1}", .update = "{'$set': {'n': 2}}"};
     struct call relaxed = {.filter = "{'_id': 2}", .update = "{'$set': {'n': 2}}", .relaxed = true};
@@ -778,12 +778,12 @@ static void fail_a_sync(bool spoil)
     truce__engine_close(engine);
 }
 
-TEST(after_a_sync_that_failed_nobody_is_answered_until_the_store_is_opened_again)
+TEST(after_a_failed_sync_no_call_is_answered_until_the_store_is_reopened)
 {
     fail_a_sync(false);
 }
 
-TEST(what_a_failed_sync_lost_is_not_believed)
+TEST(does_not_trust_data_that_a_failed_sync_lost)
 {
     fail_a_sync(true);
 }

@@ -158,7 +158,7 @@ __attribute__((constructor)) static void install(void)
     disk_install();
 }
 
-TEST(a_feed_survives_power_cuts_with_what_it_tells)
+TEST(a_feed_survives_power_cuts_with_its_reported_events)
 {
     struct random random;
 

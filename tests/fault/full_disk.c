@@ -341,12 +341,12 @@ static void check_calls(enum disk_fault fault, const char *reason)
     }
 }
 
-TEST(a_full_disk_is_told_by_every_call_at_once)
+TEST(every_call_reports_a_full_disk_at_once)
 {
     check_calls(DISK_FULL, "the disk is full");
 }
 
-TEST(a_failed_disk_is_told_by_every_call_at_once)
+TEST(every_call_reports_a_failed_disk_at_once)
 {
     check_calls(DISK_WRITE_FAILS, "");
     check_calls(DISK_SYNC_FAILS, "");

@@ -283,7 +283,7 @@ static void read_until_cut(struct random *random)
     judge_numbers(path);
 }
 
-TEST(what_was_read_survives_power_cuts)
+TEST(documents_that_were_read_survive_power_cuts)
 {
     struct random random;
 

@@ -221,12 +221,12 @@ TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_journal)
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, PLAIN);
 }
 
-TEST(whatever_call_is_the_last_a_lane_goes_on_and_a_gate_counts_right)
+TEST(whatever_call_is_the_last_a_lane_continues_and_a_limiter_counts_right)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, LANE);
 }
 
-TEST(whatever_call_is_the_last_nobody_waits_for_ever_and_nobody_begins_too_early)
+TEST(whatever_call_is_the_last_no_job_waits_for_ever_or_begins_too_early)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL, FLOW);
 }

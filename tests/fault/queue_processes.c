@@ -164,7 +164,7 @@ static void check_all(int jobs)
     truce_store_close(store);
 }
 
-TEST(each_effect_is_there_once_whoever_is_killed)
+TEST(each_effect_is_there_once_whichever_process_is_killed)
 {
     long ms = test_scale("TRUCE_QUEUE_MS", 2000);
     int jobs = (int)(ms * WORKERS / JOB_MS / 3), left = 1;

@@ -244,7 +244,7 @@ static bool make_with_log(void)
     return CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
 }
 
-TEST(what_is_in_the_log_is_saved)
+TEST(saves_documents_in_the_log)
 {
     REQUIRE(make_with_log());
     salvage();
@@ -317,7 +317,7 @@ TEST(an_older_version_of_a_page_is_in_doubt)
 }
 
 /* The last commit without its last frame, which makes it one: it never happened. */
-TEST(what_was_not_committed_is_not_saved)
+TEST(does_not_save_uncommitted_documents)
 {
     enum { FRAME = 24 + 4096 };
     struct image log;
@@ -402,7 +402,7 @@ TEST(inner_pages_are_not_needed)
     image_release(&sound);
 }
 
-TEST(what_was_removed_stays_so)
+TEST(removed_documents_stay_removed)
 {
     bson_t *filter = test_bson("{'_id': {'$gte': 100}}");
     const truce_write_options many = {.multi = true};
@@ -564,7 +564,7 @@ TEST(no_document_is_of_two_collections)
 }
 
 /* Any page, gone or with a wrong byte: documents that stand on other pages are saved as sound. */
-TEST(one_page_costs_what_stands_on_it)
+TEST(one_lost_page_costs_only_its_own_documents)
 {
     enum { ON_A_PAGE = 40 };
     uint32_t pages, step;
@@ -611,7 +611,7 @@ static void damage_pages(bool sealed)
     }
 }
 
-TEST(of_changed_bytes_nothing_wrong_is_called_sound)
+TEST(never_reports_wrong_documents_of_changed_bytes_as_sound)
 {
     REQUIRE(make());
     damage_pages(false);
@@ -653,7 +653,7 @@ TEST(a_log_of_any_bytes_crashes_nothing)
 
 /* ---- the program ----------------------------------------------------------------------------------- */
 
-TEST(the_program_says_what_was_not_saved)
+TEST(the_program_reports_documents_that_were_not_saved)
 {
     enum { LEAF = 13 };
     const struct command *command;

@@ -194,7 +194,7 @@ static void wipe_names(struct image *image)
 }
 
 /* The page of one collection is gone, and so is all that says that there are others: theirs fit its gap. */
-TEST(a_page_of_a_collection_that_nobody_knows_is_of_no_other)
+TEST(a_page_of_an_unknown_collection_is_assigned_to_no_other)
 {
     REQUIRE(make());
     for (int i = 0; i < COLLECTIONS - 40; i += 10) {

@@ -53,7 +53,7 @@ static void check_line(const char *field, const char *wanted)
     "{'insert': 'c', 'documents': [{'_id': 4}, {'_id': 1}, {'_id': 5}], 'ordered': false, '$db': 'school'}"
 #define UPDATE "{'update': 'c', 'updates': [{'q': {}, 'u': {'$inc': {'n': 1}}}], '$db': 'school'}"
 
-TEST(a_full_disk_has_its_own_code_and_is_told_to_the_operator)
+TEST(a_full_disk_has_its_own_code_and_is_reported_to_the_operator)
 {
     bson_t *reply;
 
@@ -116,7 +116,7 @@ static void begin_transaction(void)
         "{'insert': 'c', 'documents': [{'_id': 2}], 'startTransaction': true" TAIL "school'}", 0);
 }
 
-TEST(a_commit_that_found_the_disk_full_is_known_to_be_none_and_may_be_run_again)
+TEST(a_commit_that_found_the_disk_full_has_not_happened_and_may_be_run_again)
 {
     begin_transaction();
     disk_fail(DISK_FULL, 1, true);
@@ -142,7 +142,7 @@ TEST(a_commit_that_was_written_and_not_synced_is_found_by_the_next_server)
     end();
 }
 
-TEST(a_failed_disk_is_told_to_the_operator)
+TEST(a_failed_disk_is_reported_to_the_operator)
 {
     begin();
     disk_fail(DISK_WRITE_FAILS, 1, true);

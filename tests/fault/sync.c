@@ -282,7 +282,7 @@ static void refuse_in_checkpoint(int n)
     truce__engine_close(engine);
 }
 
-TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
+TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_all_processes)
 {
     for (int n = 1; n <= 4; n++)
         refuse_in_checkpoint(n);
@@ -291,7 +291,7 @@ TEST(a_refused_sync_of_a_checkpoint_breaks_the_store_for_everybody)
 /* A process that dies before it reports that its sync failed notifies no other process. Each
  * process that has the log open hears of the failure from its own descriptor, however long it
  * has written nothing. */
-TEST(a_refused_sync_is_heard_of_by_everybody_who_had_the_log_open)
+TEST(a_refused_sync_reaches_every_process_that_had_the_log_open)
 {
     const truce_store_options relaxed = {.relaxed = true};
     struct engine *quiet, *other;

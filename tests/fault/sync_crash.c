@@ -117,12 +117,12 @@ static void suffer_everywhere(truce_mechanism mechanism)
     CHECK_INT(at, >, 30);
 }
 
-TEST(whatever_call_is_the_last_the_sweep_brings_copies_in_step)
+TEST(whatever_call_is_the_last_the_sweep_reconciles_copies)
 {
     suffer_everywhere(TRUCE_MECHANISM_AUTO);
 }
 
-TEST(whatever_call_is_the_last_the_sweep_brings_copies_in_step_by_the_journal)
+TEST(whatever_call_is_the_last_the_sweep_reconciles_copies_by_the_journal)
 {
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL);
 }
@@ -165,7 +165,7 @@ static bool beside_dead_commit(uint64_t at)
     return hit;
 }
 
-TEST(what_a_dead_commit_holds_is_waited_for)
+TEST(waits_for_a_document_that_a_dead_commit_holds)
 {
     uint64_t at = 1;
 
@@ -175,7 +175,7 @@ TEST(what_a_dead_commit_holds_is_waited_for)
 }
 
 /* It is not written, for as long as the commit may still be alive. */
-TEST(what_a_silent_commit_holds_is_left_alone)
+TEST(skips_a_document_that_a_silent_commit_holds)
 {
     truce_commit_options options = {
         .mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 3600000, .deadline_ms = 15};

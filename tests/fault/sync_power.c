@@ -83,7 +83,7 @@ __attribute__((constructor)) static void install(void)
     life_install();
 }
 
-TEST(every_copy_is_in_step_after_a_power_cut_and_a_sweep)
+TEST(every_copy_equals_its_source_after_a_power_cut_and_a_sweep)
 {
     uint64_t seed = test_seed();
     struct random random;

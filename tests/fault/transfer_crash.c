@@ -161,7 +161,7 @@ static bool beside_dead_commit(uint64_t at)
     return hit;
 }
 
-TEST(what_a_dead_commit_holds_is_waited_for)
+TEST(waits_for_a_document_that_a_dead_commit_holds)
 {
     uint64_t at = 1;
 
@@ -170,7 +170,7 @@ TEST(what_a_dead_commit_holds_is_waited_for)
     CHECK_INT(at, >, 5);
 }
 
-TEST(who_moves_money_with_two_updates_is_found_out)
+TEST(two_plain_updates_lose_money_and_the_check_finds_it)
 {
     struct rig rig;
     bson_t *filter = test_bson("{'_id': 'a'}"), *update = test_bson("{'$inc': {'balance': -3}}");

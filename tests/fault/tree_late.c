@@ -206,7 +206,7 @@ static bool hold_before(int call)
     return entered;
 }
 
-TEST(a_version_that_is_held_is_not_collected_whoever_was_at_work)
+TEST(a_held_version_is_not_collected_by_any_process)
 {
     int call = 1;
 

@@ -292,7 +292,7 @@ static void beside(enum way first, enum way second, int before, bool committed_b
     }
 }
 
-TEST(operations_of_a_set_beside_a_commit_of_the_journal)
+TEST(operations_of_a_set_run_next_to_a_commit_of_the_journal)
 {
     beside(JOURNAL, SINGLE, 1, false, (struct turns_budget){0}, "journal, single");
     beside(JOURNAL, BATCH, 1, true, (struct turns_budget){0}, "journal, batch, revision");
@@ -300,7 +300,7 @@ TEST(operations_of_a_set_beside_a_commit_of_the_journal)
     beside(JOURNAL, SINGLE, 0, false, (struct turns_budget){0}, "journal, single, nothing there");
 }
 
-TEST(operations_of_a_set_beside_a_native_commit)
+TEST(operations_of_a_set_run_next_to_a_native_commit)
 {
     beside(NATIVE, SINGLE, 1, false, (struct turns_budget){0}, "native, single");
     beside(NATIVE, SINGLE, 1, true, (struct turns_budget){0}, "native, single, revision");
@@ -309,7 +309,7 @@ TEST(operations_of_a_set_beside_a_native_commit)
     beside(NATIVE, SINGLE, 0, false, (struct turns_budget){0}, "native, single, nothing there");
 }
 
-TEST(operations_of_a_set_beside_a_commit_of_one_document)
+TEST(operations_of_a_set_run_next_to_a_commit_of_one_document)
 {
     beside(FAST, SINGLE, 1, false, (struct turns_budget){0}, "fast, single");
     beside(FAST, BATCH, 1, true, (struct turns_budget){0}, "fast, batch, revision");
@@ -391,7 +391,7 @@ static void end_diffs(truce_store *store, const bool *crashed, void *arg)
 
 static const truce_mechanism both[] = {TRUCE_MECHANISM_NATIVE, TRUCE_MECHANISM_JOURNAL};
 
-TEST(diffs_of_different_keys_are_no_conflict_whoever_comes_between)
+TEST(diffs_of_different_keys_are_never_a_conflict)
 {
     for (int i = 0; i < 4 && !test_failures(); i++) {
         struct diffs diffs = {
@@ -408,7 +408,7 @@ TEST(diffs_of_different_keys_are_no_conflict_whoever_comes_between)
     }
 }
 
-TEST(of_two_diffs_of_one_key_one_is_a_conflict)
+TEST(one_of_two_diffs_of_one_key_is_a_conflict)
 {
     for (int i = 0; i < 4 && !test_failures(); i++) {
         struct diffs diffs = {

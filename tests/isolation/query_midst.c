@@ -298,7 +298,7 @@ TEST(a_commit_of_the_journal_dies_in_the_midst_of_one_that_asks)
     truce__world_use(NULL);
 }
 
-TEST(who_asks_finishes_or_undoes_what_a_dead_commit_has_left)
+TEST(a_query_finishes_or_undoes_a_dead_commit)
 {
     no_sleep_use();
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)

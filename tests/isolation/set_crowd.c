@@ -151,7 +151,7 @@ static void run_threads(const char *uri, truce_set_options options, bool collect
     run_threads_lacking(uri, 0, options, collecting, handles, count, seed);
 }
 
-TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
+TEST(eight_threads_in_every_form_equal_the_in_order_run)
 {
     const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},
                                          {.form = TRUCE_SET_FORM_CLASSIC},
@@ -167,7 +167,7 @@ TEST(eight_threads_in_every_form_leave_what_the_in_order_run_leaves)
 }
 
 /* Different documents travel concurrently then. */
-TEST(eight_threads_on_a_store_that_cannot_rewrite_leave_what_the_in_order_run_leaves)
+TEST(eight_threads_on_a_store_that_cannot_rewrite_equal_the_in_order_run)
 {
     const truce_set_options options[] = {{.form = TRUCE_SET_FORM_PIPELINE},
                                          {.form = TRUCE_SET_FORM_CLASSIC},
@@ -180,7 +180,7 @@ TEST(eight_threads_on_a_store_that_cannot_rewrite_leave_what_the_in_order_run_le
                             seed + (uint64_t)i);
 }
 
-TEST(eight_threads_on_a_file_leave_what_the_in_order_run_leaves)
+TEST(eight_threads_on_a_file_equal_the_in_order_run)
 {
     int count = (int)test_scale("TRUCE_CROWD_MESSAGES", 800);
     uint64_t seed = test_seed();
@@ -205,7 +205,7 @@ static void run_process(struct crowd *crowd, const char *uri, int number, int pr
     test_child_exit();
 }
 
-TEST(five_processes_leave_what_the_in_order_run_leaves)
+TEST(five_processes_equal_the_in_order_run)
 {
     enum { PROCESSES = 5 };
     struct crowd crowd = {.collecting = true};

@@ -283,7 +283,7 @@ static void explore_collector(truce_set_options options, int count, long runs, u
     explore(&scene, budget, runs, seed);
 }
 
-TEST(consumers_beside_a_collector_in_many_interleavings)
+TEST(consumers_run_next_to_a_collector_in_many_interleavings)
 {
     long runs = test_scale("TRUCE_TURNS_RUNS", 1000);
 

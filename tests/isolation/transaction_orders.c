@@ -397,7 +397,7 @@ TEST(no_update_is_lost)
     CHECK_INT(0, ==, run_snapshot(&lost_update).wrong);
 }
 
-TEST(write_skew_is_refused_and_snapshot_isolation_lets_it_be)
+TEST(write_skew_is_refused_and_snapshot_isolation_allows_it)
 {
     CHECK_INT(18, ==, run(&write_skew).refused);
     CHECK_INT(70, ==, run(&write_skew_by_id).runs);
@@ -411,7 +411,7 @@ TEST(phantoms_are_refused)
     CHECK_INT(18, ==, run_snapshot(&phantom).wrong);
 }
 
-TEST(nobody_sees_half_of_a_transaction_or_one_that_is_undone)
+TEST(no_client_sees_half_of_a_transaction_or_an_undone_one)
 {
     CHECK_INT(0, ==, run(&dirty_read).refused);
     /* it writes nothing: its place in the order is that of its snapshot */
@@ -419,7 +419,7 @@ TEST(nobody_sees_half_of_a_transaction_or_one_that_is_undone)
     CHECK_INT(0, ==, run_snapshot(&torn_read).wrong);
 }
 
-TEST(what_only_reads_sees_an_order_too)
+TEST(read_only_transactions_see_a_serial_order)
 {
     struct totals totals;
 
@@ -429,7 +429,7 @@ TEST(what_only_reads_sees_an_order_too)
     CHECK(totals.refused > 0);
 }
 
-TEST(documents_apart_do_not_meet)
+TEST(distant_documents_do_not_conflict)
 {
     CHECK_INT(0, ==, run(&apart).refused);
 }

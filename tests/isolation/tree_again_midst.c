@@ -93,7 +93,7 @@ static void at_every_call(void)
     CHECK_INT(at, >, 5);
 }
 
-TEST(whoever_sends_the_same_at_whatever_moment_it_is_one_version)
+TEST(repeated_publications_at_any_moment_make_one_version)
 {
     for (int way = 0; way < 4; way++) {
         others = way & 1;

@@ -147,7 +147,7 @@ static void nothing_came_back(truce_store *store)
     CHECK_INT(count_json(store, "pages", "{'text': 'secret'}"), ==, 0);
 }
 
-TEST(what_is_erased_while_it_is_merged_or_copied_does_not_come_back)
+TEST(an_item_erased_during_a_merge_or_copy_does_not_come_back)
 {
     at_every_call(merge_down, erase, nothing_came_back);
     at_every_call(branch, erase, nothing_came_back);
@@ -179,7 +179,7 @@ static void goes_back(truce_store *store)
     CHECK_TREE("a=0 b=0 e=secret", draft, 0);
 }
 
-TEST(two_merges_at_once_agree_about_what_both_had)
+TEST(two_concurrent_merges_agree_about_the_common_version)
 {
     at_every_call(merge_up, pull, goes_back);
 }
@@ -197,7 +197,7 @@ static void can_be_merged_again(truce_store *store)
     CHECK_TREE("a=s b=2 e=secret", site, 0);
 }
 
-TEST(a_merge_that_stood_still_for_a_day_begins_anew)
+TEST(a_merge_that_was_stopped_for_a_day_begins_again)
 {
     at_every_call(merge_up, sleep_for_a_day, can_be_merged_again);
 }
@@ -249,7 +249,7 @@ static void goes_on(truce_store *store)
     CHECK_TREE("a=9 b=9 e=secret", site, 0);
 }
 
-TEST(what_is_collected_meanwhile_is_read_whole_or_the_next_one_is)
+TEST(reads_a_concurrently_collected_version_whole_or_the_next_one)
 {
     at_every_call(open_now, go_on_and_collect, goes_on);
     at_every_call(copy_history, go_on_and_collect, goes_on);

@@ -217,17 +217,17 @@ static void explore(struct turns_budget budget, bool journal, long most)
     }
 }
 
-TEST(a_change_stands_once_on_both_sides_at_any_interleaving)
+TEST(a_change_is_stored_once_on_both_sides_at_any_interleaving)
 {
     explore((struct turns_budget){0, 0, 0}, false, test_scale("TRUCE_TREE_TURNS", 200));
 }
 
-TEST(a_change_stands_once_on_both_sides_by_the_journal)
+TEST(a_change_is_stored_once_on_both_sides_by_the_journal)
 {
     explore((struct turns_budget){0, 0, 0}, true, test_scale("TRUCE_TREE_TURNS", 200));
 }
 
-TEST(a_change_stands_once_on_both_sides_with_deaths_and_late_calls)
+TEST(a_change_is_stored_once_on_both_sides_with_deaths_and_late_calls)
 {
     explore((struct turns_budget){1, 1, 1}, false, test_scale("TRUCE_TREE_TURNS", 200));
 }

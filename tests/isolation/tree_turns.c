@@ -257,12 +257,12 @@ static void explore(struct turns_budget budget, long most)
     }
 }
 
-TEST(what_is_read_is_what_was_published_at_any_interleaving)
+TEST(reads_show_a_published_version_at_any_interleaving)
 {
     explore((struct turns_budget){0, 0, 0}, test_scale("TRUCE_TREE_TURNS", 300));
 }
 
-TEST(what_is_read_is_what_was_published_with_deaths_and_late_calls)
+TEST(reads_show_a_published_version_with_deaths_and_late_calls)
 {
     explore((struct turns_budget){1, 1, 1}, test_scale("TRUCE_TREE_TURNS", 300));
 }

@@ -60,7 +60,7 @@ TEST(a_server_store_that_is_read_only_refuses_every_write)
     bson_destroy(out);
 }
 
-TEST(a_pool_whose_connections_are_all_in_use_is_waited_for_and_told)
+TEST(waits_for_and_reports_a_pool_without_free_connections)
 {
     truce_store *store = NULL, *filled = server_store();
     truce_cursor *cursors[2] = {NULL};

@@ -63,7 +63,7 @@ TEST(an_update_may_nest_as_deep_as_a_document_and_no_deeper)
     truce_store_close(store);
 }
 
-TEST(a_document_that_is_too_deep_is_named_by_who_reads_it)
+TEST(a_reader_names_a_document_that_is_too_deep)
 {
     truce_store *store = server_store();
     truce_write_options options = {.pipeline = true};

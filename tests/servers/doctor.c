@@ -13,7 +13,7 @@ static void hear(const bson_t *finding, void *arg)
     bson_free(text);
 }
 
-TEST(a_server_that_works_has_no_errors_and_tells_what_it_is)
+TEST(a_working_server_has_no_errors_and_reports_its_kind)
 {
     truce_store *store = server_store();
     truce_doctor_report report;

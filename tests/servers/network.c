@@ -110,32 +110,32 @@ static void check_numbers(truce_store *store, truce_status told)
     CHECK_INT(numbers[1], <, numbers[2]);
 }
 
-TEST(a_commit_by_journal_is_whole_whatever_message_is_spoilt)
+TEST(a_commit_by_journal_is_whole_whatever_message_is_corrupted)
 {
     wire_spoil_all(&wire_commits[WIRE_JOURNAL]);
 }
 
-TEST(a_native_commit_is_whole_whatever_message_is_spoilt)
+TEST(a_native_commit_is_whole_whatever_message_is_corrupted)
 {
     wire_spoil_all(&wire_commits[WIRE_NATIVE]);
 }
 
-TEST(a_commit_with_a_key_is_done_once_whatever_message_is_spoilt)
+TEST(a_commit_with_a_key_is_done_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&wire_commits[WIRE_KEY]);
 }
 
-TEST(a_commit_of_one_document_is_done_once_whatever_message_is_spoilt)
+TEST(a_commit_of_one_document_is_done_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&wire_commits[WIRE_ONE]);
 }
 
-TEST(a_set_is_right_whatever_message_is_spoilt)
+TEST(a_set_is_right_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"set", 0, prepare_set, change_set, check_set});
 }
 
-TEST(a_sequence_rises_whatever_message_is_spoilt)
+TEST(a_sequence_rises_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"sequence", 0, prepare_set, take_numbers, check_numbers});

@@ -71,7 +71,7 @@ static void check_updated(truce_store *store, truce_status told)
     check_told(told, done);
 }
 
-TEST(an_item_is_updated_once_whatever_message_is_spoilt)
+TEST(an_item_is_updated_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"item update", TRUCE_CAN_ARRAY_FILTERS, prepare_items,
                                             update_item, check_updated});
@@ -90,7 +90,7 @@ static void check_added(truce_store *store, truce_status told)
     check_told(told, done);
 }
 
-TEST(an_item_is_added_once_whatever_message_is_spoilt)
+TEST(an_item_is_added_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"item add", 0, prepare_items, add_item, check_added});
 }
@@ -108,7 +108,7 @@ static void check_removed(truce_store *store, truce_status told)
     check_told(told, done);
 }
 
-TEST(an_item_is_removed_whatever_message_is_spoilt)
+TEST(an_item_is_removed_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"item remove", 0, prepare_items, remove_item, check_removed});
@@ -169,7 +169,7 @@ static void check_saved(truce_store *store, truce_status told)
     check_told(told, done);
 }
 
-TEST(a_revision_is_saved_once_whatever_message_is_spoilt)
+TEST(a_revision_is_saved_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"revision save", 0, prepare_post, save_alone, check_saved});
@@ -190,7 +190,7 @@ static void check_saved_and_kept(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "posts.revisions", "{}"), ==, count_json(store, "posts", SAVED));
 }
 
-TEST(a_save_and_what_it_replaces_are_one_whatever_message_is_spoilt)
+TEST(a_save_and_its_history_are_one_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"revision save, kept", 0, prepare_post, save_and_keep,
                                             check_saved_and_kept});
@@ -222,7 +222,7 @@ static void check_merged(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "posts.revisions", "{}"), ==, 2);
 }
 
-TEST(a_merge_is_done_once_whatever_message_is_spoilt)
+TEST(a_merge_is_done_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"revision merge", 0, prepare_both, merge, check_merged});
@@ -312,25 +312,25 @@ static void check_by_element(truce_store *store, truce_status told)
     check_students(store, &by_element);
 }
 
-TEST(single_operations_of_a_set_count_once_whatever_message_is_spoilt)
+TEST(single_operations_of_a_set_count_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"set add", 0, prepare_students, apply_usual, check_usual});
 }
 
-TEST(the_classic_form_of_a_set_counts_once_whatever_message_is_spoilt)
+TEST(the_classic_form_of_a_set_counts_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"set add, classic", 0, prepare_students, apply_classic,
                                             check_usual});
 }
 
-TEST(a_set_by_element_counts_once_whatever_message_is_spoilt)
+TEST(a_set_by_element_counts_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"set add, by element", 0, prepare_students,
                                             apply_by_element, check_by_element});
 }
 
-TEST(a_batch_of_a_set_counts_once_whatever_message_is_spoilt)
+TEST(a_batch_of_a_set_counts_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(
         &(struct wire_operation){"set apply", 0, prepare_students, apply_batch, check_usual});
@@ -389,7 +389,7 @@ static void check_request(truce_store *store, truce_status told)
     CHECK_DOCUMENT(store, "data", "e", "{'_id': 'e', 'n': 1}");
 }
 
-TEST(a_request_is_run_once_whatever_message_is_spoilt)
+TEST(a_request_is_run_once_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"request", 0, prepare_request, request, check_request});
 }
@@ -435,7 +435,7 @@ static void check_look(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "data", "{}"), ==, 2);
 }
 
-TEST(a_look_at_several_documents_is_right_whatever_message_is_spoilt)
+TEST(a_look_at_several_documents_is_right_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"read many", 0, prepare_pair, look, check_look});
 }
@@ -504,7 +504,7 @@ static void check_swept(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "data", "{'_intent': {'$exists': true}}"), ==, 0);
 }
 
-TEST(a_sweep_harms_nothing_whatever_message_is_spoilt)
+TEST(a_sweep_harms_nothing_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"sweep", 0, prepare_dead, sweep, check_swept});
 }

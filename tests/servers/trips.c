@@ -83,7 +83,7 @@ TEST(jobs_postings_transfers_copies_and_versions_take_the_round_trips_that_are_p
     hold_promises("tree");
 }
 
-TEST(a_decorator_tells_the_round_trips_of_the_store_in_it)
+TEST(a_decorator_reports_the_round_trips_of_its_inner_store)
 {
     truce_store *store = server_store();
     truce_store_counters direct, wrapped;

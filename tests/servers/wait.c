@@ -42,7 +42,7 @@ static bool has_streams(truce_store *store)
 
 static const truce_store idle = {0};
 
-TEST(who_waits_sleeps_until_another_handle_writes)
+TEST(a_waiting_caller_sleeps_until_another_handle_writes)
 {
     truce_store *writer = server_store(), *store = NULL;
     uint64_t token = 0, others = 0;
@@ -100,7 +100,7 @@ TEST(a_stream_that_breaks_is_taken_up_again_and_no_change_is_missed)
 }
 
 /* The server is not heard of any more: waits end by looking, and closing does not wait for it. */
-TEST(a_stream_that_fell_silent_holds_nobody_up)
+TEST(a_silent_stream_delays_no_caller)
 {
     struct wire wire;
     uint64_t token = 0;
@@ -191,7 +191,7 @@ static void *watch(void *arg)
     return NULL;
 }
 
-TEST(many_threads_wait_and_none_misses_the_last_change)
+TEST(many_threads_wait_and_each_sees_the_last_change)
 {
     static const char *const collections[] = {"things", "others", "more"};
     truce_store *store = server_store();

@@ -52,7 +52,7 @@ TEST(a_document_that_was_removed_and_inserted_is_another)
     search("remove and insert between read and require", 0, 0, 0, 0);
 }
 
-TEST(of_two_missing_requires_one_is_held)
+TEST(one_of_two_missing_requires_is_held)
 {
     search("two missing requires", 0, 0, 0, 0);
 }
@@ -83,7 +83,7 @@ TEST(a_look_at_two_missing_ones_holds_one)
     search("a snapshot of two of which one exists, changed thrice", 0, 0, 0, 0);
 }
 
-TEST(what_is_held_stands_at_the_decision)
+TEST(a_held_value_is_current_at_the_decision)
 {
     search("a fence: hold a, write b; write a", 0, 0, 0, 0);
 }

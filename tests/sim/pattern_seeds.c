@@ -87,12 +87,12 @@ TEST(no_money_of_a_ledger_is_made_or_lost_in_random_runs)
     run_seeds(SIM_LEDGER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }
 
-TEST(every_transfer_ends_as_it_was_told_in_the_first_seeds)
+TEST(every_transfer_ends_as_reported_in_the_first_seeds)
 {
     run_first_seeds(SIM_TRANSFER, 500);
 }
 
-TEST(every_transfer_ends_as_it_was_told_in_random_runs)
+TEST(every_transfer_ends_as_reported_in_random_runs)
 {
     run_seeds(SIM_TRANSFER, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 300));
 }

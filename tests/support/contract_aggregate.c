@@ -70,7 +70,7 @@ CONTRACT(a_pipeline_matches_groups_and_sorts)
                 "[{'n': 3}]");
 }
 
-CONTRACT(what_a_pipeline_cannot_be_is_refused)
+CONTRACT(refuses_an_invalid_pipeline)
 {
     contract_fill(c, "sales", SALES);
     CHECK_FAILS("sales", "[{'$nope': 1}]", 40324);
@@ -132,7 +132,7 @@ CONTRACT(merge_inserts_and_merges)
     CHECK_HOLDS("short", "[{'_id': 1, 'n': 1}, {'_id': 2, 'n': 2}]");
 }
 
-CONTRACT(merge_does_what_is_said_for_matches_and_others)
+CONTRACT(merge_follows_its_options_for_matches_and_others)
 {
     static const struct {
         const char *options, *expected;

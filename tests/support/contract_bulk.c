@@ -62,7 +62,7 @@ CONTRACT(a_bulk_does_its_writes_in_order)
 }
 
 /* A server tells of such a message how many of its writes changed a document; other stores tell it of each. */
-CONTRACT(a_joined_bulk_says_of_all_or_of_none_that_they_matched)
+CONTRACT(a_joined_bulk_reports_matches_for_all_writes_or_for_no_write)
 {
     truce_write all[] = {
         UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
@@ -174,7 +174,7 @@ CONTRACT(an_unordered_bulk_goes_on_after_failures)
     CHECK_HOLDS("things", "[{'_id': 1}, {'_id': 2}]");
 }
 
-CONTRACT(an_ordered_bulk_does_what_stands_before_a_wrong_write)
+CONTRACT(an_ordered_bulk_executes_the_writes_before_a_wrong_one)
 {
     truce_write writes[] = {INSERT("{'_id': 1}"), INSERT("{'_id': [1]}"), INSERT("{'_id': 2}")};
     truce_write_outcome outcomes[3];
@@ -202,7 +202,7 @@ CONTRACT(a_wrong_write_behind_one_that_fails_was_not_reached)
     CHECK_INT(outcomes[2].status, ==, TRUCE_INVALID);
 }
 
-CONTRACT(a_bulk_tells_what_its_upserts_made)
+CONTRACT(a_bulk_reports_the_documents_of_its_upserts)
 {
     truce_write writes[] = {UPDATE("{'_id': 'x'}", "{'$set': {'a': 1}}"),
                             UPDATE("{'_id': 'x'}", "{'$set': {'a': 2}}")};
@@ -292,7 +292,7 @@ CONTRACT(an_atomic_bulk_that_fails_does_nothing)
 }
 
 /* A store may do them in one step: it must still tell which of them found nothing. */
-CONTRACT(neighbours_in_an_atomic_bulk_are_told_apart)
+CONTRACT(neighbours_in_an_atomic_bulk_are_distinguished)
 {
     truce_write writes[] = {UPDATE("{'_id': 1}", "{'$inc': {'a': 1}}"),
                             UPDATE("{'_id': 1, 'a': 2}", "{'$inc': {'a': 1}}"),
@@ -368,7 +368,7 @@ CONTRACT(a_failed_atomic_bulk_leaves_indexes_as_they_were)
     CHECK_DONE(truce_insert(c->store, "things", J("{'_id': 10, 'a': 7}"), NULL, &c->error));
 }
 
-CONTRACT(what_a_bulk_cannot_be_is_refused)
+CONTRACT(refuses_an_invalid_bulk)
 {
     truce_write guard = REQUIRE_ONE("{'_id': 1}"),
                 nothing = {.kind = TRUCE_WRITE_INSERT, .collection = "things"};

@@ -41,7 +41,7 @@ CONTRACT(collections_come_with_their_first_document_or_index)
                   truce_collection_create(c->store, "b", &c->error));
 }
 
-CONTRACT(what_is_refused_makes_no_collection)
+CONTRACT(a_refused_write_creates_no_collection)
 {
     CHECK_REFUSED(TRUCE_INVALID, 0,
                   truce_insert(c->store, "a", J("{'_id': [1]}"), NULL, &c->error));
@@ -296,7 +296,7 @@ static void validate(struct contract *c, const char *validator)
     CHECK_DONE(truce_collection_validate(c->store, "a", J(validator), &c->error));
 }
 
-CONTRACT(what_a_validator_does_not_match_is_not_written)
+CONTRACT(a_validator_refuses_documents_that_it_does_not_match)
 {
     truce_write_result result;
     bson_t found;
@@ -349,7 +349,7 @@ CONTRACT(one_refusal_of_a_validator_ends_an_atomic_bulk_with_nothing_done)
     CHECK_HOLDS("b", "[]");
 }
 
-CONTRACT(what_stands_before_a_validator_stays_until_it_is_changed)
+CONTRACT(documents_older_than_a_validator_stay_until_they_are_changed)
 {
     contract_fill(c, "a", "[{'_id': 1, 'n': 'x'}, {'_id': 2, 'n': 'y'}]");
     CHECK_DONE(truce_index_create(c->store, "a", J("{'key': {'m': 1}}"), &c->error));
@@ -393,7 +393,7 @@ CONTRACT(a_validator_is_listed_and_has_to_be_a_filter)
     bson_destroy(&collections);
 }
 
-CONTRACT(out_writes_what_the_validator_of_its_collection_matches)
+CONTRACT(out_writes_documents_that_the_validator_of_its_collection_matches)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document;

@@ -180,7 +180,7 @@ CONTRACT(a_sparse_unique_index_allows_many_without_the_field)
     CHECK_REFUSED(TRUCE_DUPLICATE, CODE_DUPLICATE_KEY, PUT("{'_id': 4, 'a': null}"));
 }
 
-CONTRACT(a_partial_unique_index_holds_for_what_its_filter_matches)
+CONTRACT(a_partial_unique_index_applies_to_documents_that_its_filter_matches)
 {
     if (!contract_needs(c, TRUCE_CAN_PARTIAL_INDEX))
         return;
@@ -265,7 +265,7 @@ CONTRACT(a_hint_must_name_an_index)
                 "[{'_id': 1, 'a': 1}]");
 }
 
-CONTRACT(a_hinted_sparse_index_hides_what_it_does_not_hold)
+CONTRACT(a_hinted_sparse_index_hides_documents_that_it_lacks)
 {
     contract_fill(c, "things", "[{'_id': 1, 'a': 1}, {'_id': 2}]");
     CHECK_DONE(CREATE("{'key': {'a': 1}, 'sparse': true}"));

@@ -46,7 +46,7 @@ CONTRACT(find_and_modify_takes_the_first_by_its_sort)
     CHECK_HOLDS("jobs", "[{'_id': 1, 's': 'new', 'p': 2}, {'_id': 2, 's': 'run', 'p': 9}]");
 }
 
-CONTRACT(find_and_modify_projects_what_it_returns)
+CONTRACT(find_and_modify_projects_its_result)
 {
     contract_fill(c, "jobs", JOBS);
     CHECK_MODIFY("{'_id': 1}", "{'$set': {'s': 'run'}}", MODIFY(.projection = J("{'p': 1}")),
@@ -57,7 +57,7 @@ CONTRACT(find_and_modify_projects_what_it_returns)
                  "{'_id': 2}");
 }
 
-CONTRACT(find_and_modify_says_what_it_did)
+CONTRACT(find_and_modify_reports_its_effect)
 {
     truce_write_result result;
     bson_t document;
@@ -116,7 +116,7 @@ CONTRACT(find_and_modify_takes_pipelines_and_array_filters)
                  "{'_id': 1, 'a': [1, 0, 0], 'b': 20}");
 }
 
-CONTRACT(what_a_find_and_modify_cannot_be_is_refused_and_changes_nothing)
+CONTRACT(refuses_an_invalid_find_and_modify_and_changes_nothing)
 {
     const truce_modify_options refused[] = {
         {.remove = true},                      /* with an update */
@@ -147,7 +147,7 @@ CONTRACT(what_a_find_and_modify_cannot_be_is_refused_and_changes_nothing)
     CHECK_HOLDS("jobs", JOBS);
 }
 
-CONTRACT(a_find_and_modify_that_meets_a_taken_key_changes_nothing)
+CONTRACT(a_find_and_modify_with_a_duplicate_key_changes_nothing)
 {
     truce_write_result result;
     bson_t document;

@@ -65,7 +65,7 @@ CONTRACT(find_projects)
                 "[{'_id': 1, 'a': [1, 2, 3], 'b': {'c': 1, 'd': 2}}]");
 }
 
-CONTRACT(what_a_find_cannot_mean_is_refused)
+CONTRACT(refuses_an_invalid_find)
 {
     truce_cursor *cursor = (truce_cursor *)c;
 
@@ -333,7 +333,7 @@ CONTRACT(explain_has_the_shape_of_mongodb)
     bson_destroy(&plan);
 }
 
-CONTRACT(looks_see_several_documents_of_one_moment)
+CONTRACT(finds_by_id_see_several_documents_of_one_snapshot)
 {
     bson_value_t one = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
     bson_value_t nine = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 9};

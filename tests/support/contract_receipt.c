@@ -76,7 +76,7 @@ static truce_status modify(struct slip *slip, const char *filter, const char *up
         .kind = TRUCE_WRITE_INSERT, .collection = "things", .document = J(json)                    \
     }
 
-CONTRACT(a_receipt_stands_beside_what_the_writes_did)
+CONTRACT(a_receipt_is_stored_with_its_writes)
 {
     struct slip slip = slip_of(c, NULL, "{'_id': 's', 'n': 1}");
     const truce_write writes[] = {

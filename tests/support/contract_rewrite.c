@@ -86,7 +86,7 @@ static bool can_rewrite(struct contract *c, const char *index)
 
 #define UNIQUE "{'key': {'k': 1}, 'unique': true}"
 
-CONTRACT(a_rewriting_sees_what_stands_and_leaves_what_it_made)
+CONTRACT(a_rewrite_sees_the_stored_documents_and_stores_its_own)
 {
     struct rewriting r;
 
@@ -165,7 +165,7 @@ CONTRACT(a_rewriting_without_a_unique_index_of_its_key_does_nothing)
     }
 }
 
-CONTRACT(what_a_rewriting_may_not_make_is_refused_alone)
+CONTRACT(refuses_an_invalid_document_of_a_rewrite_alone)
 {
     char *text = bson_malloc0(17 * 1024 * 1024);
     bson_t large = BSON_INITIALIZER, fresh = BSON_INITIALIZER;

@@ -83,7 +83,7 @@ static int read_and_insert(struct contract *c, truce_cursor *cursor, const char 
     return seen;
 }
 
-CONTRACT(a_loop_over_a_cursor_does_not_meet_what_it_inserts)
+CONTRACT(a_loop_over_a_cursor_does_not_see_its_own_inserts)
 {
     static const char *const filters[] = {"{}", "{'k': {'$gte': 0}}", "{'_id': {'$gte': 0}}"};
     static const char *const sorts[] = {NULL, "{'k': 1}", "{'k': -1}", "{'_id': 1}", "{'z': 1}"};
@@ -153,7 +153,7 @@ static int run_pipeline(struct contract *c, truce_store *store, const char *coll
     return given;
 }
 
-CONTRACT(a_merge_into_its_own_collection_does_not_read_what_it_writes)
+CONTRACT(a_merge_into_its_own_collection_does_not_read_its_own_writes)
 {
     if (!shows_moments(c))
         return;
@@ -170,7 +170,7 @@ CONTRACT(a_merge_into_its_own_collection_does_not_read_what_it_writes)
     CHECK_INT(count_in(c, c->store, "c"), ==, 10);
 }
 
-CONTRACT(a_join_reads_the_moment_of_its_input)
+CONTRACT(a_join_reads_the_snapshot_of_its_input)
 {
     truce_cursor *cursor = NULL;
     const bson_t *document;
@@ -205,7 +205,7 @@ CONTRACT(a_join_reads_the_moment_of_its_input)
 
 /* ---- snapshots ------------------------------------------------------------------------------ */
 
-CONTRACT(a_snapshot_shows_its_moment_by_every_reading_call)
+CONTRACT(a_snapshot_is_consistent_in_every_reading_call)
 {
     bson_value_t one = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
     truce_look look = {.collection = "c", .id = &one};
@@ -324,7 +324,7 @@ CONTRACT(a_snapshot_refuses_every_call_that_writes_by_name)
     CHECK_HOLDS("c", "[{'_id': 1, 'k': 1}]");
 }
 
-CONTRACT(a_snapshot_tells_what_it_is)
+CONTRACT(a_snapshot_reports_its_kind)
 {
     truce_snapshot_state state;
     truce_store *view = view_of(c);

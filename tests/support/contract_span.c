@@ -98,7 +98,7 @@ CONTRACT(a_document_with_several_keys_comes_once_with_the_least_between_min_and_
                 "[{'a': {'$undefined': true}}]");
 }
 
-CONTRACT(an_index_that_lacks_documents_has_none_of_them_between_min_and_max)
+CONTRACT(an_index_that_lacks_documents_finds_no_such_document_between_min_and_max)
 {
     contract_fill(c, "things", "[{'_id': 1, 'a': 2}, {'_id': 2}, {'_id': 3, 'a': 1}]");
     CHECK_DONE(CREATE("{'key': {'a': 1}, 'sparse': true}"));

@@ -82,7 +82,7 @@ static void *upsert_names(void *arg)
     return NULL;
 }
 
-CONTRACT(a_unique_key_is_upserted_once_whoever_comes_first)
+CONTRACT(a_unique_key_is_upserted_once_whichever_thread_comes_first)
 {
     struct job jobs[THREADS];
     int64_t count = 0;

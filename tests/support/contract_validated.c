@@ -14,7 +14,7 @@ static void validate(struct contract *c, const char *validator)
     CHECK_DONE(truce_collection_validate(c->store, "a", J(validator), &c->error));
 }
 
-CONTRACT(a_write_passes_by_a_validator_if_it_says_so)
+CONTRACT(a_write_bypasses_a_validator_if_it_asks_for_it)
 {
     truce_modify_options past = {.unvalidated = true, .upsert = true};
     truce_write_options options = {.unvalidated = true};
@@ -39,7 +39,7 @@ CONTRACT(a_write_passes_by_a_validator_if_it_says_so)
                   truce_insert(c->store, "a", J("{'_id': 4}"), NULL, &c->error));
 }
 
-CONTRACT(of_a_bulk_only_the_writes_that_say_so_pass_by_a_validator)
+CONTRACT(only_the_writes_of_a_bulk_that_ask_for_it_bypass_a_validator)
 {
     truce_write writes[] = {
         {.kind = TRUCE_WRITE_INSERT,
@@ -83,7 +83,7 @@ static truce_status drain(struct contract *c, const char *pipeline, bool unvalid
     return status;
 }
 
-CONTRACT(what_a_pipeline_writes_passes_by_a_validator_if_it_says_so)
+CONTRACT(the_output_of_a_pipeline_bypasses_a_validator_if_it_asks_for_it)
 {
     static const char *const pipelines[] = {
         "[{'$out': 'a'}]", "[{'$merge': 'a'}]",
@@ -224,7 +224,7 @@ static const char plain_fields[] = "{'_rev': 0}";
     CHECK_FINDS("a", "{}", OPTIONS(.sort = J("{'_id': 1}"), .projection = J(plain_fields)),        \
                 expected)
 
-CONTRACT(a_validator_that_comes_behind_the_decision_keeps_no_commit_from_its_end)
+CONTRACT(a_validator_after_the_decision_keeps_no_commit_from_its_end)
 {
     commit_and_die(c, false);
     validate(c, "{'n': {'$type': 'string'}}");
@@ -236,7 +236,7 @@ CONTRACT(a_validator_that_comes_behind_the_decision_keeps_no_commit_from_its_end
                                &c->error));
 }
 
-CONTRACT(nor_does_it_with_a_plain_write_in_the_way_besides)
+CONTRACT(a_later_validator_and_a_plain_write_in_the_way_keep_no_commit_from_its_end)
 {
     commit_and_die(c, false);
     CHECK_DONE(truce_update(c->store, "a", J("{'_id': 1}"), J("{'$set': {'d': 5}}"), NULL, NULL,
@@ -249,7 +249,7 @@ CONTRACT(nor_does_it_with_a_plain_write_in_the_way_besides)
                 "[{'values': [{'p': 'd', 'v': 5}]}]");
 }
 
-CONTRACT(nor_an_undone_one_from_giving_its_documents_back)
+CONTRACT(a_later_validator_keeps_no_undone_commit_from_its_release)
 {
     commit_and_die(c, true);
     validate(c, "{'n': {'$type': 'string'}}");
@@ -257,7 +257,7 @@ CONTRACT(nor_an_undone_one_from_giving_its_documents_back)
     CHECK_LEFT(STORY);
 }
 
-CONTRACT(what_a_validator_does_not_match_is_not_decided)
+CONTRACT(does_not_decide_a_commit_that_a_validator_refuses)
 {
     truce_commit *commit;
     bson_value_t id = number_id(3);
@@ -276,7 +276,7 @@ CONTRACT(what_a_validator_does_not_match_is_not_decided)
     }
 }
 
-CONTRACT(an_insert_is_looked_at_as_the_document_that_it_will_be)
+CONTRACT(an_insert_is_validated_as_the_stored_document)
 {
     truce_commit *commit;
 
@@ -334,7 +334,7 @@ static void tell(const bson_t *finding, void *arg)
         snprintf(sentence, sizeof sentence, "%s", bson_iter_utf8(&iter, NULL));
 }
 
-CONTRACT(who_may_not_pass_by_a_validator_is_told_what_holds_the_commit)
+CONTRACT(reports_the_document_that_a_commit_may_not_release_past_a_validator)
 {
     truce_check_options repair = {.repair = true};
     truce_check_report found;

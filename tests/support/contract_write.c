@@ -5,7 +5,7 @@
 
 const int contract_write_cases = 1;
 
-CONTRACT(insert_puts_an_object_id_first_where_there_is_none)
+CONTRACT(insert_puts_a_missing_object_id_first)
 {
     bson_iter_t iter;
     bson_t document;
@@ -57,7 +57,7 @@ CONTRACT(insert_refuses_ids_that_mongodb_refuses)
     CHECK_FINDS("things", "{}", NULL, "[]");
 }
 
-CONTRACT(insert_keeps_names_with_dots_dollars_and_none)
+CONTRACT(insert_keeps_empty_names_and_names_with_dots_and_dollars)
 {
     contract_fill(c, "things", "[{'_id': 1, 'a.b': 1, '': 2, '$c': 3}]");
     CHECK_HOLDS("things", "[{'_id': 1, 'a.b': 1, '': 2, '$c': 3}]");
@@ -157,7 +157,7 @@ CONTRACT(update_with_multi_changes_every_match)
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}, {'_id': 2, 'a': 2}, {'_id': 3, 'b': 1}]");
 }
 
-CONTRACT(update_with_multi_meets_no_document_twice)
+CONTRACT(update_with_multi_updates_no_document_twice)
 {
     enum { COUNT = 400 };
     truce_write_options multi = {.multi = true};
@@ -181,7 +181,7 @@ CONTRACT(update_with_multi_meets_no_document_twice)
     CHECK_INT(count, ==, COUNT);
 }
 
-CONTRACT(an_update_of_several_that_fails_keeps_what_was_done_before)
+CONTRACT(a_failed_update_of_several_keeps_earlier_updates)
 {
     truce_write_options multi = {.multi = true};
 
@@ -259,7 +259,7 @@ CONTRACT(updates_that_mongodb_refuses_are_refused_with_its_codes)
                 "[{'_id': 1, 'a': 1, 's': 'x', 'big': {'$numberLong': '9223372036854775807'}}]");
 }
 
-CONTRACT(upsert_inserts_what_filter_and_update_say)
+CONTRACT(upsert_inserts_the_fields_of_filter_and_update)
 {
     truce_write_options upsert = {.upsert = true};
     truce_write_result result;
@@ -281,7 +281,7 @@ CONTRACT(upsert_inserts_what_filter_and_update_say)
     CHECK_HOLDS("things", "[{'_id': 5, 'a': 1, 'x': 2, 'y': 2}]");
 }
 
-CONTRACT(upsert_makes_an_object_id_and_tells_it)
+CONTRACT(upsert_makes_an_object_id_and_reports_it)
 {
     truce_write_options upsert = {.upsert = true};
     truce_write_result result;
