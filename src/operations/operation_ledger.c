@@ -1,13 +1,15 @@
-/* Ledgers: currencies and accounts, posting, balances, statements. Amounts are in the smallest unit. */
+/* Ledgers: accounts, posting, balances, and statements. Amounts are in the smallest unit. */
 #include <string.h>
 
 #include "bson/value.h"
-#include "operations/operation.h"
-#include "truce/ledger.h"
+#include "operations/operation_ledger.h"
 
-#define LINES_MAX     1000 /* of a statement in one reply, ... */
+/* The maxima of a statement in one reply. */
+#define LINES_MAX     1000
 #define STATEMENT_MAX (8 * 1024 * 1024)
+
 #define POST_ENTRIES  1000
+#define POSTS_MAX     1000
 
 static void *make_ledger(void *arg)
 {
@@ -21,8 +23,8 @@ static void free_ledger(void *ledger)
     truce_ledger_free(ledger);
 }
 
-static truce_status take_ledger(struct operation_call *call, bool writes, struct handle **handle,
-                                bson_error_t *error)
+truce_status truce__operation_ledger(struct operation_call *call, bool writes,
+                                     struct handle **handle, bson_error_t *error)
 {
     truce_ledger_options options = {0};
     const void *made[2] = {call->store, &options};
@@ -39,40 +41,63 @@ static truce_status take_ledger(struct operation_call *call, bool writes, struct
 
 /* ---- truceLedgerOpen -------------------------------------------------------------------------- */
 
+/* The rules of an account. */
+struct rules_given {
+    const char *account;
+    int64_t min, max;
+    bool debitOnly, creditOnly, closed;
+};
+
+#define RULE_FIELDS                                                                                \
+    {GIVEN(rules_given, min, FIELD_NUMBER),                                                        \
+     "the minimum of the available balance; 0: no overdraft"},                                     \
+        {GIVEN(rules_given, max, FIELD_NUMBER),                                                    \
+         "the maximum of the balance plus pending credits"},                                       \
+        {GIVEN(rules_given, debitOnly, FIELD_FLAG), "the account accepts no credits"},             \
+        {GIVEN(rules_given, creditOnly, FIELD_FLAG), "the account accepts no debits"},             \
+    {                                                                                              \
+        GIVEN(rules_given, closed, FIELD_FLAG), "the account accepts no transactions"              \
+    }
+
 struct open_given {
-    const char *currency, *account;
-    int64_t digits, min, max;
-    bool debitOnly, creditOnly;
+    struct rules_given rules; /* first */
+    const char *currency;
+    int64_t digits;
 };
 
 static const struct operation_field open_fields[] = {
-    {GIVEN(open_given, currency, FIELD_TEXT), "its code: \"EUR\"", .needed = true},
+    {GIVEN(open_given, currency, FIELD_TEXT), "the code of the currency: \"EUR\"", .needed = true},
     {GIVEN(open_given, digits, FIELD_NUMBER),
-     "behind the point; has to be said once of each currency", 0, 18},
-    {GIVEN(open_given, account, FIELD_TEXT),
-     "opens this account in it: \"assets:cash\"; absent: says the currency alone"},
-    {GIVEN(open_given, min, FIELD_NUMBER), "what is available may not fall below; 0: no overdraft"},
-    {GIVEN(open_given, max, FIELD_NUMBER), "the balance may not rise above"},
-    {GIVEN(open_given, debitOnly, FIELD_FLAG), "nothing comes in"},
-    {GIVEN(open_given, creditOnly, FIELD_FLAG), "nothing goes out"},
+     "declares the currency with this number of decimal digits; needed once for each currency", 0,
+     18},
+    {GIVEN(rules_given, account, FIELD_TEXT),
+     "the account to open: \"assets:cash\"; absent: only the currency is declared"},
+    RULE_FIELDS,
     {{0}}};
+
+static truce_ledger_account ledger_account(const struct operation_call *call,
+                                           const struct rules_given *given, const char *currency)
+{
+    return (truce_ledger_account){.account = given->account,
+                                  .currency = currency,
+                                  .has_min = truce__operation_given(call, "min"),
+                                  .has_max = truce__operation_given(call, "max"),
+                                  .min = given->min,
+                                  .max = given->max,
+                                  .debit_only = given->debitOnly,
+                                  .credit_only = given->creditOnly,
+                                  .closed = given->closed};
+}
 
 static truce_status ledger_open_account(struct operation_call *call, truce_ledger *ledger,
                                         const struct open_given *given, bson_error_t *error)
 {
-    const truce_ledger_account account = {.account = given->account,
-                                          .currency = given->currency,
-                                          .has_min = truce__operation_given(call, "min"),
-                                          .has_max = truce__operation_given(call, "max"),
-                                          .min = given->min,
-                                          .max = given->max,
-                                          .debit_only = given->debitOnly,
-                                          .credit_only = given->creditOnly};
+    const truce_ledger_account account = ledger_account(call, &given->rules, given->currency);
     truce_status status = TRUCE_OK;
 
     if (truce__operation_given(call, "digits"))
         status = truce_ledger_currency(ledger, given->currency, (int)given->digits, error);
-    if (!status && given->account)
+    if (!status && given->rules.account)
         status = truce_ledger_open(ledger, call->commit, &account, error);
     return status;
 }
@@ -86,7 +111,7 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
     (void)reply;
     if (!truce__operation_given(call, "account") && !truce__operation_given(call, "digits"))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'digits' or 'account' must be given");
-    status = take_ledger(call, true, &handle, error);
+    status = truce__operation_ledger(call, true, &handle, error);
     if (status)
         return status;
     status = ledger_open_account(call, handle->thing, arg, error);
@@ -96,17 +121,52 @@ static truce_status operation_ledger_run_open(struct operation_call *call, const
 
 static const struct operation_row open_operation = {
     OPERATION("truceLedgerOpen", ROLE_WRITE,
-              "says a currency, and opens an account with its rules"),
+              "declares a currency, and opens an account with its rules"),
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "nothing more, also if it is open with these rules. An error: 11000 (duplicate) it is "
-        "open with others, or the currency has other digits",
+        "nothing more, also if the account is open with these rules. An error: 11000 (duplicate) it is "
+        "open with other rules, or the currency has other digits",
     .fields = open_fields,
     .size = sizeof(struct open_given),
     .run = operation_ledger_run_open,
     .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
     .example = "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'cash'}",
+};
+
+/* ---- truceLedgerRules ------------------------------------------------------------------------- */
+
+static const struct operation_field rules_fields[] = {
+    {GIVEN(rules_given, account, FIELD_TEXT), "the account", .needed = true}, RULE_FIELDS, {{0}}};
+
+static truce_status ledger_run_rules(struct operation_call *call, const void *arg, bson_t *reply,
+                                     bson_error_t *error)
+{
+    const truce_ledger_account account = ledger_account(call, arg, NULL);
+    struct handle *handle;
+    truce_status status = truce__operation_ledger(call, true, &handle, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status = truce_ledger_rules(handle->thing, call->commit, &account, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row rules_operation = {
+    OPERATION("truceLedgerRules", ROLE_WRITE, "replaces all rules of an account"),
+    .target = "ledger",
+    .value = "the collection of the ledger",
+    .answer =
+        "nothing more. The rules are valid from the next transaction on; an absent field is no "
+        "rule. An error: 125 (not found) the account is not open; 2 (invalid) an account with "
+        "pending transactions cannot be closed",
+    .fields = rules_fields,
+    .size = sizeof(struct rules_given),
+    .run = ledger_run_rules,
+    .ways = OPERATION_COMMITS | OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceLedgerRules: 'bank', account: 'cash', min: -50000}",
 };
 
 /* ---- truceLedgerPost -------------------------------------------------------------------------- */
@@ -122,19 +182,21 @@ struct post_given {
 static const char *const kinds[] = {"transfer", "pending", "settle", "void", "reverse", NULL};
 
 static const struct operation_field post_fields[] = {
-    {GIVEN(post_given, id, FIELD_VALUE), "the caller's; posted again, nothing happens",
+    {GIVEN(post_given, id, FIELD_VALUE), "the caller's id; posting it again has no effect",
      .needed = true},
     {GIVEN(post_given, entries, FIELD_ARRAY),
-     "each {account, value, type}: what the balance rises by, below zero what goes out; they sum to "
-     "0 in each currency"},
+     "each {account, value, type}: `value` is the change of the balance, negative for outgoing money; "
+     "the values sum to 0 in each currency"},
     {GIVEN(post_given, kind, FIELD_TEXT), "the kind of transaction; absent: \"transfer\"",
      .words = kinds},
-    {GIVEN(post_given, of, FIELD_VALUE), "the id of what is settled, given up or reversed"},
-    {GIVEN(post_given, effectiveMS, FIELD_NUMBER), "the value date, ms since 1970", 1,
+    {GIVEN(post_given, of, FIELD_VALUE),
+     "the id of the transaction that is settled, voided, or reversed"},
+    {GIVEN(post_given, effectiveMS, FIELD_NUMBER),
+     "the value date, ms since 1970; absent: the time of booking", 1, INT64_C(1) << 48},
+    {GIVEN(post_given, expiresMS, FIELD_NUMBER),
+     "of a pending transaction: the time after which it cannot be settled, ms since 1970", 1,
      INT64_C(1) << 48},
-    {GIVEN(post_given, expiresMS, FIELD_NUMBER), "of a pending one: settled no later", 1,
-     INT64_C(1) << 48},
-    {GIVEN(post_given, meta, FIELD_DOCUMENT), "kept with it"},
+    {GIVEN(post_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transaction"},
     {{0}}};
 
 struct entry_given {
@@ -186,23 +248,28 @@ static truce_status operation_ledger_read_entries(struct operation_call *call, c
     return status;
 }
 
+static truce_status ledger_read_post(struct operation_call *call, const struct post_given *given,
+                                     truce_ledger_transaction *transaction, bson_error_t *error)
+{
+    *transaction = (truce_ledger_transaction){.id = given->id,
+                                              .of = given->of,
+                                              .effective_ms = given->effectiveMS,
+                                              .expires_ms = given->expiresMS,
+                                              .meta = given->meta};
+    transaction->kind = (truce_ledger_kind)truce__operation_word(given->kind, kinds);
+    return operation_ledger_read_entries(call, given->entries, transaction, error);
+}
+
 static truce_status operation_ledger_run_post(struct operation_call *call, const void *arg,
                                               bson_t *reply, bson_error_t *error)
 {
-    const struct post_given *given = arg;
-    truce_ledger_transaction transaction = {.id = given->id,
-                                            .of = given->of,
-                                            .effective_ms = given->effectiveMS,
-                                            .expires_ms = given->expiresMS,
-                                            .meta = given->meta};
+    truce_ledger_transaction transaction;
     truce_ledger_result result = {0};
     struct handle *handle;
-    truce_status status;
+    truce_status status = ledger_read_post(call, arg, &transaction, error);
 
-    transaction.kind = (truce_ledger_kind)truce__operation_word(given->kind, kinds);
-    status = operation_ledger_read_entries(call, given->entries, &transaction, error);
     if (!status)
-        status = take_ledger(call, true, &handle, error);
+        status = truce__operation_ledger(call, true, &handle, error);
     if (status)
         return status;
     status = truce_ledger_post(handle->thing, call->commit, &transaction, &result, error);
@@ -214,15 +281,16 @@ static truce_status operation_ledger_run_post(struct operation_call *call, const
 }
 
 static const struct operation_row post_operation = {
-    OPERATION("truceLedgerPost", ROLE_WRITE,
-              "posts a transaction of several accounts, whole or not at all, once under its id"),
+    OPERATION(
+        "truceLedgerPost", ROLE_WRITE,
+        "posts a transaction of several accounts, completely or not at all, once under its id"),
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "`exists`: it was posted before, and nothing happened now; `bookedMS`. An error, with "
-        "nothing booked: 146 (limit reached) too little is available, or a rule; 125 (not found) an "
-        "account is not open, or there is no `of`; 11000 (duplicate) the id stands for "
-        "another; 2 (invalid) it does not balance",
+        "`exists`: it was posted before, and nothing happened now; `bookedMS`: the time of booking. After "
+        "an error, nothing is booked. 146 (limit reached): a rule of an account forbids it. 125 (not "
+        "found): an account is not open, or `of` does not exist. 11000 (duplicate): the id was used with "
+        "different content. 2 (invalid): the entries do not balance",
     .fields = post_fields,
     .size = sizeof(struct post_given),
     .run = operation_ledger_run_post,
@@ -230,6 +298,107 @@ static const struct operation_row post_operation = {
     .example =
         "{truceLedgerPost: 'bank', id: 'sale 17', entries: [{account: 'cash', value: -1250}, "
         "{account: 'sales', value: 1250}]}",
+};
+
+/* ---- truceLedgerPostMany ---------------------------------------------------------------------- */
+
+struct post_many_given {
+    const bson_t *transactions;
+};
+
+static const struct operation_field post_many_fields[] = {
+    {GIVEN(post_many_given, transactions, FIELD_ARRAY),
+     "up to 1,000 transactions, each with the fields of truceLedgerPost", .needed = true},
+    {{0}}};
+
+static truce_status ledger_read_posts(struct operation_call *call, const bson_t *array,
+                                      truce_ledger_transaction *transactions, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, array);
+    for (size_t i = 0; !status && bson_iter_next(&at); i++) {
+        struct post_given given = {0};
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "a transaction must be a document");
+        status = truce__operation_nested(call, truce__field_view(call->arena, &at), post_fields,
+                                         &given, error);
+        if (!status)
+            status = ledger_read_post(call, &given, &transactions[i], error);
+    }
+    return status;
+}
+
+static void ledger_append_posted(struct operation_call *call, const truce_ledger_result *results,
+                                 uint32_t count, bson_t *reply)
+{
+    bson_t array, one;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "results", &array);
+    for (uint32_t i = 0; i < count; i++) {
+        const truce_ledger_result *result = &results[i];
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        BSON_APPEND_DOCUMENT_BEGIN(&array, key, &one);
+        BSON_APPEND_UTF8(&one, "status", truce_status_name(result->status));
+        if (result->status)
+            BSON_APPEND_UTF8(&one, "failure", call->host->message(call, result->error.message));
+        else
+            BCON_APPEND(&one, "exists", BCON_BOOL(result->exists), "bookedMS",
+                        BCON_INT64(result->booked_ms));
+        bson_append_document_end(&array, &one);
+    }
+    bson_append_array_end(reply, &array);
+}
+
+static truce_status ledger_run_post_many(struct operation_call *call, const void *arg,
+                                         bson_t *reply, bson_error_t *error)
+{
+    const struct post_many_given *given = arg;
+    uint32_t count = bson_count_keys(given->transactions);
+    truce_ledger_transaction *transactions;
+    truce_ledger_result *results;
+    struct handle *handle;
+    truce_status status;
+
+    if (!count || count > POSTS_MAX)
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'transactions' must have 1 to %d of them, and has %u", POSTS_MAX,
+                             count);
+    transactions = truce__arena_take(call->arena, count * sizeof *transactions);
+    status = ledger_read_posts(call, given->transactions, transactions, error);
+    if (!status)
+        status = truce__operation_ledger(call, true, &handle, error);
+    if (status)
+        return status;
+    results = bson_malloc0(count * sizeof *results);
+    status = truce_ledger_post_many(handle->thing, transactions, count, results, error);
+    truce__operation_give(call, handle);
+    if (!status)
+        ledger_append_posted(call, results, count, reply);
+    bson_free(results);
+    return status;
+}
+
+static const struct operation_row post_many_operation = {
+    OPERATION("truceLedgerPostMany", ROLE_WRITE,
+              "posts many transactions, in order, each by itself"),
+    .target = "ledger",
+    .value = "the collection of the ledger",
+    .answer =
+        "`results`: for each transaction {status, exists, bookedMS}, or {status, failure}. A "
+        "refused transaction is not booked, and does not stop the others. To post all or none, "
+        "use truceCommit with operations of truceLedgerPost",
+    .fields = post_many_fields,
+    .size = sizeof(struct post_many_given),
+    .run = ledger_run_post_many,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceLedgerPostMany: 'bank', transactions: [{id: 'sale 18', entries: [{account: "
+               "'cash', value: -5}, {account: 'sales', value: 5}]}]}",
 };
 
 /* ---- truceLedgerBalance ----------------------------------------------------------------------- */
@@ -241,10 +410,12 @@ struct balance_given {
 
 static const struct operation_field balance_fields[] = {
     {GIVEN(balance_given, account, FIELD_TEXT), "the account", .needed = true},
-    {GIVEN(balance_given, number, FIELD_NUMBER), "after that number of the account", 1, INT64_MAX},
-    {GIVEN(balance_given, bookedMS, FIELD_NUMBER), "with all that was booked until then", 1,
-     INT64_C(1) << 48},
-    {GIVEN(balance_given, effectiveMS, FIELD_NUMBER), "with all whose value date is not later", 1,
+    {GIVEN(balance_given, number, FIELD_NUMBER), "the state after this number of the account", 1,
+     INT64_MAX},
+    {GIVEN(balance_given, bookedMS, FIELD_NUMBER),
+     "the state with all that was booked until this time, ms since 1970", 1, INT64_C(1) << 48},
+    {GIVEN(balance_given, effectiveMS, FIELD_NUMBER),
+     "the sum of all entries with a value date until this time, ms since 1970", 1,
      INT64_C(1) << 48},
     {{0}}};
 
@@ -256,7 +427,7 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
         .number = given->number, .booked_ms = given->bookedMS, .effective_ms = given->effectiveMS};
     truce_ledger_balance balance;
     struct handle *handle;
-    truce_status status = take_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger(call, false, &handle, error);
 
     if (status)
         return status;
@@ -271,11 +442,13 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
 }
 
 static const struct operation_row balance_operation = {
-    OPERATION("truceLedgerBalance", ROLE_READ, "the balance of an account, now or at one moment"),
+    OPERATION("truceLedgerBalance", ROLE_READ,
+              "returns the balance of an account, now or at an earlier state"),
     .target = "ledger",
     .value = "the collection of the ledger",
-    .answer = "`currency`, `number` (the last that is in it), `balance` (posted), `out` and `in` "
-              "(pending), `available`, `bookedMS`. \"not found\": no such account, or number",
+    .answer =
+        "`currency`, `number` (the last one that it includes), `balance` (posted), `out` and `in` "
+        "(pending), `available`, `bookedMS`. \"not found\": the account or the number does not exist",
     .fields = balance_fields,
     .size = sizeof(struct balance_given),
     .run = ledger_run_balance,
@@ -292,9 +465,10 @@ struct statement_given {
 
 static const struct operation_field statement_fields[] = {
     {GIVEN(statement_given, account, FIELD_TEXT), "the account", .needed = true},
-    {GIVEN(statement_given, after, FIELD_NUMBER), "lines behind this number", 0, INT64_MAX},
-    {GIVEN(statement_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, LINES_MAX},
-    {GIVEN(statement_given, last, FIELD_NUMBER), "none behind this number", 0, INT64_MAX},
+    {GIVEN(statement_given, after, FIELD_NUMBER), "only lines after this number", 0, INT64_MAX},
+    {GIVEN(statement_given, limit, FIELD_NUMBER), "the maximum number of lines; absent: 100", 1,
+     LINES_MAX},
+    {GIVEN(statement_given, last, FIELD_NUMBER), "no line after this number", 0, INT64_MAX},
     {{0}}};
 
 struct lines {
@@ -334,7 +508,7 @@ static truce_status ledger_run_statement(struct operation_call *call, const void
     const truce_ledger_page page = {.after = given->after, .limit = limit + 1, .last = given->last};
     struct lines lines = {BSON_INITIALIZER, .limit = limit};
     struct handle *handle;
-    truce_status status = take_ledger(call, false, &handle, error);
+    truce_status status = truce__operation_ledger(call, false, &handle, error);
 
     if (!status) {
         status =
@@ -350,13 +524,13 @@ static truce_status ledger_run_statement(struct operation_call *call, const void
 }
 
 static const struct operation_row statement_operation = {
-    OPERATION("truceLedgerStatement", ROLE_READ, "the history of an account, a page of it"),
+    OPERATION("truceLedgerStatement", ROLE_READ, "returns a page of the history of an account"),
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
         "`lines`: each {id, type, state, number, value, balance, available, bookedMS, "
-        "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": no such "
-        "account",
+        "effectiveMS}; and `more`: continue with `after` the last `number`. \"not found\": the account "
+        "does not exist",
     .fields = statement_fields,
     .size = sizeof(struct statement_given),
     .run = ledger_run_statement,
@@ -364,5 +538,16 @@ static const struct operation_row statement_operation = {
     .example = "{truceLedgerStatement: 'bank', account: 'cash', limit: 50}",
 };
 
-const struct operation_row *const ledger_operations[] = {
-    &open_operation, &post_operation, &balance_operation, &statement_operation, NULL};
+const struct operation_row *const ledger_operations[] = {&open_operation,
+                                                         &rules_operation,
+                                                         &post_operation,
+                                                         &post_many_operation,
+                                                         &balance_operation,
+                                                         &statement_operation,
+                                                         &truce__ledger_accounts_operation,
+                                                         &truce__ledger_search_operation,
+                                                         &truce__ledger_pending_operation,
+                                                         &truce__ledger_currency_operation,
+                                                         &truce__ledger_verify_operation,
+                                                         &truce__ledger_seal_operation,
+                                                         NULL};
