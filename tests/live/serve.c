@@ -1,7 +1,7 @@
 /*
  * A server in this process, and clients that do not keep to the protocol: raw sockets, one message
- * at a time. What well-behaved clients see is the business of tests/servers, where `truce serve` is
- * one of the servers.
+ * at a time. The tests of tests/servers are for well-behaved clients; `truce serve` is one of their
+ * servers.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>

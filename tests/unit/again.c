@@ -100,7 +100,8 @@ static void *ensure(void *arg)
     return NULL;
 }
 
-/* Who comes while it is built is refused, and with him the group that a step of the build is in. */
+/* While the index is built, other calls that ensure it fail, and so does the batch that contains a
+ * step of the build. */
 TEST(an_index_that_many_threads_ensure_has_every_document)
 {
     pthread_t threads[8];
@@ -154,7 +155,7 @@ TEST(an_index_that_is_refused_stands_in_no_other_ones_way)
     truce__engine_close(engine);
 }
 
-/* ---- numbers that are given again -------------------------------------------------------------- */
+/* ---- numbers that are given again ------------------------------------------------------------ */
 
 /* Two inserts into collections that are not there yet, and what refuses both. */
 static void undo_a_bulk(void)
@@ -181,7 +182,7 @@ static void undo_a_bulk(void)
     bson_destroy(set);
 }
 
-/* Through another handle: what is prepared here is not told of it. */
+/* Builds through another handle, which does not notify the statements prepared by this handle. */
 static void build_elsewhere(void)
 {
     const truce_store_options options = {0};

@@ -101,7 +101,7 @@ static bool make(struct random *random)
     return !test_failures();
 }
 
-/* ---- one walk at the engine -------------------------------------------------------------------- */
+/* ---- one walk at the engine ------------------------------------------------------------------ */
 
 struct seen {
     struct engine *engine;
@@ -131,8 +131,8 @@ static void put_all_aside(void)
         truce__clock_sleep_ms(10);
 }
 
-/* All of them were asked before the first document is taken; they have time to read as far ahead as they may. On a
- * busy machine they may have come to their end already: then they cannot be seen. */
+/* All of them were asked before the first document is taken; they have time to read as far ahead as
+ * they may. On a busy machine they may have come to their end already: then they cannot be seen. */
 static void wait_for_help(struct seen *seen)
 {
     seen->helped = !truce__helpers_any(seen->engine->helpers);
@@ -325,7 +325,7 @@ TEST(an_error_is_told_where_the_walk_comes_to_it)
     truce__engine_close(alone);
 }
 
-/* ---- helpers that are put aside ----------------------------------------------------------------- */
+/* ---- helpers that are put aside -------------------------------------------------------------- */
 
 /* The library's threads block all signals; here they are left one, by which they are put aside. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
@@ -387,7 +387,7 @@ TEST(a_helper_that_is_put_aside_keeps_nobody_waiting)
     bson_destroy(slow);
 }
 
-/* ---- reports ------------------------------------------------------------------------------------- */
+/* ---- reports --------------------------------------------------------------------------------- */
 
 static const char *const matches[] = {
     "{'$match': {'x': {'$gte': 100}}}",
@@ -416,7 +416,7 @@ static const char *const ends[] = {
 
 #define ANY(list, random) (list)[truce__random_below(random, sizeof(list) / sizeof *(list))]
 
-/* What a report answers, or how it fails, as bytes. */
+/* Runs a report, and encodes its answer or its error as bytes. */
 static void run_report(truce_store *store, const char *text, struct buffer *answer)
 {
     bson_t *wrapped = test_bson(text), stages;
@@ -505,7 +505,7 @@ TEST(counts_and_distinct_values_are_the_same_with_helpers)
 
 static atomic_bool over;
 
-/* Each commit moves something from one document to another that stands far from it. */
+/* Each commit moves an amount from one document to a distant document. */
 static void *move_on(void *store)
 {
     bson_t *less = test_bson("{'$inc': {'sum': -1}}"), *more = test_bson("{'$inc': {'sum': 1}}");
@@ -533,7 +533,7 @@ static void *move_on(void *store)
         bson_destroy(from);
         bson_destroy(to);
         if (i % 16 == 0)
-            truce__clock_sleep_ms(3); /* so that some reports begin while nobody commits */
+            truce__clock_sleep_ms(3); /* so that some reports begin while no commit runs */
     }
     bson_destroy(less);
     bson_destroy(more);
@@ -566,7 +566,7 @@ TEST(a_report_beside_writers_is_of_one_moment)
     truce__buffer_release(&got);
 }
 
-/* ---- ends ------------------------------------------------------------------------------------------ */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 TEST(a_walk_with_helpers_ends_at_its_deadline)
 {

@@ -323,7 +323,7 @@ TEST(a_commit_that_another_process_began_ends_the_use_until_the_next_turn)
     truce__cache_free(cache);
 }
 
-/* ---- the maximum ------------------------------------------------------------------------------ */
+/* ---- the maximum ----------------------------------------------------------------------------- */
 
 static int count_shown(int keys, const char *body)
 {
@@ -386,8 +386,7 @@ TEST(changes_that_do_not_fit_are_not_known)
     bson_free(body);
 }
 
-/* Another program's commit is counted by nobody but the file. */
-/* ---- snapshots -------------------------------------------------------------------------------- */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 static bool shows_to(uint64_t moment, const char *key, const char *expected)
 {

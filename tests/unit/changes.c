@@ -185,7 +185,7 @@ TEST(an_old_value_that_is_another_one_is_a_conflict_and_changes_nothing)
     on_every_setting(same_key_meanwhile);
 }
 
-/* What a filter of MongoDB takes for equal, and a diff does not; and the other way round. */
+/* Values that are equal for a filter of MongoDB and not for a diff, and vice versa. */
 static void exactly(truce_store *store, const struct setting *setting)
 {
     static const struct {
@@ -305,7 +305,7 @@ static truce_status add_key(truce_commit *commit, void *arg, bson_error_t *error
 
     if (!status)
         status = add_to(keys, commit, "any", error);
-    if (!status && keys->runs++ == 0) /* somebody else is faster */
+    if (!status && keys->runs++ == 0) /* a concurrent commit is faster */
         status = apply_json(keys->store, keys->setting,
                             "{'any': {'count': [0, 7]}, 'green': {'count': [0, 7]}}", error);
     return status;
@@ -398,12 +398,12 @@ TEST(what_is_no_diff_is_refused_by_name)
     truce_store_close(store);
 }
 
-/* ---- between the look and the write --------------------------------------------------------------- */
+/* ---- between the look and the write ---------------------------------------------------------- */
 
-/* After the first look at the documents somebody changes them, by a plain write. */
+/* A plain write changes the documents after the first read of them. */
 struct somebody {
     truce_store *inner;
-    const char *update; /* NULL: nobody, or not any more */
+    const char *update; /* NULL: no plain write, or it is already done */
 };
 
 static void come_between(const bson_t *event, void *arg)

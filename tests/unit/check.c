@@ -1,7 +1,7 @@
 /*
- * The rules of truce_check, one by one: what was written by hand as a crash or a plain writer would
- * leave it is told once, under its rule, and nothing else is; a repair mends what can be mended, and
- * changes nothing else.
+ * The rules of truce_check, one by one. Each test stores documents as a crash or a plain writer
+ * would leave them. The check reports each fault once, under its rule, and nothing else. A repair
+ * fixes the repairable faults, and changes nothing else.
  */
 #include "tests/support/bank.h"
 
@@ -39,8 +39,8 @@ static void check_told(truce_store *store, bool repair, const char *expected)
 struct rule {
     const char *commit, *other;         /* documents of truce_commits, or NULL */
     const char *document;               /* of "things", or NULL */
-    const char *told, *repaired, *left; /* left: what is told after the repair */
-    const char *mended;                 /* the document then; NULL: as it was */
+    const char *told, *repaired, *left; /* left: findings after the repair */
+    const char *mended;                 /* the document after the repair; NULL: unchanged */
 };
 
 static void check_rule(truce_store *store, const struct rule *rule)
@@ -215,7 +215,7 @@ TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
                        .left = ""});
 }
 
-/* What was no change that truce knows was taken for a removal once. */
+/* Regression: an unknown change was once treated as a removal. */
 TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
 {
     static const char *const spoilt[] = {
@@ -244,7 +244,7 @@ TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
 
 #define PAST "{'$date': '2020-01-01T00:00:00Z'}"
 
-/* Jobs, cron lines, lanes and ledgers that are none, and beside each one that a sweep can mend. */
+/* Invalid jobs, cron lines, lanes and ledgers, each next to one that a recovery pass can repair. */
 static void no_jobs_and_no_books(truce_store *store, const struct setting *setting)
 {
     static const char *const documents[][2] = {

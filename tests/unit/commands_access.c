@@ -1,6 +1,7 @@
 /*
- * One who may do everything in the database "school", and nothing elsewhere, sends every command with each of its fields changed to a
- * name of what is elsewhere: no answer has a word of it, and all of it stays as it was.
+ * A user with all permissions in the database "school", and none in other databases, sends every
+ * command. Each field of it is changed to a name of another database's data. No answer contains any
+ * of that data, and all of it stays unchanged.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +79,7 @@ static const char *const plain[] = {
     "{dropDatabase: 1}",
 };
 
-/* What a field may be changed to. */
+/* The values that replace a field. */
 static const char *const names[] = {
     "'test'",
     "'other'",
@@ -153,7 +154,8 @@ static void elsewhere(truce_store *store, struct buffer *all)
     bson_destroy(by_id);
 }
 
-/* Each that was there is there still, byte for byte; what belongs to school may stand among them. */
+/* Each that was there is there still, byte for byte; what belongs to school may stand among
+ * them. */
 static void check_elsewhere(const struct buffer *was, const struct buffer *is)
 {
     for (size_t at = 0; at < was->size;) {

@@ -1,6 +1,6 @@
 /*
- * Every command of the server, with each of its fields, and each within them, changed to what nobody would send: it is answered
- * by one sound document with `ok`.
+ * Every command of the server, with each of its fields, and each nested field, changed to an
+ * invalid value. The answer is one valid document with `ok`.
  */
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "tests/support/sample_commands.h"
 #include "tests/support/still_calls.h"
 
-/* As it stands; -1: whatever comes. */
+/* Runs the command unchanged, and expects the code; -1: any code. */
 static void run_plain(const bson_t *command, int code)
 {
     bson_t reply;
@@ -51,7 +51,8 @@ static struct server *serve_file(const char *path)
     return still_serve(store, &options);
 }
 
-/* On a store of its own: a file, but for who waits for others, which takes no time in a store in memory. */
+/* On a store of its own: a file, but for who waits for others, which takes no time in a store in
+ * memory. */
 static void try_all(const char *json, int code)
 {
     bson_t *command = command_of(json);

@@ -1,6 +1,7 @@
 /*
- * Deadlines and statuses of whatever waits for a commit of somebody else, in a time that nobody waits for: LOCKED or
- * TIMEOUT when the deadline is over, and not much later; an error that nobody touches where the answer is OK.
+ * Deadlines and statuses of all calls that wait for another client's commit, with a simulated
+ * clock. At the deadline, and not much later, the call fails with LOCKED or TIMEOUT. A call that
+ * succeeds leaves its error unchanged.
  */
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -9,7 +10,7 @@
 
 #define HELD "'_intent': {'c': {'$oid': '0123456789abcdef01234567'}}"
 
-/* Somebody is at work on all of these for as long as anybody looks. */
+/* Holds all of these documents by a pending commit whose lease never expires. */
 static void hold_everything(truce_store *store)
 {
     bson_t *commit = BCON_NEW("state", BCON_UTF8("pending"), "lease", "{", "ms", BCON_INT32(600000),
@@ -244,7 +245,8 @@ TEST(an_insert_of_what_is_there_is_a_duplicate_everywhere)
 
 static want_function *const calls[] = {want_commit, want_look, want_item, want_save, want_set};
 
-/* Any call that changes something is not answered; what comes out well in the end has no error. */
+/* Any writing call loses its answer. If the operation succeeds in the end, its error is
+ * unchanged. */
 static void check_untouched(const struct setting *setting, want_function *function, uint64_t at,
                             bool *past)
 {

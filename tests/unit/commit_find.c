@@ -226,7 +226,8 @@ TEST(who_only_asks_sees_one_moment_and_is_never_in_conflict)
     truce_store_close(store);
 }
 
-/* A document that is read by its _id is of the moment of the apply, and the query has to be, too. */
+/* A document that is read by its _id is of the moment of the apply, and the query has to be,
+ * too. */
 TEST(a_read_and_a_query_are_of_one_moment_where_they_are_committed)
 {
     bson_value_t id = truce_id_utf8("d");
@@ -305,7 +306,7 @@ TEST(two_that_trade_a_unique_value_are_shown)
 #define CLERKS 4
 #define ROOMS  12
 
-/* Books a room at a time, if nobody has it at a time that overlaps. */
+/* Books a room at a time, unless an overlapping booking exists. */
 struct booking {
     int clerk, number, from;
 };

@@ -1,5 +1,5 @@
-/* Commits on collections that have indexes of kinds that truce does not have, as a server's may: those that are not
- * unique are in nobody's way. */
+/* Commits on collections with index kinds that truce does not have, as on a server. Indexes that
+ * are not unique do not affect a commit. */
 #include "tests/support/bank.h"
 
 static const truce_store_ops *inner;
@@ -146,7 +146,8 @@ static truce_status move_by(truce_store *store, const struct setting *setting, c
     return truce_transact(store, move, NULL, &options, error);
 }
 
-/* The index has null for what ends at a scalar within an array, and {"m.at": null} does not find that. */
+/* The index has null for what ends at a scalar within an array, and {"m.at": null} does not find
+ * that. */
 static void null_of_an_array(truce_store *store, const struct setting *setting)
 {
     bson_t *index = test_bson("{'key': {'m.at': 1}, 'unique': true}");

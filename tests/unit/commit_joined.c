@@ -1,6 +1,7 @@
 /*
- * Steps of a journal commit that go together (src/commit/journal.c): how many calls they are, and that a commit is
- * whole whatever part of such a call was done, when, and whether anybody heard of it.
+ * Steps of a journal commit that share a call (src/commit/journal.c). The tests count the calls.
+ * They also check that a commit is atomic, whichever part of such a call took effect, when it did,
+ * and whether its answer was lost.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -97,7 +98,7 @@ static void check_nothing_is_held(truce_store *store)
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 0);
 }
 
-/* ---- how many calls ------------------------------------------------------------------------------ */
+/* ---- how many calls -------------------------------------------------------------------------- */
 
 static uint64_t calls_of(int documents, bool more, const char *validator)
 {
@@ -138,7 +139,7 @@ TEST(a_validator_does_not_refuse_the_stubs_of_such_a_commit)
     CHECK_INT(calls_of(3, true, "{'n': {'$type': 'number'}}"), ==, 5);
 }
 
-/* ---- a part of a call ----------------------------------------------------------------------------- */
+/* ---- a part of a call ------------------------------------------------------------------------ */
 
 static int joined_seen, joined_hit; /* which of them is hit, from 1; 0: none */
 static size_t hit_done;             /* so many of its writes are done */
@@ -198,7 +199,7 @@ static void land(truce_store *store)
         bson_error_t ignored;
         truce_status status = truce_bulk(store, &landing[i], 1, NULL, &outcome, &ignored);
 
-        (void)status; /* nobody hears it */
+        (void)status; /* the answer is lost */
         truce_write_result_release(&outcome.result);
         for (int j = 0; j < 3; j++)
             bson_destroy(landing_own[i][j]);
@@ -254,7 +255,7 @@ TEST(whatever_part_of_a_call_was_done_the_commit_is_whole)
     }
 }
 
-/* ---- others --------------------------------------------------------------------------------------- */
+/* ---- others ---------------------------------------------------------------------------------- */
 
 static void change_plainly(truce_store *store, const char *id)
 {
@@ -291,7 +292,7 @@ TEST(a_document_that_is_not_as_it_was_read_is_a_conflict_and_named)
     }
 }
 
-/* Somebody who died between his prepares and his decision. */
+/* Leaves a commit that ended between its prepares and its decision. */
 static void leave_held(truce_store *store, uint32_t lease_ms)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE}, all = {.kind = TRUCE_FAULT_FAIL,
@@ -340,7 +341,7 @@ TEST(who_meets_a_held_document_waits_for_it_one_by_one)
     truce_store_close(store);
 }
 
-/* ---- unique values --------------------------------------------------------------------------------- */
+/* ---- unique values --------------------------------------------------------------------------- */
 
 static bool looking, reserved_seen;
 

@@ -1,5 +1,5 @@
 /*
- * What a commit keeps of itself: its input, by every mechanism, and what it leaves under its key.
+ * The data that a commit keeps: its input, by every mechanism, and its result under its key.
  */
 #include "tests/support/bank.h"
 
@@ -192,7 +192,7 @@ TEST(the_input_is_kept_by_every_mechanism)
     on_every_setting(keeps_input);
 }
 
-/* ---- a list ------------------------------------------------------------------------------------- */
+/* ---- a list ---------------------------------------------------------------------------------- */
 
 static void check_list(truce_store *store, const char *state, const char *prefix, const char *ids,
                        int line)

@@ -1,6 +1,6 @@
 /*
- * Leases of the journal's commits, in a time that nobody waits for: who is at work is not undone, who is
- * silent is, and what the sweep counts is what it did.
+ * Leases of the journal's commits, with a simulated clock. An active commit is not undone, a silent
+ * commit is, and the recovery pass counts exactly its actions.
  */
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -8,7 +8,7 @@
 
 #define LEASE_MS 300
 
-/* A look of somebody else at everything, after each write of the owner's, which takes so long: */
+/* Another client reads everything after each write of the owner. A write takes step_ms. */
 struct owner_life {
     truce_store *inner;
     int64_t step_ms;
@@ -47,7 +47,8 @@ static truce_status commit_four(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* The owner's writes `lost` and, of those that were answered, `later` (0: none) are not answered, and do not land. */
+/* The owner's writes `lost` and, of those that were answered, `later` (0: none) are not answered,
+ * and do not land. */
 static truce_status while_others_look(int64_t step_ms, uint64_t lost, uint64_t later)
 {
     struct owner_life life = {0};
@@ -106,8 +107,8 @@ TEST(a_renewal_without_an_answer_is_made_again_at_the_next_step)
             CHECK_STATUS(TRUCE_OK, while_others_look(step, lost, 0), error);
 }
 
-/* At this pace two renewals, each made again at the next step, come in time, and a third one that waits for a third of
- * the lease each time does not. */
+/* At this pace two renewals, each repeated at the next step, come in time. A third renewal, which
+ * waits for a third of the lease each time, does not. */
 TEST(two_renewals_without_an_answer_are_each_made_again_at_once)
 {
     bson_error_t error = {0};
@@ -204,7 +205,7 @@ TEST(an_attempt_that_came_to_nothing_is_purged_within_the_hour_and_what_is_done_
     truce__world_use(NULL);
 }
 
-/* ---- a look that dies --------------------------------------------------------------------------- */
+/* ---- a look that dies ------------------------------------------------------------------------ */
 
 TEST(a_look_that_dies_holds_what_is_missing_for_a_short_lease)
 {

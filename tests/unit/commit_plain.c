@@ -1,6 +1,6 @@
 /*
- * Commits beside plain writers, at the limit of sizes, and called as they should not be: refused or right,
- * never half done and never silent.
+ * Commits next to plain writers, at size limits, and with invalid calls. Each commit fails with an
+ * error or is correct, and is never partly applied.
  */
 #include "base/clock.h"
 #include "base/limits.h"
@@ -154,7 +154,7 @@ static void large_document(truce_store *store, const struct setting *setting)
     truce_commit_free(commit);
     CHECK_INT(count_json(store, "things", "{'n': 2, 'm': 1}"), ==, 1);
     insert_json(store, "things", "{'_id': 'b', 'n': 0}");
-    commit = begin(store, setting); /* beside another one */
+    commit = begin(store, setting); /* together with another document */
     CHECK_OK(read_one(commit, "a", &error), error);
     CHECK_OK(add_update(commit, "things", "a", NULL, "{'$inc': {'n': 1}}", &error), error);
     CHECK_OK(add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);
@@ -171,7 +171,7 @@ TEST(what_is_too_large_for_a_filter_is_compared_all_the_same)
     on_every_setting(large_document);
 }
 
-/* ---- a blind change, then a read ---------------------------------------------------------------- */
+/* ---- a blind change, then a read ------------------------------------------------------------- */
 
 static void fails_for_good(truce_store *store, const struct setting *setting, const char *id,
                            const char *guard, const char *update, truce_status expected)
@@ -228,7 +228,7 @@ TEST(a_guard_that_was_told_not_to_hold_is_not_part_of_the_commit)
     on_every_setting(guard_that_fails);
 }
 
-/* ---- calls as they should not be ---------------------------------------------------------------- */
+/* ---- calls as they should not be ------------------------------------------------------------- */
 
 static void renames(truce_store *store, const struct setting *setting)
 {
@@ -346,7 +346,7 @@ TEST(the_error_is_untouched_where_the_second_try_was_right)
     on_every_setting(error_untouched);
 }
 
-/* ---- sizes -------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static void insert_of_size(truce_store *store, uint32_t size)
 {
@@ -399,7 +399,7 @@ TEST(what_is_decided_has_room_for_its_revision)
     on_every_setting(at_the_limit);
 }
 
-/* ---- a plain write in the way of a decided commit ------------------------------------------------ */
+/* ---- a plain write in the way of a decided commit -------------------------------------------- */
 
 struct story {
     const char *set;              /* the commit's change of "a" */
@@ -499,7 +499,7 @@ TEST(a_plain_write_of_the_same_field_stands_beside_a_decided_commit_or_is_kept)
          "{'values': [{'p': 'n', 'v': 'y'}]}"},
         {"{'$rename': {'n': 'm'}}", "{'$inc': {'n': 1}}", "{'s': 'x', 'l': [1, 2], 'm': 0}",
          "{'values': [{'p': 'n', 'v': 1}]}"},
-        /* lists: what a plain writer pushed stands behind */
+        /* lists: the element that a plain writer pushed comes last */
         {"{'$push': {'l': 3}}", "{'$push': {'l': 4}}", "{'n': 0, 's': 'x', 'l': [1, 2, 3, 4]}",
          NULL},
         {"{'$push': {'l': 3}}", "{'$push': {'l': 3}}", "{'n': 0, 's': 'x', 'l': [1, 2, 3, 3]}",
@@ -578,11 +578,11 @@ static void count_unchecked(const bson_t *finding, void *arg)
     unchecked += !strcmp(bson_iter_utf8(&rule, NULL), "unchecked");
 }
 
-/* Behind every impossible thing stands one that can be mended. */
+/* After each commit that cannot be repaired follows one that can. */
 static void impossible(truce_store *store, const struct setting *setting)
 {
     static const char *const commits[] = {
-        /* a target that is none, a state that is none, no state, an unknown op */
+        /* an invalid target, an invalid state, no state, an unknown op */
         "{'_id': {'$oid': '0000000000000000000000a1'}, 'state': 'committed', 'post': [{'ns': 5}]}",
         "{'_id': {'$oid': '0000000000000000000000a2'}, 'state': 'aborted', 'writes': [{'ns': '', "
         "'id': 1, 'keyed': true}]}",
@@ -627,7 +627,7 @@ static void impossible(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_check(store, &repair, count_unchecked, NULL, &found, &error), error);
 }
 
-/* Five of each kind that nothing can be done about now, and behind them one that can be mended. */
+/* Five of each kind that cannot be repaired now, followed by one that can. */
 static void in_front(truce_store *store, const struct setting *setting)
 {
     truce_sweep_options options = {.batch = 2};

@@ -1,6 +1,6 @@
 /*
- * Everybody gets on: a commit that always loses takes its documents first, whatever the others do. Time is
- * what is slept.
+ * Every commit makes progress: a commit that always loses locks its documents first, whatever the
+ * others do. The clock is the sum of all sleeps.
  */
 #include "tests/support/bank.h"
 #include "tests/support/hooked.h"
@@ -33,7 +33,7 @@ static truce_status short_one(truce_commit *commit, void *arg, bson_error_t *err
     return add_update(commit, "things", "c", NULL, "{'$inc': {'m': 1}}", error);
 }
 
-/* Somebody else, between the reads and the writes of the one who loses. */
+/* A concurrent write, between the reads and the writes of the losing commit. */
 static void somebody_else(struct loser *loser)
 {
     truce_commit_options options = {.mechanism = loser->mechanism, .deadline_ms = 5};
@@ -72,7 +72,7 @@ static truce_status think(truce_commit *commit, void *arg, bson_error_t *error)
 
         status = add_update(commit, "things", name, NULL, "{'$inc': {'n': 1}}", error);
     }
-    if (!status) { /* and one that nobody could take before */
+    if (!status) { /* and a new document, which could not be locked before */
         bson_t *fresh = test_bson("{'_id': 'fresh'}");
 
         status = truce_commit_insert(commit, "things", fresh, error);
@@ -191,7 +191,7 @@ TEST(a_function_that_waits_for_its_own_commit_ends_by_its_deadline)
     on_every_setting(ends_by_its_deadline);
 }
 
-/* T8: a way to documents that does not lead through the commit. What is missing is looked at, too. */
+/* T8: reads documents outside the commit, including a missing one. */
 static void look_beside(const struct loser *loser, int32_t m)
 {
     bson_value_t c = text_id("c"), none = text_id("none");
@@ -231,7 +231,7 @@ static void sees_what_it_took(truce_store *store, const struct setting *setting)
     fill(store);
     CHECK_STATUS(TRUCE_OK, truce_transact(store, looks_beside, &loser, &options, &error), error);
     CHECK_INT(loser.runs, ==, 4);
-    look_beside(&loser, 3); /* nobody is at work any more */
+    look_beside(&loser, 3); /* no commit is active */
     truce__world_use(NULL);
 }
 
@@ -370,7 +370,7 @@ static void intrude(truce_store *store)
     bson_destroy(filter);
 }
 
-/* Three times somebody else is faster; the fourth try takes first. */
+/* A concurrent write wins three times; the fourth try locks first. */
 static truce_status take_at_last(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct loser *loser = arg;
@@ -438,7 +438,7 @@ static void loses_no_plain_write(truce_store *store, const struct setting *setti
     intrude_at_every_call(store, setting, take_at_last, has_both);
 }
 
-/* One document, whatever the mechanism: nothing is told, because nothing is lost. */
+/* One document, with any mechanism: no displaced value is reported, because no write is lost. */
 static truce_status take_one_at_last(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct loser *loser = arg;
@@ -478,7 +478,8 @@ TEST(no_plain_write_is_lost_to_a_commit_of_one_document_that_was_taken)
     on_every_setting(loses_none_of_one);
 }
 
-/* And another one: the step of the store compares both, the journal would keep the loser beside. */
+/* The same with another document: the store's step compares both, and the journal would keep the
+ * losing write separately. */
 static truce_status take_two_at_last(truce_commit *commit, void *arg, bson_error_t *error)
 {
     truce_status status = take_one_at_last(commit, arg, error);
@@ -506,7 +507,7 @@ TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
     on_every_setting(loses_none_of_two);
 }
 
-/* ---- a call without an answer after the documents were taken ------------------------------------ */
+/* ---- a call without an answer after the documents were taken --------------------------------- */
 
 static truce_fault_options fault;
 static const bson_t *leaves; /* what the commit leaves under its key */

@@ -1,6 +1,6 @@
 /*
- * Turns at a document that many change, and what is looked at and written before it is on the disk: nobody is told
- * of it before.
+ * The wait queue of a document that many commits change. Reads and writes may happen before a sync,
+ * but no call returns a change before it is on the disk.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 #include "commit/per_key_lock.h"
 #include "tests/support/bank.h"
 
-/* ---- turns ------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 struct line {
     struct key_locks *turns;
@@ -105,7 +105,7 @@ TEST(a_line_is_left_when_the_time_is_over_and_a_turn_that_is_given_goes_to_the_n
     truce__key_locks_free(line.turns);
 }
 
-/* ---- many threads, in any order, and one commit in another ----------------------------------------- */
+/* ---- many threads, in any order, and one commit in another ----------------------------------- */
 
 #define THREADS 6
 #define ROUNDS  20
@@ -194,7 +194,7 @@ TEST(every_commit_counts_once_in_whatever_order_its_documents_are_read)
     truce_store_close(store);
 }
 
-/* ---- the disk ---------------------------------------------------------------------------------- */
+/* ---- the disk -------------------------------------------------------------------------------- */
 
 static const truce_store_ops *inner;
 static int settled, early_writes, writes, early_looks;

@@ -1,5 +1,5 @@
-/* Commits that change values of unique indexes: by every mechanism where the keys are declared, and what is
- * refused. */
+/* Commits that change values of unique indexes: by every mechanism where the keys are declared, and
+ * what is refused. */
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"

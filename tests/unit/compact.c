@@ -1,6 +1,6 @@
 /*
- * Space that is given back: the file becomes smaller, every document stays what it was, others work meanwhile, and
- * what stands in the way is told.
+ * Compaction: the file becomes smaller, every document stays unchanged, other calls work
+ * concurrently, and obstacles are reported.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -104,7 +104,8 @@ static int64_t file_size(void)
     return stat(path, &found) ? -1 : found.st_size;
 }
 
-/* Of the documents for which `wanted` is true, each is there as it was inserted, and none besides. */
+/* Of the documents for which `wanted` is true, each is there as it was inserted, and none
+ * besides. */
 static void check_documents(truce_store *in, const char *collection, bool (*wanted)(int id), int to)
 {
     const bson_t *document;
@@ -374,7 +375,7 @@ TEST(it_ends_when_it_is_interrupted_and_goes_on_later)
     truce_store_close(store);
 }
 
-/* The file is not cut while somebody may read its end. */
+/* The file is not truncated while a reader may read its end. */
 TEST(a_snapshot_keeps_its_pages_and_is_told)
 {
     truce_store *view;
@@ -415,7 +416,8 @@ TEST(a_deadline_ends_it)
     truce_store_close(store);
 }
 
-/* A log that is long already does not get longer by what is moved: there is a checkpoint first, or an end. */
+/* A log that is long already does not get longer by what is moved: there is a checkpoint first, or
+ * an end. */
 TEST(a_long_log_is_moved_first)
 {
     const truce_store_options options = {0};
@@ -460,7 +462,8 @@ static void interrupt_at_once(int64_t at, int64_t total, void *arg)
     truce_interrupt(store);
 }
 
-/* Of the snapshots of two handles the first keeps what was replaced since; nothing was since the second. */
+/* Of the snapshots of two handles the first keeps what was replaced since; nothing was since the
+ * second. */
 TEST(reads_that_keep_nothing_are_not_told)
 {
     const truce_compact_options options = {.progress = interrupt_at_once};

@@ -91,7 +91,7 @@ static void check_lies(struct buffer *message)
     for (message->size = 0; message->size < size; message->size++)
         CHECK(!opens(message, MOST, &opened));
     message->size = size;
-    message->bytes[24] = 4; /* a compressor that nobody knows */
+    message->bytes[24] = 4; /* an unknown compressor */
     CHECK(!opens(message, MOST, &opened));
     message->bytes[24] = 255;
     CHECK(!opens(message, MOST, &opened));

@@ -1,12 +1,12 @@
-/* Database views (store/decorators/database.h), and the commits of a database: the sweep and the check of the whole store
- * recover them there. */
+/* Database views (store/decorators/database.h), and the commits of a database: the sweep and the
+ * check of the whole store recover them there. */
 #include "store/decorators/database.h"
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "truce/sweep.h"
 #include "truce/sys/decorate.h"
 
-/* What a client of the database "school" has; its calls can be made to go wrong. */
+/* The store of a client of the database "school"; its calls can be made to fail. */
 static truce_store *inner, *school;
 
 static void open_both(void)

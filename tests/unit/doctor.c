@@ -626,7 +626,7 @@ static void hear_pin(const bson_t *finding, void *arg)
                  field(finding, "text"));
 }
 
-/* What an open snapshot of this process keeps, as another handle sees it. */
+/* Another handle reports the pages that an open snapshot of this process pins. */
 TEST(a_snapshot_that_is_open_is_told_with_its_process)
 {
     const truce_snapshot_options unlimited = {.unlimited = true};

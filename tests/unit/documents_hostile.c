@@ -1,6 +1,7 @@
 /*
- * Documents of every pattern, truce's own among them, that somebody else has changed: a field is gone, stands twice, or is something
- * else. Whoever meets one answers, and says so or goes on; nobody crashes, and nobody waits for ever.
+ * Documents of every pattern, truce's own among them, that another program has changed: a field is
+ * missing, duplicated, or changed. A call that reads one returns an error or continues. No call
+ * crashes or waits for ever.
  */
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "tests/support/still_calls.h"
 #include "truce/sys/decorate.h"
 
-/* What is asked besides the example of each pattern. */
+/* The commands in addition to the example of each pattern. */
 static const char *const asked[] = {
     "{truceRevision: 'posts', get: 1}",
     "{truceRevision: 'posts', save: {_id: 1, title: 'New', views: 9}, version: 2, keep: 2}",
@@ -159,7 +160,7 @@ static const char *name_at(const bson_t *names, uint32_t at)
     return bson_iter_utf8(&inner, NULL);
 }
 
-/* A document of the collection; false: there is none. */
+/* Chooses a document of the collection. Returns false if it is empty. */
 static bool choose(truce_store *store, const char *collection, bson_t *document)
 {
     bson_t none = BSON_INITIALIZER;
@@ -213,7 +214,7 @@ static void change_one(truce_store *store)
     bson_destroy(&names);
 }
 
-/* ---- the rounds -------------------------------------------------------------------------------- */
+/* ---- the rounds ------------------------------------------------------------------------------ */
 
 static void build(truce_store *store)
 {
@@ -222,7 +223,8 @@ static void build(truce_store *store)
     leave_open(store);
 }
 
-/* All that there is, from any of it on: what comes first may take away what the others would meet. */
+/* All that there is, from any of it on: what comes first may take away what the others would
+ * meet. */
 static void ask_all(void)
 {
     static const char *questions[200];
@@ -266,7 +268,7 @@ TEST(what_is_built_is_answered)
     still_end();
 }
 
-/* What held somebody up once, for ever or until there was no more memory. */
+/* Regression: values that once blocked a call for ever, or until memory was exhausted. */
 TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What stands under the name of a store, and beside it, when it is opened. */
+/* The open checks: files at the path of a store, and next to it. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -161,7 +161,7 @@ TEST(what_is_no_file_is_no_store)
     check_refused(below, TRUCE_IO, "");
 }
 
-/* ---- files that were put in the place of others ------------------------------------------------ */
+/* ---- files that were put in the place of others ---------------------------------------------- */
 
 TEST(a_store_renamed_over_another_does_not_get_its_log)
 {
@@ -208,7 +208,7 @@ TEST(a_store_that_is_open_is_not_replaced_unseen)
     check_has(path, 6);
 }
 
-/* ---- guests ------------------------------------------------------------------------------------ */
+/* ---- guests ---------------------------------------------------------------------------------- */
 
 static int to_guest[2], from_guest[2];
 
@@ -224,7 +224,7 @@ static void hear(int descriptor)
     CHECK(read(descriptor, &byte, 1) == 1);
 }
 
-/* Counts once it is told to, and says that it has. */
+/* Counts after each byte on its pipe, and acknowledges each count. */
 static _Noreturn void read_as_nobody(const int64_t *expected, int times)
 {
     const truce_store_options options = {.read_only = true};
@@ -272,7 +272,7 @@ static bool make_for_everybody(void)
     char lock[440];
 
     if (geteuid()) {
-        test_skip("only root can become somebody else");
+        test_skip("only root can change its user");
         return false;
     }
     new_path();
@@ -281,7 +281,8 @@ static bool make_for_everybody(void)
     return CHECK(!chmod(directory, 0755) && !chmod(path, 0644) && !chmod(lock, 0644));
 }
 
-/* At rest the file alone is read; the log counts as soon as somebody comes, before he has told anybody. */
+/* Without a writer, the reader uses the file alone. When a writer opens the store, the reader uses
+ * the log, too, before the writer notifies any reader. */
 TEST(a_reader_without_permission_sees_what_a_writer_commits_who_comes_later)
 {
     static const int64_t expected[] = {50, 400, 600, 600, 700};
@@ -347,7 +348,7 @@ TEST(a_reader_without_permission_opens_a_live_file)
 
     if (!make_for_everybody())
         return;
-    make_with_log(path, 50, 300); /* the log is there, and nobody */
+    make_with_log(path, 50, 300); /* the log exists, and no process */
     child = start_guest(expected, 2);
     hear(from_guest[0]);
     CHECK_OK(open_at(path, &store, &error), error);

@@ -325,7 +325,7 @@ TEST(the_wal_is_moved_into_the_file_while_others_read)
         bson_destroy(&document);
     }
     for (int i = 0; i < 3000 && !stat(path, &file) && file.st_size <= 1 << 20; i++)
-        truce__clock_sleep_ms(10); /* the checkpoint goes on beside the writers */
+        truce__clock_sleep_ms(10); /* the checkpoint continues concurrently with the writers */
     atomic_store(&reading, false);
     for (int i = 0; i < 3; i++)
         pthread_join(threads[i], NULL);

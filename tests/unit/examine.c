@@ -1,6 +1,6 @@
 /*
- * The file examined by truce check: every fault is told with its collection, indexes are mended, and what is
- * sound is left alone.
+ * The examination of the file by truce check: it reports every fault with its collection, repairs
+ * indexes, and does not change intact data.
  */
 #include <sqlite3.h>
 #include <stdio.h>

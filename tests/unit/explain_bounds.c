@@ -1,4 +1,4 @@
-/* What explain tells of the bounds of an index scan, in MongoDB's words. */
+/* The bounds of an index scan in explain, in MongoDB's format. */
 #include <stdio.h>
 
 #include "bson/value.h"

@@ -5,8 +5,8 @@
 #include "tests/support/expression.h"
 #include "tests/support/test.h"
 
-/* The skeleton of expressions: paths, variables, folding, limits. The operators' own answers are
- * held by the recorded vectors and by expression_*.c beside this file. */
+/* The skeleton of expressions: paths, variables, folding, limits. The recorded vectors and
+ * expression_*.c, next to this file, test the operators' results. */
 
 TEST(a_path_through_arrays_gives_arrays_and_leaves_out_what_is_missing)
 {
@@ -141,7 +141,7 @@ TEST(each_element_by_number_takes_time_in_proportion)
     EXPRESSION_GIVES("{'$map': {'input': {'$range': [-3, 4]}, 'in': {'$arrayElemAt': ['$a', "
                      "'$$this']}}}",
                      "{'a': [1, 2]}", "[null, 1, 2, 1, 2, null, null]");
-    /* an array made anew in each turn, of a reduction that moves from arena to arena */
+    /* an array created again in each iteration, by a reduction that moves from arena to arena */
     EXPRESSION_GIVES("{'$reduce': {'input': {'$range': [0, 3000]}, 'initialValue': 0, 'in': "
                      "{'$let': {'vars': {'made': {'$concatArrays': [['$$value'], {'$range': [0, "
                      "200]}]}}, 'in': {'$add': [{'$arrayElemAt': ['$$made', 0]}, {'$subtract': "

@@ -1,6 +1,7 @@
 /*
- * The feed of changes: who follows it has what the store has, whatever was written, undone and run again; what it keeps, and
- * what it says of a place that is gone.
+ * The feed of changes. A follower reconstructs the store's contents, after any writes, rollbacks
+ * and repetitions. Other tests cover the retained entries, and the error for a position that was
+ * pruned.
  */
 #include <sys/wait.h>
 #include <unistd.h>
@@ -111,7 +112,7 @@ static int count_entries(enum feed_kind kind)
     return counting.count;
 }
 
-/* ---- all that is written ---------------------------------------------------------------------- */
+/* ---- all that is written --------------------------------------------------------------------- */
 
 static void follow_random_operations(bool rehearses, int count)
 {
@@ -337,7 +338,7 @@ TEST(what_is_too_old_goes_but_for_the_last)
     CHECK_INT(after.bytes, <, before.bytes);
     CHECK_INT(count_entries(FEED_INSERT), ==, 1);
     truce_store_close(store);
-    REQUIRE(open_again()); /* nobody remembers anything */
+    REQUIRE(open_again()); /* no process has the positions in memory */
     insert("c", "{}");
     CHECK_INT(state_now().last, >, after.last);
     check_store();
@@ -477,7 +478,7 @@ TEST(a_feed_that_is_kept_again_is_another_feed)
     truce_store_close(store);
 }
 
-/* ---- collections and indexes ----------------------------------------------------------------------------- */
+/* ---- collections and indexes ----------------------------------------------------------------- */
 
 static void make_index(const char *collection, const char *json, truce_status status)
 {

@@ -1,4 +1,4 @@
-/* What an update has changed, as the feed of changes says it. */
+/* The changes of an update, as the feed of changes encodes them. */
 #include "engine/documents/feed.h"
 #include "tests/support/test.h"
 

@@ -1,6 +1,7 @@
 /*
- * Documents as they were before and after a change, which the feed of changes keeps of collections that say so: which entries have
- * them, what the option survives, and which format the file has.
+ * Documents as they were before and after a change. The feed of changes keeps these images for
+ * collections with the option. The tests cover the entries with images, the operations that keep
+ * the option, and the format of the file.
  */
 #include <unistd.h>
 
@@ -116,7 +117,8 @@ static bool take_images(void *arg, const struct feed_entry *entry)
     return true;
 }
 
-/* The images of the last entry of the collection ("{}": none), and how many entries of it have any. */
+/* The images of the last entry of the collection ("{}": none), and how many entries of it have
+ * any. */
 static void expect_images(const char *collection, int count, const char *before, const char *after)
 {
     struct images images = {collection, 0, bson_new(), bson_new()};
@@ -233,7 +235,7 @@ TEST(images_are_of_the_largest_documents_too)
     CHECK_INT(images.before->len, >, 16 * MEGA - 100);
     CHECK_INT(images.after->len, >, 15 * MEGA);
     insert_large(16 * MEGA - 100);
-    CHECK_INT(state_now().bytes, >, 4 * 15 * MEGA); /* it is told whole */
+    CHECK_INT(state_now().bytes, >, 4 * 15 * MEGA); /* the entry is complete */
     check_store();
     CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
     truce__clock_sleep_ms(5);

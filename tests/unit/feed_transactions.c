@@ -1,4 +1,5 @@
-/* What the feed is told of transactions (store/overlay) and of commits: the kinds of changes that their statements were. */
+/* The feed's entries of transactions (store/overlay) and of commits: the kinds of changes of their
+ * statements. */
 #include "engine/documents/document_store.h"
 #include "engine/documents/feed.h"
 #include "store/file/file.h"
@@ -89,7 +90,7 @@ static void read_on(feed_take *take, void *arg)
              error);
 }
 
-/* The documents {_id: 1, m: 1, n: 1} to {_id: 4, ...} are there, and told. */
+/* Stores the documents {_id: 1, m: 1, n: 1} to {_id: 4, ...}; the feed has their entries. */
 static void open_overlay(void)
 {
     const struct overlay_options options = {0};

@@ -1,4 +1,5 @@
-/* Fingerprints: the hash is that of the published function, and the order of the pieces is none. */
+/* Fingerprints: the hash equals the published function, and does not depend on the order of the
+ * pieces. */
 #include "base/fingerprint.h"
 
 #include "tests/support/test.h"

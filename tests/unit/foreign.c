@@ -1,4 +1,5 @@
-/* Other programs that write into the file of an open store are noticed, and the store is refused. */
+/* Other programs that write into the file of an open store are noticed, and the store is
+ * refused. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,7 +80,7 @@ static void check_n(int id, int expected)
         CHECK_INT(n, ==, expected);
 }
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* As cp does it: the file stays, its content is another. */
 static void copy_over(const char *from, const char *to)
@@ -136,7 +137,7 @@ TEST(a_file_that_is_written_over_while_it_is_open_is_refused)
     truce_store_close(store);
 }
 
-/* Nobody writes: who reads looks, too, before long. */
+/* Without a writer, a reader checks the file, too, after a short time. */
 TEST(a_reader_sees_that_the_file_was_written_over)
 {
     int64_t deadline_ns;
@@ -245,7 +246,7 @@ static int64_t size_of(const char *name)
     return stat(name, &found) ? 0 : found.st_size;
 }
 
-/* So much that checkpoints run, beside readers and from two handles. */
+/* Writes so much that checkpoints run, with concurrent readers and from two handles. */
 TEST(own_changes_of_the_file_are_no_foreign_ones)
 {
     truce_store *first;
@@ -307,11 +308,12 @@ TEST(a_file_that_is_written_over_after_a_checkpoint_is_refused)
     truce_store_close(store);
 }
 
-/* ---- the log ------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 enum { LOG_HEADER = 32, FRAME = 24 + 4096 };
 
-/* One bit of each page in the log, as a disk or memory gives it back, where no row stands: only the checksums tell. */
+/* Flips one bit of each page in the log, outside of all rows, as a faulty disk or memory does: only
+ * the checksums detect it. */
 static void damage_log(void)
 {
     char log[440];

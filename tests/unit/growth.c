@@ -1,6 +1,6 @@
 /*
- * What a $reduce makes longer turn by turn: it is what each turn anew would give, and takes as many steps and as much
- * memory as it is long.
+ * A value that a $reduce extends in each iteration. It equals the result of building it again in
+ * each iteration. Its steps and memory are linear in its length.
  */
 #include "base/budget.h"
 #include "base/limits.h"
@@ -102,7 +102,7 @@ TEST(what_grows_takes_steps_by_its_length)
                          ", {'last': '$$this'}]}, '$$value']}");
 }
 
-/* What each turn copied would be tens of gigabytes. */
+/* A copy in each iteration would take tens of gigabytes. */
 TEST(very_long_texts_and_documents_grow)
 {
     CHECK_INT((intmax_t)steps_of(300000, "''", "{'$concat': ['$$value', {'$toString': '$$this'}]}"),
@@ -152,7 +152,7 @@ TEST(a_document_that_grows_is_what_it_would_be)
                 "{'$cond': ['$$this.a', '$$value', {'$mergeObjects': ['$$value', '$$this', {'c': "
                 "'$$this.b'}]}]}",
                 "{'e': {'x': 1, 'b': 2, 'c': 2}}");
-    /* the value is read beside it */
+    /* the value is also read in the same iteration */
     check_gives("[1, 2, 3]", "{'n': 0}",
                 "{'$mergeObjects': ['$$value', {'n': {'$add': ['$$value.n', '$$this']}}]}",
                 "{'e': {'n': 6}}");

@@ -1,4 +1,4 @@
-/* Who helps, and when nobody does. */
+/* Helper threads: which call gets one, and which gets none. */
 #include "engine/helpers.h"
 
 #include <sched.h>

@@ -1,4 +1,5 @@
-/* Rows where documents were seen: followed where they are right, and of no harm where they are not. */
+/* Rows where documents were seen: followed where they are right, and of no harm where they are
+ * not. */
 #include "engine/hints.h"
 
 #include "bson/keys.h"
@@ -51,7 +52,7 @@ static void lose(int32_t id, int64_t row, bool of_index)
         CHECK_OK(truce__kv_row_delete(kv, TABLE, row, &error), error);
 }
 
-/* The row of the document with that _id, which is looked at; 0: there is none. */
+/* Returns the row of the document with that _id after reading it, or 0. */
 static int64_t find_in(int64_t table, int32_t id)
 {
     struct bytes body, wanted = key_of(id);

@@ -1,4 +1,4 @@
-/* What a store tells its program by itself: slow calls, and messages. */
+/* Hooks: a store notifies its program of slow calls, and of messages. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* Indexes that are changed while they are there: hidden from queries, and shown again; with another time to expire. */
+/* Indexes that are changed while they are there: hidden from queries, and shown again; with another
+ * time to expire. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,7 +161,7 @@ TEST(that_an_index_is_hidden_is_known_to_all_and_kept)
     CHECK_OK(truce_store_open(path, NULL, &other, &error), error);
     expect_indexes(other, "{" ID ", '1': {" N "}}");
     CHECK_OK(modify("n_1", "{'hidden': true}"), error);
-    CHECK_OK(put("{'n': [1, 2]}"), error); /* its entry in the catalog is written anew */
+    CHECK_OK(put("{'n': [1, 2]}"), error); /* rewrites its entry in the catalog */
     expect_indexes(other, "{" ID ", '1': {" N ", " HIDDEN "}}");
     truce_store_close(store);
     truce_store_close(other);

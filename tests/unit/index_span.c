@@ -1,5 +1,6 @@
 /*
- * Parts of indexes, keys and records: a file, a transaction over a file and a memory: store answer the same.
+ * Parts of indexes, keys and records: a file, a transaction over a file and a memory: store answer
+ * the same.
  *
  *     TRUCE_TEST_SEED=N            the same documents and questions again
  *     TRUCE_SPAN_QUESTIONS=N       how many questions (1500)
@@ -117,7 +118,8 @@ static void take(truce_store *store, int32_t id)
     bson_destroy(filter);
 }
 
-/* The same documents everywhere; in the file below the transaction others stood. */
+/* Stores the same documents everywhere; the file below the transaction has other versions of
+ * some. */
 static void fill(int count)
 {
     for (int32_t id = 0; id < count; id++) {
@@ -136,7 +138,7 @@ static void fill(int count)
     }
 }
 
-/* What differs is written in the transaction. */
+/* Writes the differing documents in the transaction. */
 static void settle(int count)
 {
     for (int32_t id = 0; id < count; id++) {

@@ -381,7 +381,7 @@ static void check_row(int64_t row, truce_status expected, bool looked)
 TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
 {
     REQUIRE(open_both());
-    truce__kv_vouch(writer, 0, 2, text("x")); /* nobody looks yet */
+    truce__kv_vouch(writer, 0, 2, text("x")); /* no check yet */
     truce__kv_sound(writer, is_counted);
     begin();
     insert("a");
@@ -512,7 +512,7 @@ static void write_round(int round, int64_t step)
     }
 }
 
-/* Pages go to the WAL before the commit, are read again from there, and are written anew. */
+/* Pages go to the WAL before the commit, are read again from there, and are written again. */
 TEST(a_transaction_may_be_larger_than_the_page_cache)
 {
     bson_error_t error;

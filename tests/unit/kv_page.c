@@ -1,6 +1,6 @@
 /*
- * Pages with checksums: whatever happens to the bytes of a file, nobody is told anything that was not
- * written; what is damaged is named, and everything else stays readable.
+ * Pages with checksums. Whatever happens to the bytes of a file, no call returns data that was not
+ * written. The error names the damaged page, and everything else stays readable.
  */
 #include "engine/storage/kv_page.h"
 

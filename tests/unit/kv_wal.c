@@ -1,4 +1,5 @@
-/* The rules of gathered writes (src/engine/storage/kv_wal.c), one by one, without SQLite's pager. */
+/* The rules of gathered writes (src/engine/storage/kv_wal.c), one by one, without SQLite's
+ * pager. */
 #include "engine/storage/kv_wal.h"
 
 #include <sqlite3.h>
@@ -87,7 +88,7 @@ static char byte_in_file(int64_t offset)
     return found;
 }
 
-/* What stands at the end of a frame. */
+/* Returns the last byte of a frame. */
 static char in_file(int frame)
 {
     return byte_in_file(place(frame + 1) - 1);
@@ -159,7 +160,8 @@ TEST(a_write_elsewhere_comes_after_those_before_it)
     close_wal();
 }
 
-/* Checksums are written anew header by header, the commit's last one at the end, without a page. */
+/* Rewrites checksums header by header. The commit's last header comes at the end, without a
+ * page. */
 TEST(a_header_by_itself_is_in_the_file_at_once)
 {
     REQUIRE(open_wal());

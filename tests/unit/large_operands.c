@@ -1,8 +1,10 @@
 /*
- * Every operator with operands as large as they come: long texts and patterns, numbers and dates at the ends of their types,
- * deep and long values, long names. A call answers or refuses; it ends no program, and what is refused has a code.
+ * Every operator with operands as large as they come: long texts and patterns, numbers and dates at
+ * the ends of their types, deep and long values, long names. A call answers or refuses; it ends no
+ * program, and what is refused has a code.
  *
- * The kind of fault: a library, or a second use of what was accepted once, fails where only small operands were thought of.
+ * The kind of fault: a library, or a second use of what was accepted once, fails where only small
+ * operands were thought of.
  */
 #include <string.h>
 
@@ -15,7 +17,7 @@
 #define PATTERN_BYTES 16000
 #define TEXT_BYTES    70000
 
-/* ---- operands --------------------------------------------------------------------------------- */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 static char pattern_text[PATTERN_BYTES + 1], long_text[TEXT_BYTES + 1], longest_pattern[32765];
 
@@ -155,7 +157,7 @@ static void make_texts(void)
     long_text[TEXT_BYTES - 1] = 'd';
 }
 
-/* ---- expressions ------------------------------------------------------------------------------ */
+/* ---- expressions ----------------------------------------------------------------------------- */
 
 static struct arena arena;
 
@@ -226,7 +228,7 @@ TEST(expressions_take_operands_of_any_size)
     truce__arena_release(&arena);
 }
 
-/* ---- calls of a store ------------------------------------------------------------------------- */
+/* ---- calls of a store ------------------------------------------------------------------------ */
 
 static truce_store *store;
 static bson_error_t error;

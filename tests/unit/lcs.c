@@ -108,7 +108,7 @@ TEST(many_scattered_differences_are_all_told_apart)
     for (uint32_t i = 0; i < pair.b_count; i++)
         common += pair.b[i] < ROOM;
     CHECK_INT(solve(&pair), ==, common);
-    long_pair(&random, &pair, 3000, 50); /* nothing stands once */
+    long_pair(&random, &pair, 3000, 50); /* every element occurs more than once */
     CHECK_INT(solve(&pair), >, longest(&pair) * 9 / 10);
 }
 

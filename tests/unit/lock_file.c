@@ -1,4 +1,5 @@
-/* The lock file: what is refused, what it costs when somebody takes it away, and what is never written into. */
+/* The lock file: invalid files, the consequences of its removal, and files that are never
+ * written. */
 #include "engine/storage/lock.h"
 
 #include <dirent.h>
@@ -216,7 +217,7 @@ TEST(a_page_says_what_it_is)
     image_release(&image);
 }
 
-/* Nobody is there: what the page says of numbers does not count. */
+/* No other process is present, so the numbers in the page are not valid. */
 TEST(a_page_of_another_version_is_made_anew_by_who_is_alone)
 {
     struct image image;
@@ -253,7 +254,8 @@ TEST(a_page_of_another_version_in_use_is_refused)
     truce__lock_close(&lock);
 }
 
-/* The numbers of a copied page are of another file; that the disk has failed is true of the copy, too. */
+/* The numbers of a copied page are of another file; that the disk has failed is true of the copy,
+ * too. */
 TEST(a_copied_page_is_adopted_and_what_was_broken_stays_so)
 {
     struct image image;
@@ -292,7 +294,7 @@ TEST(a_lock_file_that_was_cut_is_made_anew)
     }
 }
 
-/* ---- while the store is open ------------------------------------------------------------------ */
+/* ---- while the store is open ----------------------------------------------------------------- */
 
 TEST(cut_while_it_is_open_it_is_no_fault_and_refuses_everything)
 {
@@ -398,7 +400,7 @@ TEST(a_process_that_comes_later_does_not_take_the_log_away)
     close(ready[1]);
 }
 
-/* ---- descriptors and permissions -------------------------------------------------------------- */
+/* ---- descriptors and permissions ------------------------------------------------------------- */
 
 static bool is_of_the_store(int descriptor)
 {
@@ -488,7 +490,7 @@ TEST(its_owner_is_the_store_s)
     CHECK(!stat(lock_path, &found) && found.st_uid == NOBODY && found.st_gid == NOBODY);
 }
 
-/* ---- being there ------------------------------------------------------------------------------ */
+/* ---- being there ----------------------------------------------------------------------------- */
 
 TEST(only_one_who_is_alone_is_told_so)
 {
@@ -506,7 +508,8 @@ TEST(only_one_who_is_alone_is_told_so)
     truce__lock_close(&a);
 }
 
-/* Whoever goes holds the door; who comes meanwhile waits for it, until his deadline. */
+/* A closing process holds the door lock. A process that opens the store in the meantime waits for
+ * it until its deadline. */
 TEST(nobody_comes_while_somebody_goes)
 {
     int64_t now = truce__clock_monotonic_ns();
@@ -549,7 +552,7 @@ TEST(guests_are_asked_for_once_and_keep_pages_where_they_are)
     CHECK(!truce__lock_no_read_only(&lock));
     CHECK(lock_set_byte(guest, BYTE_GUEST, F_UNLCK));
     CHECK(truce__lock_no_read_only(&lock));
-    CHECK(lock_set_byte(guest, BYTE_GUEST, F_RDLCK)); /* it sees that somebody is there */
+    CHECK(lock_set_byte(guest, BYTE_GUEST, F_RDLCK)); /* it sees that another process is present */
     CHECK(lock_has_byte(guest, BYTE_PRESENT));
     CHECK(truce__lock_no_read_only(&lock));
     truce__process_close(guest);

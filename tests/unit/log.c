@@ -1,4 +1,4 @@
-/* Lines of the server's log: what they look like, what hostile texts become, and who waits for nobody. */
+/* Lines of the server's log: their format, escaped hostile strings, and writers that never wait. */
 #include <fcntl.h>
 #include <glob.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ static void begin(bool json, bool quiet)
     log_ = log_new(&(struct log_options){.file = ends[1], .json = json, .quiet = quiet});
 }
 
-/* What was written since the last time. */
+/* Returns the output since the last call. */
 static const char *read_all(void)
 {
     ssize_t got = read(ends[0], text, sizeof text - 1);

@@ -1,6 +1,6 @@
 /*
- * Loops over one array by its numbers and values, and groups that merge documents: twice the elements take about
- * twice the steps of the budget, which knows no clock.
+ * Loops over one array by its numbers and values, and groups that merge documents: twice the
+ * elements take about twice the steps of the budget, which knows no clock.
  */
 #include "query/aggregate/aggregate.h"
 #include "query/expression/expression.h"
@@ -33,7 +33,8 @@ static void check_grows(const char *body, int steps)
     CHECK_INT((intmax_t)mapped(2 * MANY, body), <=, (intmax_t)4 * steps * MANY);
 }
 
-/* The bytes of the array count a little for each look, so that the second bound is that of four times as many. */
+/* The bytes of the array count a little for each look, so that the second bound is that of four
+ * times as many. */
 TEST(a_loop_over_an_array_takes_a_few_steps_for_each_element)
 {
     check_grows("{'$indexOfArray': ['$$r', '$$this']}", 60);
@@ -128,7 +129,7 @@ TEST(a_slice_that_begins_before_the_beginning_begins_there)
         "{'$map': {'input': [-200, -100], 'in': {'$slice': ['$$r', '$$this', 2]}}}}}}");
 }
 
-/* What the turns leave would be more than an expression may take. */
+/* The memory of all iterations together exceeds the limit of an expression. */
 TEST(a_long_reduction_gives_back_what_its_turns_took)
 {
     struct work work;

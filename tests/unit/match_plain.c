@@ -1,4 +1,5 @@
-/* Filters that are tested as they stand: whatever they answer is what the compiled filter answers. */
+/* Filters that are tested as they stand: whatever they answer is what the compiled filter
+ * answers. */
 #include "query/match/match_plain.h"
 
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
-/* Documents of a memory store by their _id (store/memory/memory.c): whatever came and went, a filter that names ids finds what one that
- * looks at all documents finds, in the same order. */
+/* Documents of a memory store by their _id (store/memory/memory.c): whatever came and went, a
+ * filter that names ids finds what one that looks at all documents finds, in the same order. */
 #include "base/random.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
@@ -167,7 +167,7 @@ TEST(ids_are_found_whatever_came_and_went)
             if (step % 2)
                 insert_two(there, id, other, &random);
         }
-        if (step == 3000) /* all documents are made anew */
+        if (step == 3000) /* all documents are created again */
             CHECK_OK(truce_index_create(store, "c", index, &error), error);
     }
     for (int id = 0; id < IDS; id++) {

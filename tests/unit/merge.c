@@ -450,7 +450,7 @@ TEST(merges_of_random_versions_keep_the_laws)
 
 /* ---- many elements and fields, against a model ---- */
 
-/* What becomes of one thing: 0 as it was, 1 changed, 2 removed; mine first. */
+/* The fate of one thing: 0 unchanged, 1 changed, 2 removed; mine first. */
 struct fate {
     int mine, theirs;
 };

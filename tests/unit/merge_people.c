@@ -1,6 +1,7 @@
 /*
- * Merges as people expect them: an editor of posts, of forms, of lists of tasks. Each row was judged by
- * eye: what would somebody who knows both edits have written? Sides exchanged must give the same.
+ * Merges as people expect them: an editor of posts, of forms, of lists of tasks. Each row was
+ * judged by eye: a person who knows both edits would have written the result. Exchanged sides must
+ * give the same result.
  */
 #include "merge/merge.h"
 #include "tests/support/test.h"
@@ -84,11 +85,11 @@ TEST(posts)
          T("it is fine"), "t"},
         {"the same word, alike", T("it is god"), T("it is good"), T("it is good"), T("it is good"),
          ""},
-        {"a typo mended, a sentence added behind", T("Teh end."), T("The end."),
+        {"a typo fixed, a sentence added at the end", T("Teh end."), T("The end."),
          T("Teh end. Really."), T("The end. Really."), ""},
         {"words added before and behind", T("world"), T("hello world"), T("world again"),
          T("hello world again"), ""},
-        {"a line rewritten, a word of it mended", T("a bb c\\nd\\n"), T("x y z\\nd\\n"),
+        {"a line rewritten, a word of it fixed", T("a bb c\\nd\\n"), T("x y z\\nd\\n"),
          T("a b c\\nd\\n"), T("a b c\\nd\\n"), "t"},
         {"a title and a text", "{'t': 'a', 'title': 'x'}", "{'t': 'b', 'title': 'x'}",
          "{'t': 'a', 'title': 'y'}", "{'t': 'b', 'title': 'y'}", ""},
@@ -128,7 +129,7 @@ TEST(posts)
          "t"},
         {"the same paragraph removed by both, another changed", T("a\\nb\\nc\\nd\\n"),
          T("a\\nc\\nd\\n"), T("a\\nc\\nD\\n"), T("a\\nc\\nD\\n"), ""},
-        {"a word mended, its line moved by the other", T("teh a\\nb\\nc\\nd\\n"),
+        {"a word fixed, its line moved by the other", T("teh a\\nb\\nc\\nd\\n"),
          T("the a\\nb\\nc\\nd\\n"), T("b\\nc\\nd\\nteh a\\n"), T("b\\nc\\nd\\nteh a\\n"), "t"},
         {"a heading and the first line below", T("# a\\n\\ntext one\\n"), T("# A\\n\\ntext one\\n"),
          T("# a\\n\\ntext two\\n"), T("# A\\n\\ntext two\\n"), ""},

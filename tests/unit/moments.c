@@ -106,7 +106,7 @@ TEST(a_read_that_is_too_old_ends_once_something_was_written)
     REQUIRE(open_with(&options));
     cursor = begin_read(store);
     truce__clock_sleep_ms(20);
-    CHECK_INT(end_read(cursor, &seen), ==, TRUCE_OK); /* nobody wrote */
+    CHECK_INT(end_read(cursor, &seen), ==, TRUCE_OK); /* no write happened */
     CHECK_INT(seen, ==, DOCUMENTS);
     cursor = begin_read(store);
     quick = begin_read(store);
@@ -184,7 +184,7 @@ TEST(what_its_owner_has_forgotten_is_ended_too)
     truce_store_close(store);
 }
 
-/* Reads that follow each other, none of them too long, while the log could never begin anew. */
+/* A sequence of short reads, which together never let the log restart. */
 TEST(a_log_that_is_far_too_long_ends_what_is_in_its_way)
 {
     const truce_snapshot_options unlimited = {.unlimited = true};
@@ -301,7 +301,7 @@ static int64_t log_bytes(void)
     return stat(name, &wal) ? -1 : wal.st_size;
 }
 
-/* Writes 110 MB, which is more than a log has that may begin anew. */
+/* Writes 110 MB, which is more than the size of a log that may restart. */
 static void write_much(int round)
 {
     for (int i = 0; i < 1100 && !test_failures(); i++)
@@ -338,7 +338,7 @@ TEST(a_snapshot_keeps_the_log_and_its_end_lets_it_go)
 
         CHECK_INT(list_pins(pins, PIN_HOMES), ==, 0);
         write_much(round);
-        if (log_bytes() <= kept) /* it began anew, and is written over */
+        if (log_bytes() <= kept) /* it restarted, and is overwritten */
             break;
         kept = log_bytes();
     }

@@ -1,5 +1,5 @@
-/* The mongodb:// store beside a server that answers what a test says: what it asks for with every command,
- * what the answers mean, and what may be had of which deployment. */
+/* The mongodb:// store with a simulated server. The tests check the fields of every command, the
+ * meaning of the answers, and the features of each deployment. */
 #include "store/mongodb/mongo.h"
 
 #include <dlfcn.h>
@@ -330,7 +330,7 @@ TEST(reads_ask_for_what_the_majority_has_and_decisions_for_more)
     }
     strike(&stage);
     if (CHECK_OK(raise_stage(&alone, FAKE_STANDALONE, 21, "", &error), error))
-        look(&alone, "{'_id': 1}", &truce__find_latest, "", __LINE__); /* nobody to agree with */
+        look(&alone, "{'_id': 1}", &truce__find_latest, "", __LINE__); /* no other member */
     strike(&alone);
     if (CHECK_OK(raise_stage(&sharded, FAKE_SHARDED, 21, "", &error), error))
         look(&sharded, "{'_id': 1}", &truce__find_latest, LINEARIZABLE, __LINE__);
@@ -601,7 +601,7 @@ TEST(messages_of_libmongoc_go_to_open_stores_but_not_with_a_password)
     REQUIRE(library != NULL);
     *(void **)&say = dlsym(library, "mongoc_log");
     REQUIRE(say != NULL);
-    say(MONGOC_LOG_LEVEL_WARNING, "test", "nobody is there");
+    say(MONGOC_LOG_LEVEL_WARNING, "test", "no listener yet");
     truce__mongoc_listen(&first);
     truce__mongoc_listen(&second);
     CHECK_TEXT("", heard);

@@ -1,5 +1,5 @@
-/* What a server that dies, or comes back, answers to the mongodb:// store, and what becomes of a call whose first
- * sending had no answer: nothing is told as refused that may have happened. */
+/* The mongodb:// store with a server that dies or restarts, and calls whose first request had no
+ * answer. A write that may have happened is never reported as refused. */
 #include "store/mongodb/mongo.h"
 
 #include <pthread.h>
@@ -16,7 +16,8 @@
     "{'ok': 0, 'code': 50940, 'errmsg': 'cannot recover the transaction decision without a "       \
     "recoveryToken'}"
 
-/* libmongoc waits half a second before it looks again at a server that it lost: cases run side by side. */
+/* libmongoc waits half a second before it looks again at a server that it lost: cases run side by
+ * side. */
 #define SIDE_BY_SIDE 48
 
 static pthread_t threads[SIDE_BY_SIDE];
@@ -391,7 +392,7 @@ TEST(a_guard_that_a_validator_refuses_is_told_as_that_and_not_tried_again)
     bson_destroy(update);
 }
 
-/* ---- snapshots whose history is gone ---------------------------------------------------------- */
+/* ---- snapshots whose history is gone --------------------------------------------------------- */
 
 #define AT_FIVE "'atClusterTime': {'$timestamp': {'t': 5, 'i': 1}}"
 

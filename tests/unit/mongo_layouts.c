@@ -1,6 +1,6 @@
-/* The table of docs/mongodb.md, row by row: which pattern works on which shard key, by transactions and by the
- * journal, and which shard key is refused by name. On a cluster of one shard (support/mongos.h), which refuses
- * what a mongos refuses. */
+/* The table of docs/mongodb.md, row by row: which pattern works on which shard key, by transactions
+ * and by the journal, and which shard key is refused by name. On a cluster of one shard
+ * (support/mongos.h), which refuses what a mongos refuses. */
 #include "tests/support/bank.h"
 #include "tests/support/mongos.h"
 #include "tests/support/tutorial.h"
@@ -143,7 +143,8 @@ static truce_status add_in_commit(truce_commit *commit, void *arg, bson_error_t 
     return status;
 }
 
-/* Operations of two documents, alone and many at once, new and old; a commit; tombstones are collected. */
+/* Operations of two documents, alone and many at once, new and old; a commit; tombstones are
+ * collected. */
 static truce_status use_set(struct user *user, truce_set *set, truce_commit_function *function,
                             const char *key_json, bson_error_t *error)
 {

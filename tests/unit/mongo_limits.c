@@ -1,5 +1,6 @@
-/* A server that stands still or dies holds no call for longer than its deadline, and is found again. The limits of
- * time here are far longer than what is waited for, and far shorter than a connection's own time-out. */
+/* A server that stalls or dies blocks no call for longer than its deadline, and the store finds it
+ * again. The time limits here are far longer than the expected waits, and far shorter than a
+ * connection's own time-out. */
 #include <pthread.h>
 #include <stdlib.h>
 

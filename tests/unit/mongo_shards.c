@@ -1,12 +1,14 @@
-/* Collections that are sharded by another key than _id, on a mongos without data: the key's values go into
- * find-and-modify, and what cannot be kept whole there is refused by name. */
+/* Collections that are sharded by another key than _id, on a mongos without data. The key's values
+ * go into find-and-modify, and operations that cannot be atomic there fail with an error that names
+ * them. */
 #include "store/mongodb/mongo.h"
 
 #include "tests/support/bank.h"
 #include "tests/support/stage.h"
 #include "truce/doctor.h"
 
-/* A mongos: config.collections says `key` of every collection; "things" holds {_id: 1, place: {x: X}, n: 2}. */
+/* A mongos: config.collections says `key` of every collection; "things" holds {_id: 1, place: {x:
+ * X}, n: 2}. */
 struct cluster {
     const char *key; /* NULL: nothing is sharded */
     int x;
@@ -330,7 +332,7 @@ TEST(a_copy_leaves_hashed_indexes_where_they_are)
     truce_store_close(to);
 }
 
-/* ---- the doctor --------------------------------------------------------------------------------- */
+/* ---- the doctor ------------------------------------------------------------------------------ */
 
 static enum fake_act have_a_set(const bson_t *command, bson_t *reply, void *arg)
 {

@@ -1,4 +1,4 @@
-/* What a service manager is told. */
+/* Notifications of the service manager. */
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void check_told(const char *name)
     CHECK(recv(end, text, sizeof text - 1, MSG_DONTWAIT) == 7);
     CHECK_TEXT("READY=1", text);
     close(end);
-    server_notify("STOPPING=1"); /* nobody is there any more */
+    server_notify("STOPPING=1"); /* the socket is closed */
 }
 
 TEST(who_started_it_is_told)

@@ -1,9 +1,10 @@
 /*
- * Calls every function of the public headers with NULL for each argument but handles: names, documents, callbacks, options,
- * and out-pointers. The function may refuse the call, or do without the argument, but a mistake in a call never ends the program.
+ * Calls every function of the public headers with NULL for each argument but handles: names,
+ * documents, callbacks, options, and out-pointers. The function may refuse the call, or do without
+ * the argument, but a mistake in a call never ends the program.
  *
- * The functions and their arguments are read from the headers, so a new function is tried without a change here. All of
- * them take integers and pointers only, which one function type can pass.
+ * The functions and their arguments are read from the headers, so a new function is tried without a
+ * change here. All of them take integers and pointers only, which one function type can pass.
  */
 #include <ctype.h>
 #include <dlfcn.h>
@@ -37,7 +38,7 @@ struct function {
     int count;
 };
 
-/* ---- the headers ------------------------------------------------------------------------------ */
+/* ---- the headers ----------------------------------------------------------------------------- */
 
 static char *read_header(const char *name)
 {
@@ -225,7 +226,7 @@ static word made_for(const char *type)
     return (word)room_for_answers();
 }
 
-/* ---- the calls -------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 /* Runs in a child process. `without`: the parameter that is NULL; -1: none. */
 static void call_without(const struct function *function, int without)
@@ -250,7 +251,8 @@ static void call_without(const struct function *function, int without)
     _exit(0);
 }
 
-/* A handle is one that a function of truce made. The caller of every function has one, and NULL is a bug. */
+/* A handle is one that a function of truce made. The caller of every function has one, and NULL is
+ * a bug. */
 static bool is_handle(const struct parameter *parameter)
 {
     static const char *const kinds[] = {

@@ -1,4 +1,4 @@
-/* What callers hand over and get back: options, ids, texts, cursors, statuses of their own. */
+/* Arguments and results of callers: options, ids, strings, cursors, their own statuses. */
 #include <pthread.h>
 #include <unistd.h>
 
@@ -239,7 +239,7 @@ static void *hold_cursors(void *arg)
     return NULL;
 }
 
-/* Who closes last closes the store, and removes its log. */
+/* The last close of a cursor or handle closes the store, and removes its log. */
 TEST(a_store_is_closed_by_the_last_of_its_cursors_of_any_thread)
 {
     bson_t one = BSON_INITIALIZER;

@@ -1,6 +1,6 @@
 /*
- * SQLite programs that know nothing of truce, on a store in each of its states: they open nothing, change no byte
- * of the file or its log, and remove neither.
+ * SQLite programs that know nothing of truce, on a store in each of its states: they open nothing,
+ * change no byte of the file or its log, and remove neither.
  */
 #include <signal.h>
 #include <sqlite3.h>
@@ -275,7 +275,7 @@ TEST(copies_of_file_and_log_are_no_database_for_other_programs)
     check_opens(DOCUMENTS);
 }
 
-/* ---- files that are not stores of this format ---------------------------------------------------- */
+/* ---- files that are not stores of this format ------------------------------------------------ */
 
 static void check_refused(truce_status expected, const char *words)
 {

@@ -376,7 +376,7 @@ TEST(only_a_store_that_can_has_transactions)
     end();
 }
 
-/* What the transaction removed hides nothing of what the limit lets through. */
+/* Documents that the transaction removed do not count for the limit. */
 TEST(a_limit_counts_what_is_left)
 {
     bson_t *first = test_bson("{'_id': {'$lt': 2}}"), *sort = test_bson("{'_id': 1}"), found;

@@ -1,4 +1,5 @@
-/* Patterns of which every index was hidden, and everything that expires given another time: they do what they did. */
+/* Patterns of which every index was hidden, and everything that expires given another time: they do
+ * what they did. */
 #include <stdio.h>
 #include <string.h>
 
@@ -160,7 +161,7 @@ TEST(elements_are_added_to_a_set)
     truce_store_close(store);
 }
 
-/* What differs in more is another index. */
+/* An index that differs in another option is a different index. */
 TEST(an_index_that_is_another_one_is_in_the_way)
 {
     bson_t *made = test_bson("{'key': {'a': 1}, 'name': 'n', 'hidden': true}"),

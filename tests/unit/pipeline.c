@@ -320,7 +320,8 @@ TEST(a_lookup_without_an_index_reads_the_collection_once_and_finds_the_same)
     static const struct {
         const char *foreign;
         size_t memory_max;
-        int opened; /* two finds, then the whole; or that, and as many finds as there are documents */
+        /* two finds, then the whole; or that, and as many finds as there are documents */
+        int opened;
     } cases[] = {{"k", 0, 3}, {"k.x", 0, 3}, {"_id", 0, 3}, {"k.1", 0, 11}, {"k", 200, 12}};
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -55,8 +55,8 @@ TEST(many_values_are_asked_for_at_once)
     begin(&world);
     pipeline_check(
         &world, "{'v': [{'$graphLookup': {" BOSSES "}}, " IDS "]}",
-        "{'v': [{'_id': 0, 'boss': ['Ron', 'Andrew', 'Asya', 'Dan', 'somebody with a long name', "
-        "'and somebody else with a name as long', 'and one more', 'and another one']}]}",
+        "{'v': [{'_id': 0, 'boss': ['Ron', 'Andrew', 'Asya', 'Dan', 'a person with a long name', "
+        "'and another person with a name as long', 'and one more', 'and another one']}]}",
         "{'v': [{'_id': 0, 'r': [3, 4, 5, 6, 2, 1]}]}");
     pipeline_world_release(&world);
 }

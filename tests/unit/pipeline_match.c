@@ -113,7 +113,7 @@ TEST(a_filter_by_what_is_grouped_by_goes_in_front_by_its_name_there)
          "0, {'a': 5}, 11");
 }
 
-/* What tells a missing field from null, or 1 from 1.0. */
+/* Filters that distinguish a missing field from null, or 1 from 1.0. */
 TEST(a_filter_that_is_no_comparison_stays_behind_a_group)
 {
     static const char *const filters[] = {"'_id': {'$exists': true}",
@@ -143,7 +143,7 @@ TEST(a_filter_that_is_no_comparison_stays_behind_a_group)
     RUNS("{'$group': {'_id': null}}, {'$match': {'_id': null}}", "0, {'_id': null}");
 }
 
-/* What comes of both collections; and how many documents of the other were read. */
+/* Checks the results of both collections, and how many documents of the other were read. */
 static void check_union(const char *stages, const char *wanted, int reads, int line)
 {
     bson_t *input = test_array("{'v': [{'_id': 1, 'a': 1}, {'_id': 2, 'a': 2}]}"),

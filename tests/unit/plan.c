@@ -1,5 +1,5 @@
-/* Which plan is taken, and what it looks at. That no plan changes an answer is for the recorded cases
- * and the random comparison of stores. */
+/* Which plan is taken, and what it looks at. That no plan changes an answer is for the recorded
+ * cases and the random comparison of stores. */
 #include "engine/documents/plan.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ static int64_t number_at(const bson_t *plan, const char *dotted)
     return bson_iter_as_int64(&found);
 }
 
-/* What a call is to look at; `index` NULL: no index by name. */
+/* The expected scan of a call; `index` NULL: no named index. */
 struct expected {
     const char *stage, *index;
     int64_t keys, documents, counted;
@@ -176,7 +176,7 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     /* NaN is in no order with numbers */
     COUNTS("{'b': {'$gte': {'$numberDouble': 'NaN'}}, 'a': 1}", NULL, "FETCH", "a_1_b_-1", 30, 30,
            0);
-    /* null stands for what is missing and for undefined */
+    /* null matches missing and undefined values */
     COUNTS("{'c': null}", NULL, "FETCH", "c_1", 200, 200, 200);
     COUNTS("{'c': {'$in': [null, 1]}}", NULL, "FETCH", "c_1", 300, 300, 300);
     COUNTS("{'c': {'$exists': false}}", NULL, "FETCH", "c_1", 200, 200, 200);
@@ -185,7 +185,7 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     COUNTS("{'m': {'$gte': 1}}", NULL, "FETCH", "m_1", 301, 300, 300);
     COUNTS("{'m': {'$in': [7, 8]}}", NULL, "FETCH", "m_1", 2, 1, 1);
     COUNTS("{}", "{'m': 1}", "FETCH", "m_1", 301, 300, 300);
-    /* a name that stands twice has two entries in a wildcard index; a filter sees the first */
+    /* a duplicate name has two entries in a wildcard index; a filter sees the first */
     insert("{'_id': 900, 'x': {'y': 1, 'y': 2}}");
     COUNTS("{'x.y': 1}", NULL, "FETCH", "x.$**_1", 1, 1, 1);
     COUNTS("{'x.y': 2}", NULL, "FETCH", "x.$**_1", 1, 1, 0);
@@ -263,7 +263,7 @@ TEST(a_count_with_too_many_ranges_reads_the_documents)
         bson_append_document_end(&filter, &condition);
     }
     CHECK_OK(truce_count(store, "c", &filter, &options, &count, &error), error);
-    CHECK_INT(count, ==, 16); /* b is 3 n below 120, and a, its last digit, a multiple of 3 */
+    CHECK_INT(count, ==, 16); /* b is 3 n < 120; a, its last digit, is a multiple of 3 */
     bson_destroy(&filter);
     truce_store_close(store);
 }

@@ -1,6 +1,6 @@
 /*
- * The order of documents without a sort: that of the index that finds them, as in MongoDB. Each test runs in a file and in
- * memory.
+ * The order of documents without a sort: that of the index that finds them, as in MongoDB. Each
+ * test runs in a file and in memory.
  */
 #include <stdio.h>
 
@@ -116,7 +116,8 @@ static void order_insert_random(struct random *random, int id)
     order_insert(json);
 }
 
-/* The documents come by the keys of the pattern; equal keys in the order of insertion, which is that of the _ids. */
+/* The documents come by the keys of the pattern; equal keys in the order of insertion, which is
+ * that of the _ids. */
 static int order_check_keys(int line, const char *filter_json, const char *hint_json, bool backward)
 {
     bson_t *filter = test_bson(filter_json), *hint = test_bson(hint_json);

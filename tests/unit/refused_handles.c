@@ -1,4 +1,5 @@
-/* Whatever a handle that was made of wrong options is asked for, it says what was wrong with them. */
+/* Whatever a handle that was made of wrong options is asked for, it says what was wrong with
+ * them. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@ static bson_t *some;
 static const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
 static const bson_oid_t oid;
 
-/* `status` is of the call that the macro made. Answers are made ready by every call, or not at all. */
+/* `status` is of the call that the macro made. Answers are made ready by every call, or not at
+ * all. */
 static void said(truce_status status, const char *call)
 {
     if (status != TRUCE_INVALID || !strstr(error.message, "zeros"))

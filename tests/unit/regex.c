@@ -218,7 +218,7 @@ TEST(threads_share_an_expression)
     truce__regex_free(regex);
 }
 
-/* PCRE2's own limit counts anew at each place where a match may begin. */
+/* PCRE2's own limit counts again from 0 at each possible start of a match. */
 TEST(a_search_ends_after_so_many_steps_whatever_the_text)
 {
     static const char *const patterns[] = {"a.*b.*c.*d.*e[0-9]", "[^x]*b[0-9]", "(a|b)*c[0-9]",

@@ -1,4 +1,5 @@
-/* Documents on their way into a $group: out of the first batch, then where they stand in the file. */
+/* Documents on their way into a $group: out of the first batch, then where they stand in the
+ * file. */
 #include "engine/documents/query.h"
 
 #include <sched.h>

@@ -1,15 +1,16 @@
-/* Reserved room that is not zeros is refused by every call that takes a struct with such room. */
+/* Every call refuses a struct whose reserved fields are not zero. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/support/test.h"
 #include "truce/truce.h"
 
-/* What the calls are given besides. */
+/* Other arguments of the calls. */
 static truce_store *store, *other;
 static bson_t *one, *set, *array;
 
-/* Begins with a struct of zeros, whose room is used in its first word and then in its last. */
+/* Calls with a struct of zeros, except for one word of its reserved field: the first or the
+ * last. */
 typedef truce_status call_function(size_t word, bson_error_t *error);
 
 /* Takes the place of any function: a refused call never calls it. */

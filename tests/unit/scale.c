@@ -1,4 +1,5 @@
-/* The model of bench/scale: that docs/scale.md has its tables, and that it is what it says it is. */
+/* The model of bench/scale: that docs/scale.md has its tables, and that it is what it says it
+ * is. */
 #include "bench/scale_model.h"
 
 #include <stdlib.h>

@@ -64,7 +64,8 @@ TEST(the_examples_of_the_rfcs_are_conversations)
     }
 }
 
-/* Each byte of the final message counts, but for padding bits of Base64 that OpenSSL does not look at. */
+/* Each byte of the final message counts, but for padding bits of Base64 that OpenSSL does not look
+ * at. */
 TEST(a_final_message_that_differs_in_a_byte_is_refused)
 {
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {

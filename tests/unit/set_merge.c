@@ -8,7 +8,7 @@
 #define ENTRIES 30
 #define WINNERS 12
 
-/* What stands in a list: an entry, or something else (name -1, which is kept as it is). */
+/* An element of a list: an entry, or another value (name -1, which is kept unchanged). */
 struct element {
     int name, seq;
     bool reversed; /* the name is not its first field */

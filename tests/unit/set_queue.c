@@ -1,5 +1,5 @@
-/* Who leads a round of a set, and what it takes along, on a store that is asked by messages: memory that
- * cannot rewrite. */
+/* The leader of a set's batch, and the calls that it includes, on a store with messages: a memory
+ * store that cannot rewrite. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -173,7 +173,7 @@ static void await_call(int n)
     CHECK_INT(look(&door.passed[n]), >, 0);
 }
 
-/* Caller 0 stands in the door of student 1. */
+/* Caller 0 holds the door of student 1. */
 static void hold_first(struct stage *stage)
 {
     hold(1);

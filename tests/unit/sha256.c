@@ -1,4 +1,5 @@
-/* The digests of FIPS 180-4's examples, and of every length around a block, in pieces of any size. */
+/* The digests of FIPS 180-4's examples, and of every length around a block, in pieces of any
+ * size. */
 #include "base/sha256.h"
 
 #include "tests/support/test.h"

@@ -1,4 +1,5 @@
-/* Files that leave their names: when a look at the descriptor is enough, and what a store says then. */
+/* Files that leave their names: when a look at the descriptor is enough, and what a store says
+ * then. */
 #include "engine/storage/file_identity.h"
 
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 #include "truce/store.h"
 
 #define SETTLED_MS 30 /* a time of change is old enough then to be kept */
-#define LOOK_MS    60 /* every name is looked up anew after that */
+#define LOOK_MS    60 /* every name is looked up again after that */
 
 static char directory[300], path[400], lock_path[420], other[420];
 
@@ -24,7 +25,7 @@ static void new_paths(void)
     CHECK_INT(mkdir(directory, 0755), ==, 0);
 }
 
-/* ---- the sight itself -------------------------------------------------------------------------- */
+/* ---- the sight itself ------------------------------------------------------------------------ */
 
 static int make_file(const char *name)
 {
@@ -143,7 +144,8 @@ TEST(every_name_is_looked_up_after_a_while)
     close(file);
 }
 
-/* Closing any other descriptor of a file drops the locks that the process has on it, and SQLite's are such locks. */
+/* Closing any other descriptor of a file drops the locks that the process has on it, and SQLite's
+ * are such locks. */
 TEST(a_descriptor_of_the_name_alone_drops_no_lock)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
@@ -163,7 +165,7 @@ TEST(a_descriptor_of_the_name_alone_drops_no_lock)
     close(file);
 }
 
-/* ---- a store that writes ----------------------------------------------------------------------- */
+/* ---- a store that writes --------------------------------------------------------------------- */
 
 static truce_store *store;
 

@@ -1,5 +1,5 @@
-/* No thread outlives what started it: a thread that still runs while `main` returns meets libraries that are being
- * torn down. */
+/* No thread outlives what started it: a thread that still runs while `main` returns meets libraries
+ * that are being torn down. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -10,8 +10,8 @@
 #include "tests/support/stage.h"
 #include "tests/support/talk.h"
 
-/* The system removes a thread from its list shortly after it was joined. A thread that waits for a server, or sleeps,
- * stays for longer. */
+/* The system removes a thread from its list shortly after it was joined. A thread that waits for a
+ * server, or sleeps, stays for longer. */
 #define GONE_MS 300
 
 static int count_threads(void)
@@ -35,8 +35,8 @@ static void check_threads(int before)
 
 /* ---- a store of a server -------------------------------------------------------------------- */
 
-/* A replica set of one that answers no request for its change stream; a process, so that this one has only the
- * threads of the store. */
+/* A replica set of one that answers no request for its change stream; a process, so that this one
+ * has only the threads of the store. */
 struct silent {
     pid_t process;
     int asked; /* to be read: one byte for each request for the stream */

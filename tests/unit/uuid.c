@@ -1,4 +1,5 @@
-/* The uuids of collections: of the file and the collection, also where an older truce has made the file. */
+/* The uuids of collections: of the file and the collection, also where an older truce has made the
+ * file. */
 #include <string.h>
 
 #include "engine/documents/document_store.h"

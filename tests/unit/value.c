@@ -145,7 +145,8 @@ TEST(values_of_all_types_are_in_one_total_order_with_equal_hashes_for_equals)
 
 /* ---- fields by name ------------------------------------------------------------------------- */
 
-/* {<before>: null, <name>: 7} in a piece of memory of its size: the address sanitizer sees the end */
+/* {<before>: null, <name>: 7} in a piece of memory of its size: the address sanitizer sees the
+ * end */
 static void check_found(const char *before, const char *name)
 {
     bson_t made = BSON_INITIALIZER;

@@ -1,4 +1,5 @@
-/* The checker of histories: one that is right, and one that is wrong on purpose for each anomaly. */
+/* The checker of histories: one that is right, and one that is wrong on purpose for each
+ * anomaly. */
 #include "sim/verify.h"
 
 #include "tests/support/test.h"

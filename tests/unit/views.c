@@ -1,4 +1,5 @@
-/* Patterns and commits on a view: what is held by a commit is shown as it stood in the view's moment. */
+/* Patterns and commits on a view: a document that a commit holds is shown as of the view's
+ * snapshot. */
 #include <string.h>
 
 #include "base/field.h"
@@ -8,7 +9,7 @@
 #include "truce/sys/decorate.h"
 #include "truce/truce.h"
 
-static truce_store *inner, *store; /* the second fails where it is told to */
+static truce_store *inner, *store; /* the second store has injected faults */
 
 static void open_stores(bool file)
 {
@@ -35,7 +36,8 @@ static bson_value_t id_of(int number)
     return (bson_value_t){.value_type = BSON_TYPE_INT32, .value.v_int32 = number};
 }
 
-/* n of the document by a look, by a commit's read, and by a look at several: all the same. -1: there is none. */
+/* Returns n of the document, or -1. Reads it directly, in a commit, and with other documents, and
+ * expects equal results. */
 static int64_t see(truce_store *view, int number)
 {
     bson_value_t id = id_of(number);
@@ -60,7 +62,8 @@ static int64_t see(truce_store *view, int number)
     return seen;
 }
 
-/* One commit that changes 1, removes 2 and inserts 3, cut off at its call number `at`; false: it was through. */
+/* One commit that changes 1, removes 2 and inserts 3, cut off at its call number `at`; false: it
+ * was through. */
 static bool commit_cut_off(uint64_t at)
 {
     const truce_fault_options fault = {
@@ -89,7 +92,7 @@ static bool commit_cut_off(uint64_t at)
     return hit;
 }
 
-/* Whether a commit stands there that is not decided; `*held`: it holds a document. */
+/* Returns whether an undecided commit is stored; `*held`: it holds a document. */
 static bool is_pending(truce_store *view, bool *held)
 {
     bson_t *pending = test_bson("{'state': 'pending'}"),
@@ -200,7 +203,8 @@ TEST(patterns_read_on_a_view_and_write_nothing)
     bson_destroy(second);
 }
 
-/* One is in the cache of documents, because it was read; of the others one is in the file, and one nowhere. */
+/* One is in the cache of documents, because it was read; of the others one is in the file, and one
+ * nowhere. */
 TEST(what_is_not_in_the_cache_is_looked_for_in_the_file)
 {
     bson_value_t ids[3] = {id_of(1), id_of(9), id_of(2)};

@@ -1,4 +1,5 @@
-/* Who sleeps is woken: nobody waits for the end of his nap because somebody took it that nobody sleeps. */
+/* Notifications wake sleeping threads. No thread sleeps for its whole timeout because a writer
+ * assumed that no thread sleeps. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -61,7 +62,7 @@ static void await(struct waiter *waiter, int woken)
         truce__clock_sleep_ms(1);
 }
 
-/* Who has waited for half a second sleeps a quarter of one at a time. */
+/* A thread that has waited for half a second sleeps a quarter of a second at a time. */
 TEST(who_waits_for_a_change_is_woken_at_once)
 {
     struct waiter waiter = {0};

@@ -1,6 +1,6 @@
 /*
- * Filters, projections and expressions of many parts. What they cost is counted in steps of the
- * budget, which knows no clock: twice the parts take about twice the steps.
+ * Filters, projections and expressions of many parts. The tests count steps of the budget, which do
+ * not depend on a clock: twice the parts take about twice the steps.
  */
 #include "base/random.h"
 #include "bson/field_path.h"
@@ -77,7 +77,7 @@ static uint64_t filter_of_fields(int count)
     return end(&work);
 }
 
-/* {$or: [{k: 1}, ...]}, with another field beside each where `beside` is set */
+/* {$or: [{k: 1}, ...]}, with another field next to each if `beside` is set */
 static bson_t *any_of(const char *path, int count, const char *beside)
 {
     bson_t *filter = bson_new(), any;
@@ -541,7 +541,7 @@ TEST(a_rename_of_many_fields_takes_a_few_steps_for_each)
     CHECK_INT((intmax_t)renamed(2 * WIDE), <=, 16 * WIDE);
 }
 
-/* What compiling takes has no budget: each with each, these would take many minutes. */
+/* Compiling has no budget: comparing each field with each other would take many minutes. */
 TEST(what_has_very_many_fields_is_compiled_and_done)
 {
     enum { FIELDS = 200000 };
@@ -638,7 +638,7 @@ static uint64_t reduced(int count, const char *body, uint32_t items)
     return end(&work);
 }
 
-/* What each turn copied would be 400 GB. */
+/* A copy in each iteration would take 400 GB. */
 TEST(a_very_long_array_grows)
 {
     CHECK_INT((intmax_t)reduced(200000, "{'$concatArrays': ['$$value', ['$$this']]}", 200002), >,
