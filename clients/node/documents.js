@@ -33,7 +33,8 @@ export class OrderedSet {
   }
 }
 
-// A document as it was read or saved: {document, version, outcome}; the document may be changed, and saved.
+// A document as it was read or saved: {document, version, outcome}; the document may be changed,
+// and saved.
 export class Revision {
   #base;
   constructor(answer) {
@@ -88,7 +89,8 @@ export class Revisions {
   }
 }
 
-// Items of an array or a map, changed in their place: {matched, modified, added}; undefined: no document.
+// Items of an array or a map, changed in their place: {matched, modified, added}; undefined: no
+// document.
 export class Items {
   #send;
   constructor(truce, collection, named) {
@@ -152,7 +154,8 @@ export class Ledger {
   async open(currency, rules = {}) {
     await this.#send("truceLedgerOpen", { currency, ...rules });
   }
-  // entries: {account: amount}, or the table's [{account, value, type}]. false: it was posted before.
+  // entries: {account: amount}, or the table's [{account, value, type}]. false: it was posted
+  // before.
   async post(id, entries = [], options = {}) {
     const list = Array.isArray(entries) ? entries : Object.entries(entries).map(([account, value]) => ({ account, value }));
     return !(await this.#send("truceLedgerPost", { id, entries: list, ...options })).exists;

@@ -1,5 +1,6 @@
-// The statuses of the library as errors. Each has `status`, `code`, `answer` and hasErrorLabel, as the driver's have; the driver's
-// own error is its `cause`. Within a transaction the driver's error is thrown with a status added, for withTransaction knows it.
+// The statuses of the library as errors. Each has `status`, `code`, `answer`, and hasErrorLabel,
+// like the driver's errors; the driver's own error is its `cause`. Within a transaction the
+// driver's error is thrown with a status added, because withTransaction recognizes it.
 export class TruceError extends Error {
   static status = undefined;
   constructor(message, details = {}) {

@@ -1,5 +1,6 @@
-// truce's patterns, through `truce serve`, on top of the driver of MongoDB. Each call is one command of the server's table
-// (docs/commands.md), whose fields are the options; the server checks them, and help("truceClaim") tells of them.
+// truce's patterns, through `truce serve`, on top of the driver of MongoDB. Each call is one
+// command of the server's table (docs/commands.md), whose fields are the options. The server checks
+// them, and help("truceClaim") describes them.
 import { setTimeout as sleep } from "node:timers/promises";
 import { MongoClient } from "mongodb";
 
@@ -95,8 +96,8 @@ export class Truce {
     }
   }
 
-  // changes as the table has them, or a function that is given a Changes: {earlier, result}. With a `key`, and its `keyTime` (the same
-  // each time that it is sent), it happens once for ever.
+  // Changes as the table has them, or a function that gets a Changes: {earlier, result}. With a
+  // `key`, and its `keyTime` (the same each time that it is sent), it happens once for ever.
   async commit(changes, options = {}) {
     const list = changesOf(typeof changes === "function" ? await filled(changes) : changes);
     return this.command("truceCommit", list, options, { once: options.key !== undefined });

@@ -54,8 +54,8 @@ export class Tree {
     return answer.status === "ok" ? answer : undefined;
   }
 
-  // fill(edit) puts and removes; then all of it is published at once: {outcome, version, token}. Conflict: others have published
-  // since the edit began; {merge: true} merges with them.
+  // fill(edit) puts and removes items; then all of them are published at once: {outcome, version,
+  // token}. Conflict: others have published since the edit began; {merge: true} merges with them.
   async edit(fill, options = {}) {
     const base = await this.read().catch((error) => {
       if (error instanceof NotFound) return undefined;

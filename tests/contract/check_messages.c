@@ -1,5 +1,6 @@
-/* A check sends messages for batches of documents, and none for a single one: over a network each costs a round trip.
- * Calls of the store are counted, but for the steps of cursors, which come in batches. */
+/* A check sends messages for batches of documents, and none for a single one: over a network
+ * each costs a round trip. Calls of the store are counted, but for the steps of cursors, which
+ * come in batches. */
 #include "store/decorators/decorator.h"
 #include "tests/support/bank.h"
 #include "tests/support/ledger_rig.h"
@@ -327,8 +328,8 @@ static void fill_settled(truce_store *store, int from, int to)
     truce_ledger_free(ledger);
 }
 
-/* A verification reads the entries of many accounts together, and a page of stored sums for each 128
- * numbers of an account. */
+/* A verification reads the entries of many accounts together, and a page of stored sums for each
+ * 128 numbers of an account. */
 TEST(messages_of_a_verification_do_not_grow_with_transactions_or_accounts)
 {
     check_growth("ledgers", fill_ledger);

@@ -1,7 +1,8 @@
 /*
- * A commit of the journal dies after each of its writes. Then a single write of a pattern encounters the document that the
- * commit holds. The change of both is stored, or that of the write alone if the commit was not decided, and nothing is
- * recorded as displaced: no plain writer was there.
+ * A commit of the journal dies after each of its writes. Then a single write of a pattern
+ * encounters the document that the commit holds. The change of both is stored, or that of the write
+ * alone if the commit was not decided, and nothing is recorded as displaced: no plain writer was
+ * there.
  */
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"

@@ -1,6 +1,7 @@
 /*
- * A commit of the journal that moves, changes and inserts documents dies after each of its writes. Every read call on a
- * snapshot shows the commit wholly, or not at all, and all of them show the same.
+ * A commit of the journal that moves, changes and inserts documents dies after each of its writes.
+ * Every read call on a snapshot shows the commit wholly, or not at all, and all of them show the
+ * same.
  */
 #include "tests/support/half_commit.h"
 #include "truce/snapshot.h"

@@ -1,6 +1,7 @@
 /*
- * A keyed commit and its twin: the same request, sent again. Whatever part of the twin fails because the first commit
- * took effect (its id is taken, its guard does not match, its document is gone), the twin reports success, with `earlier`.
+ * A keyed commit and its twin: the same request, sent again. Whatever part of the twin fails
+ * because the first commit took effect (its id is taken, its guard does not match, its document is
+ * gone), the twin reports success, with `earlier`.
  */
 #include "tests/support/book.h"
 

@@ -264,7 +264,7 @@ TEST(a_time_gives_one_job_however_many_there_are)
     rig_everywhere(raced);
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void broken(truce_store *store, const struct setting *setting)
 {

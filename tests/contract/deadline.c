@@ -1,6 +1,7 @@
 /*
- * Calls that have no deadline in their options end at that of the thread, and when they are interrupted. The work
- * of each would take seconds; that it ends is what is checked, and what is left behind.
+ * Calls that have no deadline in their options end at that of the thread, and when they are
+ * interrupted. The work of each would take seconds. The tests check that it ends, and the state
+ * that it leaves.
  *
  * TRUCE_DEADLINE_ELEMENTS: how many numbers a document has.
  */

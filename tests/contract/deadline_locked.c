@@ -21,7 +21,8 @@ static bson_error_t error;
 
 static int go[2], held[2];
 
-/* In a process of its own, which begins before the store is open here: has the lock until it is killed. */
+/* Holds the lock until it is killed, in a process of its own that begins before the store is
+ * open here. */
 static void hold(void)
 {
     truce_store *own;

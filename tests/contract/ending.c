@@ -1,7 +1,7 @@
 /*
  * Calls end when their time is over or they are interrupted, wherever they are: in a stage, in one
- * expression, in one match, in a write. Each of these would run for hours; that it ends at all is what is
- * checked, by the time that the whole program may take.
+ * expression, in one match, in a write. Each of these would run for hours. The tests check that
+ * each ends within the time of the whole program.
  */
 #include <pthread.h>
 #include <sys/wait.h>

@@ -241,7 +241,7 @@ TEST(items_of_arrays_in_arrays_are_changed_by_their_path)
     }
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static void check_refused(const struct item_way *way, truce_item_options options,
                           const char *before, const char *call, truce_status expected,
@@ -459,7 +459,7 @@ TEST(random_calls_leave_the_same_documents_in_every_form)
     }
 }
 
-/* ---- beside commits ---- */
+/* ---- next to commits ------------------------------------------------------------------------- */
 
 TEST(a_change_sets_the_revision_that_commits_compare)
 {

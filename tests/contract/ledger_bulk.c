@@ -149,7 +149,7 @@ TEST(partially_refused_bulks_equal_those_of_a_model)
     everywhere(random_bulks);
 }
 
-/* ---- what is remembered --------------------------------------------------------------------- */
+/* ---- caches ---------------------------------------------------------------------------------- */
 
 /* The other handle posts what this one does not know of. */
 static void unknown(truce_store *store, const struct setting *setting)
@@ -196,7 +196,8 @@ TEST(a_bulk_is_checked_against_stored_data_and_not_against_the_cache)
     everywhere(unknown);
 }
 
-/* A bulk with a transaction that was posted before, behind one that is refused first and then made under the same id. */
+/* A bulk with a transaction that was posted before. An earlier transaction of the bulk is
+ * refused first and then made under the same id. */
 static void refused_then_made(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store), *other = book_ledger(store);
@@ -227,7 +228,7 @@ TEST(a_transaction_that_a_bulk_refuses_and_then_makes_is_not_reported_as_existin
     everywhere(refused_then_made);
 }
 
-/* ---- what frees money ----------------------------------------------------------------------- */
+/* ---- voids and reversals --------------------------------------------------------------------- */
 
 static void mixed(truce_store *store, const struct setting *setting)
 {

@@ -1,4 +1,5 @@
-/* Ledgers: balances at value dates against the sum of all entries, and the runs of stored sums that make them short. */
+/* Ledgers: balances at value dates against the sum of all entries, and the runs of stored sums
+ * that make them short. */
 #include "base/random.h"
 #include "store/reserved.h"
 #include "tests/support/ledger_rig.h"
@@ -252,7 +253,8 @@ static int64_t documents_of_balances(truce_ledger *ledger, const char *account)
     return most;
 }
 
-/* At most 127 entries that are in no run, and the last entry, the root and the leaf of at most 15 runs of a level. */
+/* Allows at most 127 entries outside runs, the last entry, and the root and the leaf of at most
+ * 15 runs of a level. */
 TEST(a_balance_at_a_value_date_reads_as_few_documents_of_a_longer_account)
 {
     truce_trace_options tracing = {.function = count_documents};
@@ -304,7 +306,8 @@ static void check_finding(truce_store *store, truce_ledger *ledger, const char *
                   checked, rule);
 }
 
-/* Each page in turn: changed, and removed. A run without a root is not there, and is built again. */
+/* Changes, and removes, each page in order. A run without a root does not count, and is built
+ * again. */
 TEST(a_stored_sum_that_is_wrong_or_missing_is_a_finding)
 {
     truce_store *store = NULL;

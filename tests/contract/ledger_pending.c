@@ -216,7 +216,7 @@ TEST(a_transaction_is_reversed_once_in_whole_or_part)
     everywhere(reversal);
 }
 
-/* ---- on every path ---------------------------------------------------------------------------- */
+/* ---- on every path --------------------------------------------------------------------------- */
 
 struct shown {
     int64_t available, lines, last;

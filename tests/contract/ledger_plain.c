@@ -1,5 +1,6 @@
-/* Ledgers: documents that other programs insert as the description of the pattern says, and everything that is nearly
- * such a document. None blocks an account, each is committed or named, and the sums are right. */
+/* Ledgers: documents that other programs insert as the description of the pattern says, and
+ * documents that are nearly valid. No document blocks an account, each is committed or named,
+ * and the sums are right. */
 #include "tests/support/ledger_rig.h"
 
 #include "base/clock.h"
@@ -360,7 +361,8 @@ TEST(a_refused_document_is_committed_when_it_is_corrected)
         everywhere(corrected);
 }
 
-/* The seed's own clock is behind, and ahead: the order of the numbers decides, and its time is the value date. */
+/* The seed's own clock is behind, and ahead: the order of the numbers decides, and its time is
+ * the value date. */
 static void times(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);

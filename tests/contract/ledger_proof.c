@@ -203,7 +203,7 @@ TEST(the_check_proves_every_book)
     everywhere(checked);
 }
 
-/* ---- what is missing ------------------------------------------------------------------------ */
+/* ---- missing documents ----------------------------------------------------------------------- */
 
 static void note_any(const bson_t *finding, void *arg)
 {
@@ -229,7 +229,8 @@ static int findings_of(truce_store *store, struct book_seal *seal)
     return verified;
 }
 
-/* A book with each kind of document; the last transactions are of other accounts than those before. */
+/* A book with each kind of document; the last transactions are of other accounts than those
+ * before. */
 static truce_ledger *begin_full(truce_store *store)
 {
     truce_ledger *ledger = begin(store);

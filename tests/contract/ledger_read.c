@@ -1,4 +1,5 @@
-/* Ledgers: balances of a moment, pages of statements, and the documents of the description as others use them. */
+/* Ledgers: balances at a time, pages of statements, and the documents of the description as
+ * other programs use them. */
 #include "base/clock.h"
 #include "tests/support/ledger_rig.h"
 
@@ -215,7 +216,8 @@ static void as_described(truce_store *store, const struct setting *setting)
     CHECK_INT(book_count(store, "{'proc': 'UNCOMMITTED'}"), ==, 0);
     CHECK_OK(book_transfer(ledger, "t2", "people:b", "people:a", 30, &error), error);
     BALANCE("people:b", 120, 120);
-    /* its queries; of one change only if $elemMatch says so: its own filter is met by two changes, too */
+    /* its queries; $elemMatch restricts them to one change: its own filter matches two changes,
+     * too */
     CHECK_INT(book_count(store, "{'changes.account': 'people:b', 'changes.seqId': {'$gt': 4}}"), ==,
               2);
     CHECK_INT(find_number(store,
@@ -465,7 +467,8 @@ TEST(the_sort_of_the_description_finds_a_number_that_is_taken_for_ever)
         CHECK_OK(book_transfer(ledger, id, "people:a", "bank", 1, &error), error);
     }
     CHECK_OK(book_transfer(ledger, "small", "people:b", "people:a", 1, &error), error);
-    /* sorted by the greatest number of ANY account: b's last is 3, "first" has bank's 3 and b's 2 */
+    /* sorted by the greatest number of ANY account: b's last is 3, "first" has bank's 3 and b's
+     * 2 */
     OPEN(ledger, "rare", ANY);
     CHECK_OK(book_transfer(ledger, "high", "bank", "rare", 5, &error), error);
     CHECK_OK(book_transfer(ledger, "low", "rare", "people:b", 2, &error), error);

@@ -310,7 +310,8 @@ static void set_end(truce_store *store, const bson_oid_t *id, int64_t at_ms)
     bson_destroy(filter);
 }
 
-/* The worker's clock is hours behind, or ours ahead: its lease looks as if it had ended long ago. */
+/* The worker's clock is hours behind, or ours ahead: its lease looks as if it had ended long
+ * ago. */
 static void wrong_clock(truce_store *store, const struct setting *setting)
 {
     truce_queue_options options = {

@@ -1,9 +1,10 @@
-/* Jobs that wait for others, workflows and batches: every call, by every mechanism, on every store. */
+/* Jobs that wait for others, workflows and batches: every call, by every mechanism, on every
+ * store. */
 #include <string.h>
 
 #include "tests/support/queue_rig.h"
 
-/* ---- what the tests share ---- */
+/* ---- the common part of the tests ------------------------------------------------------------ */
 
 static bson_oid_t add_after(truce_queue *queue, const bson_oid_t *after, size_t count,
                             truce_job_failure failure)
@@ -71,7 +72,8 @@ static int findings(truce_store *store, bool repair)
 
 /* ---- one after others ---- */
 
-/* The results of the two that the job waited for. A cursor that stays open would end the program with its store. */
+/* The results of the two that the job waited for. A cursor that stays open would end the program
+ * with its store. */
 static void check_sums(truce_store *store, const bson_oid_t *id, int64_t first, int64_t second)
 {
     truce_cursor *cursor = NULL;
@@ -329,7 +331,7 @@ TEST(jobs_that_wait_are_cancelled_and_retried_by_hand)
     rig_everywhere(by_hand);
 }
 
-/* ---- more than one commit tells ---- */
+/* ---- more notifications than one commit holds ------------------------------------------------ */
 
 #define MANY 250
 
@@ -519,7 +521,7 @@ TEST(the_closing_job_of_a_batch_waits_for_all_of_it)
     rig_everywhere(batch);
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void wrong(truce_store *store, const struct setting *setting)
 {

@@ -1,4 +1,5 @@
-/* Leases and times of the job queue where clocks differ, workers die by the thousand, and several jobs have one claim. */
+/* Leases and times of the job queue where clocks differ, workers die by the thousand, and
+ * several jobs have one claim. */
 #include "tests/support/no_sleep.h"
 #include "tests/support/queue_rig.h"
 
@@ -36,7 +37,7 @@ static void add_many(truce_queue *queue, size_t count)
     bson_free(payloads);
 }
 
-/* Claims jobs until there are as many as said, or the time is over. They are left to their leases. */
+/* Claims jobs until there are `count`, or the time is over. Their leases then expire. */
 static size_t claim_all(truce_queue *queue, size_t most, size_t each, int64_t patience_ms)
 {
     int64_t until_ms = no_sleep_ms + patience_ms;
@@ -166,7 +167,7 @@ TEST(gives_back_jobs_of_dead_workers_in_many_queues)
 
 #define DEAD 3000
 
-/* Also where more leases than one pass looks at belong to workers that live, and whose clocks are behind. */
+/* More leases than one pass reads belong to live workers, whose clocks are behind. */
 TEST(gives_back_thousands_of_jobs_of_one_queue)
 {
     truce_store *store = open_setting(&settings[0]);
@@ -357,7 +358,8 @@ TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
 
 static char alone_uri[400];
 
-/* Sweeps as a process of its own, which remembers nothing of others. Returns how many jobs run then. */
+/* Runs a recovery pass as a process of its own, which remembers nothing of others. Returns how
+ * many jobs run then. */
 static int64_t sweep_alone(const char *clock)
 {
     truce_sweep_report report;

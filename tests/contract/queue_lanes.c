@@ -305,7 +305,7 @@ TEST(an_order_holds_however_many_workers_there_are)
     rig_everywhere(crowded);
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static int check(truce_store *store, bool repair)
 {
@@ -386,7 +386,8 @@ TEST(lanes_that_cannot_be_are_refused)
     rig_everywhere(bad);
 }
 
-/* Known of other queues: jobs that cannot run yet fill what a worker looks at, and those behind them never run. */
+/* A known fault of other queues: jobs that cannot run yet fill the batch that a worker reads,
+ * and those after them never run. */
 static void starves_nobody(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");

@@ -258,7 +258,7 @@ TEST(a_limit_holds_however_many_workers_there_are)
     rig_everywhere(crowded);
 }
 
-/* ---- what is wrong ---- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void miscounted(truce_store *store, const struct setting *setting)
 {

@@ -1,9 +1,10 @@
-/* The job queue: jobs that are claimed, and done, many in one call, and what others do between the look and the write. */
+/* The job queue: many jobs are claimed, and done, in one call, while other clients write between
+ * the read and the write. */
 #include "tests/support/queue_rig.h"
 
 #define JOBS 6
 
-/* ---- what is claimed ---- */
+/* ---- claims ---------------------------------------------------------------------------------- */
 
 static void set_in(truce_store *store, const bson_oid_t *id, const char *json)
 {
@@ -154,7 +155,7 @@ TEST(skips_it_also_if_the_store_cannot_rewrite)
     rig_everywhere(others_are_faster_outside);
 }
 
-/* ---- what is done ---- */
+/* ---- the operations -------------------------------------------------------------------------- */
 
 static void done_at_once(truce_store *store, const struct setting *setting)
 {
@@ -278,7 +279,7 @@ TEST(jobs_of_another_handle_or_too_many_are_refused)
     rig_everywhere(wrong_calls);
 }
 
-/* ---- a crowd of threads ---- */
+/* ---- many threads ---------------------------------------------------------------------------- */
 
 struct crowd {
     truce_queue *queue;

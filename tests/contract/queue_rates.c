@@ -1,4 +1,5 @@
-/* Rates of queues, pools, and lanes: how many jobs begin in any window of real time, whatever the clocks say. */
+/* Rates of queues, pools, and lanes: how many jobs begin in any window of real time, whatever
+ * the clocks say. */
 #include "patterns/queue/rate_limit.h"
 #include "tests/support/no_sleep.h"
 #include "tests/support/queue_rig.h"
@@ -99,7 +100,8 @@ static void two_clocks(truce_store *store, enum kind kind, int64_t skew_ms)
         claim_some(second, 3, &begins);
         truce__clock_sleep_ms(STEP_MS);
     }
-    /* a clock that appears and is ahead of the others is one further window; both then advance the time all along */
+    /* a clock that appears and is ahead of the others is one further window; both then advance
+     * the time */
     CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, skew_ms > 0 ? 2 * RATE : RATE);
     CHECK_INT(most_in_window(&begins, from_ms + PER_MS, PER_MS), <=, RATE);
     CHECK_INT(begins.count, >=, 3 * RATE); /* and it goes on */
@@ -151,8 +153,8 @@ TEST(begins_at_most_one_rate_for_each_clock)
     }
 }
 
-/* The process whose clock is ahead is gone: the others do not wait until their clocks are there. (Jobs of a lane that it put off
- * are delayed by its clock, as any job that it delays.) */
+/* The process whose clock is ahead is gone: the others do not wait until their clocks reach its
+ * time. (Jobs of a lane that it delayed are delayed by its clock, as any job that it delays.) */
 TEST(goes_on_when_the_clock_that_was_ahead_is_gone)
 {
     for (int kind = OF_QUEUE; kind <= OF_POOL; kind++) {
@@ -179,9 +181,10 @@ TEST(goes_on_when_the_clock_that_was_ahead_is_gone)
     }
 }
 
-/* ---- what is counted ---- */
+/* ---- counts ---------------------------------------------------------------------------------- */
 
-/* No worker runs for long: a rate is of begins, so what became ready in the meantime does not begin at once. */
+/* No worker runs for long: a rate counts begins, so jobs that became ready in the meantime do
+ * not begin at once. */
 static void after_an_outage(truce_store *store, const struct setting *setting)
 {
     for (int kind = 0; kind < KINDS; kind++) {

@@ -162,7 +162,7 @@ TEST(does_not_retry_a_job_next_to_a_live_one_of_its_key)
     rig_everywhere(retried);
 }
 
-/* ---- how long it is kept ---- */
+/* ---- retention ------------------------------------------------------------------------------- */
 
 static int64_t kept_for(truce_queue *queue, const bson_oid_t *id)
 {

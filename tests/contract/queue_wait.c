@@ -1,4 +1,5 @@
-/* Sleeping, and waiting for events, between the steps of a job: every call, by every mechanism, on every store. */
+/* Sleeping, and waiting for events, between the steps of a job: every call, by every mechanism,
+ * on every store. */
 #include <string.h>
 
 #include "tests/support/queue_rig.h"
@@ -276,7 +277,7 @@ TEST(refuses_invalid_events_and_waits)
     rig_everywhere(wrong);
 }
 
-/* ---- who waits for jobs ---- */
+/* ---- waiting workers ------------------------------------------------------------------------- */
 
 /* Where a store is of this process: a worker that waits takes no lock from those that write. */
 TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)

@@ -1,13 +1,15 @@
 /*
- * Collections that are dropped, renamed, or emptied, and databases that are dropped or restored, between any two
- * operations of every pattern.
+ * Collections that are dropped, renamed, or emptied, and databases that are dropped or restored,
+ * between any two operations of every pattern.
  *
  *     story     one or more operations of each pattern, by a server that keeps its handles
- *     blow      what replaces collections: a command to that server, or calls on another handle of the same file
+ *     blow      replaces collections: a command to that server, or calls on another handle of the
+ *               same file
  *
- * For each number n the first n operations of the story run, then the blow, then the whole story. After a blow that
- * leaves nothing, the second run is answered as the first run on a fresh store is, and leaves as many documents. After
- * every blow each collection has the indexes that it has on a fresh store.
+ * For each number n the first n operations of the story run, then the blow, then the whole story.
+ * After a blow that leaves nothing, the second run gets the answers of the first run on a fresh
+ * store, and leaves as many documents. After every blow each collection has the indexes that it has
+ * on a fresh store.
  */
 #include <stdlib.h>
 
@@ -135,15 +137,15 @@ static char *told(const char *json)
     return text;
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static int compare_names(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The names of a collection's indexes in order, with ! if they are unique. Without that of intents, which only a commit of
- * the journal makes. */
+/* Returns the names of a collection's indexes in order, with ! if they are unique. It omits the
+ * index of intents, which only a commit of the journal makes. */
 static char *indexes_of(truce_store *store, const char *place)
 {
     char *names[TRUCE_INDEXES_MAX], *all = bson_strdup(""), *more;
@@ -266,7 +268,8 @@ static void empty(truce_store *store, const char *place)
              error);
 }
 
-/* As a restore does: dropped, and made by plain inserts, here of a document that none of the story meets. */
+/* Drops the collections and makes them by plain inserts, as a restore does. The inserted
+ * document is one that the story never uses. */
 static void restore(truce_store *store, const char *place)
 {
     bson_error_t error = {0};
@@ -330,7 +333,8 @@ static void check_left(const bson_t *left, size_t steps, const char *blow)
     }
 }
 
-/* `total`: nothing is left, so all that follows is as on a fresh store. `blow` NULL: dropDatabase. */
+/* `total`: nothing is left, so all later operations run as on a fresh store. `blow` NULL:
+ * dropDatabase. */
 static void try_after(enum kind kind, size_t steps, const char *name, const char *only,
                       blow_function *blow, bool total)
 {

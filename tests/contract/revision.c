@@ -901,7 +901,8 @@ static bson_oid_t conflicts_with(truce_revision *revision, const char *text, int
     return id;
 }
 
-/* The same edit under another number, an edit that the decision has in it, and one that it has not. */
+/* The same edit under another number, an edit that the decision contains, and one that it does
+ * not contain. */
 static void decided_together(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 9);

@@ -1,4 +1,5 @@
-/* Documents that are removed, by whatever means, and come back: a number of the former document saves nothing. */
+/* Documents that are removed, by whatever means, and inserted again: a number of the former
+ * document saves nothing. */
 #include "tests/support/bank.h"
 
 static truce_revision *open_posts(truce_store *store)

@@ -7,7 +7,7 @@
 #include "truce/revision.h"
 #include "truce/sys/decorate.h"
 
-/* ---- a store that loses answers, and lets somebody else in --------------------------------------- */
+/* ---- a store that loses answers, and lets another client in ---------------------------------- */
 
 enum loss { ANSWERED, LOST_DONE, LOST_UNDONE, OTHERS_FIRST };
 
@@ -250,7 +250,7 @@ TEST(a_document_that_a_filter_cannot_express_is_saved_by_a_commit)
     CHECK_INT(calls_of(many, TRUCE_REVISION_SAVED), ==, 1);
 }
 
-/* ---- what the filter leaves to the commit --------------------------------------------------------- */
+/* ---- saves that need a commit ---------------------------------------------------------------- */
 
 static void check_refused(const char *stands, const char *mine, truce_status told)
 {

@@ -422,7 +422,7 @@ TEST(all_lists_are_converted_once)
     on_every_store(converts_all);
 }
 
-/* ---- what does not fit ---- */
+/* ---- invalid records ------------------------------------------------------------------------- */
 
 #define MANY 224
 

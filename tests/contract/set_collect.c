@@ -38,7 +38,7 @@ static int64_t count(struct place *place, const char *collection)
     return number;
 }
 
-/* ---- what collecting does ---- */
+/* ---- collection ------------------------------------------------------------------------------ */
 
 static void collecting(truce_set_form form)
 {

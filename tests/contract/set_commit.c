@@ -111,7 +111,8 @@ static void check_operate(const struct place *place, truce_commit *commit, int n
 #define OPERATE(commit, name, seq, wanted)                                                         \
     check_operate(place, commit, name, seq, TRUCE_SET_##wanted, __LINE__)
 
-/* "CS 0,CS 2": the members of student 1, in the order of their names; "none": nothing was ever there */
+/* "CS 0,CS 2": the members of student 1, in the order of their names; "none": no document ever
+ * existed */
 static void check_members(truce_set *set, const char *wanted, int line)
 {
     bson_t *key = model_key(1), members;
@@ -469,12 +470,12 @@ TEST(quarantines_a_late_operation_by_the_commit_or_not)
     everywhere(below);
 }
 
-/* ---- beside commits that hold the document -------------------------------------------------- */
+/* ---- next to commits that hold the document -------------------------------------------------- */
 
 enum death { PREPARED, DECIDED }; /* how far the commit got */
 
-/* A journal commit that adds "CS 5" and marks e, whose owner dies at its n-th call. True: it left its
- * document held, and as far as `death` says. */
+/* Runs a journal commit that adds "CS 5" and marks e, whose owner dies at its n-th call. True:
+ * its document is held, and the commit has come as far as `death` says. */
 static bool die_holding(const struct place *place, uint64_t at, enum death death)
 {
     truce_fault_options none = {0};
@@ -498,9 +499,9 @@ static bool die_holding(const struct place *place, uint64_t at, enum death death
     return count > 0 && (committed > 0) == (death == DECIDED);
 }
 
-/* Runs `function` on a store where the set's document is held, as far as `death`, for every call at
- * which the owner may have died so. TRUCE_HELD_MOMENTS: for so many of those only, and where they begin is
- * not looked for again. */
+/* Runs `function` on a store where the set's document is held, as far as `death`, for every call
+ * at which the owner may have died. TRUCE_HELD_MOMENTS: for so many of those only; their
+ * beginning is not searched again. */
 typedef void held_function(const struct place *place, enum death death);
 
 static void while_held(held_function *function, enum death death, bool exists)
@@ -718,7 +719,7 @@ TEST(collecting_replaces_a_revision)
     everywhere(collected_revision);
 }
 
-/* ---- what is shown, what is refused --------------------------------------------------------- */
+/* ---- lists and refusals ---------------------------------------------------------------------- */
 
 static void shown(const struct place *place, enum death death)
 {

@@ -228,7 +228,8 @@ TEST(a_collector_that_dies_leaves_nothing_that_comes_back)
     CHECK(!hit);
 }
 
-/* A commit that adds "CS 0" at 50 and whose owner dies at its n-th call. True: it holds the element. */
+/* Runs a commit that adds "CS 0" at 50 and whose owner dies at its n-th call. True: it holds the
+ * element. */
 static bool die_holding(struct place *place, uint64_t at)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1};

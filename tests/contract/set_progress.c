@@ -197,7 +197,7 @@ static void partitions(bool file)
     int64_t bytes;
     bson_error_t error;
 
-    /* each partition has offsets of its own, and compaction and markers of transactions leave gaps */
+    /* each partition has its own offsets, and compaction and transaction markers leave gaps */
     place_open(&place, file, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, sources[0], 1);
     for (int p = 0; p < PARTITIONS; p++) {
@@ -425,7 +425,7 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
     place_close(&place);
 }
 
-/* ---- beside a collector ---- */
+/* ---- next to a collector --------------------------------------------------------------------- */
 
 /* Records one number more whenever the collector is about to write to the records. */
 struct intruder {

@@ -1,5 +1,5 @@
-/* Programs that do not compare the watermark: what they bring back of what was collected, and that a protected set
- * refuses it and nothing else. In memory, in a file, at a server. */
+/* Programs that do not compare the watermark bring collected elements back. A protected set
+ * refuses these elements and nothing else. The tests run in memory, in a file, and at a server. */
 #include <stdlib.h>
 
 #include "base/clock.h"
@@ -104,7 +104,7 @@ static void check_validator(struct place *place, const bson_t *expected)
     bson_destroy(found);
 }
 
-/* ---- what comes back ---- */
+/* ---- elements that come back --------------------------------------------------------------------------------- */
 
 static void older(bool file, truce_set_form form, bool protected)
 {
@@ -155,7 +155,7 @@ TEST(a_protected_set_refuses_collected_elements)
         older(true, TRUCE_SET_FORM_AUTO, true);
 }
 
-/* ---- what is never refused ---- */
+/* ---- calls that are never refused ------------------------------------------------------------ */
 
 static void random_orders(truce_set_form form, uint64_t seed)
 {
@@ -218,7 +218,7 @@ TEST(lists_that_hold_plain_names_are_converted_in_a_protected_set)
     place_close(&place);
 }
 
-/* ---- protecting what is there ---- */
+/* ---- protection of stored elements ----------------------------------------------------------- */
 
 TEST(marks_stored_elements_and_keeps_their_validator)
 {
@@ -307,7 +307,8 @@ TEST(a_collector_that_does_not_mark_is_refused_and_one_in_the_midst_is_made_good
     bson_destroy(place.key);
 }
 
-/* A commit that adds "CS 9" to the set, and whose owner dies at its n-th call. True: it holds the document. */
+/* Runs a commit that adds "CS 9" to the set, and whose owner dies at its n-th call. True: it
+ * holds the document. */
 static bool die_holding(struct place *place, uint64_t at)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = 1};

@@ -1,5 +1,6 @@
-/* Patterns embed documents of their users in their own documents. Users get them back as they were, whatever the names
- * of their fields. The store refuses the names that MongoDB before 5.0 refuses (stored_names.h). */
+/* Patterns embed documents of their users in their own documents. Users get them back as they
+ * were, whatever the names of their fields. The store refuses the names that MongoDB before 5.0
+ * refuses (stored_names.h). */
 #include "tests/support/stored_names.h"
 
 #include "bson/field_names.h"

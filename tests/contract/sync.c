@@ -35,7 +35,7 @@ static void write_plainly(truce_store *store, const char *collection, const char
     bson_destroy(which);
 }
 
-/* ---- a change of a source ----------------------------------------------------------------------- */
+/* ---- a change of a source -------------------------------------------------------------------- */
 
 static void renames(truce_store *store, const struct setting *setting)
 {
@@ -97,7 +97,7 @@ TEST(copies_and_flags_are_not_written_by_hand)
     rig_everywhere(writes_what_it_may);
 }
 
-/* ---- dependents that come and move ---------------------------------------------------------------- */
+/* ---- copies that come and move --------------------------------------------------------------- */
 
 static void comes(truce_store *store, const struct setting *setting)
 {
@@ -129,7 +129,7 @@ TEST(a_copy_that_comes_or_moves_has_the_values_of_its_source)
     rig_everywhere(comes);
 }
 
-/* ---- in a commit ---------------------------------------------------------------------------------- */
+/* ---- in a commit ----------------------------------------------------------------------------- */
 
 struct in_commit {
     truce_sync *sync;
@@ -177,7 +177,7 @@ TEST(in_a_commit_the_flags_are_set_and_the_copies_follow)
     rig_everywhere(commits);
 }
 
-/* ---- plain writers -------------------------------------------------------------------------------- */
+/* ---- plain writers --------------------------------------------------------------------------- */
 
 static void beside(truce_store *store, const struct setting *setting)
 {
@@ -235,7 +235,7 @@ TEST(a_reader_sees_the_source_and_repairs_the_copy)
     rig_everywhere(reads);
 }
 
-/* ---- rules ---------------------------------------------------------------------------------------- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static void chains(truce_store *store, const struct setting *setting)
 {
@@ -320,7 +320,7 @@ TEST(rules_that_cannot_be_kept_are_refused_by_name)
     rig_everywhere(refuses);
 }
 
-/* ---- divergence ---------------------------------------------------------------------------------------- */
+/* ---- divergence ------------------------------------------------------------------------------ */
 
 static void drifts(truce_store *store, const struct setting *setting)
 {
@@ -489,7 +489,7 @@ TEST(repair_and_changes_reach_a_copy_that_moved_without_a_flag)
     rig_everywhere(moves_without_a_flag);
 }
 
-/* ---- arrays where a field is expected --------------------------------------------------------------- */
+/* ---- arrays where a field is expected -------------------------------------------------------- */
 
 static void refuses_arrays(truce_store *store, const struct setting *setting)
 {
@@ -557,7 +557,7 @@ TEST(an_array_that_comes_later_is_refused_or_reported)
     rig_everywhere(reports_arrays);
 }
 
-/* ---- one that cannot be repaired ---------------------------------------------------------------------- */
+/* ---- one that cannot be repaired ------------------------------------------------------------- */
 
 static void one_stops_no_other(truce_store *store, const struct setting *setting)
 {

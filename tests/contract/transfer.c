@@ -13,7 +13,7 @@ static void begin(truce_store *store)
 
 #define CHECK_STATE(wanted, id) CHECK_TEXT(wanted, rig_state(store, id, (char[20]){0}))
 
-/* ---- from one account to another -------------------------------------------------------------- */
+/* ---- from one account to another ------------------------------------------------------------- */
 
 static void moves(truce_store *store, const struct setting *setting)
 {
@@ -52,7 +52,7 @@ TEST(a_transfer_is_made_once_or_refused_for_ever)
     rig_everywhere(moves);
 }
 
-/* ---- entries ---------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 #define ENTRIES 3
 
@@ -202,7 +202,7 @@ TEST(bad_entries_are_refused_by_name)
     rig_everywhere(bad);
 }
 
-/* ---- options ---------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 static void refused_options(truce_store *store, const truce_transfer_options *options,
                             const char *says)
@@ -257,7 +257,7 @@ TEST(a_layout_is_kept_and_another_one_refused)
     rig_everywhere(layouts);
 }
 
-/* ---- in a commit ------------------------------------------------------------------------------ */
+/* ---- in a commit ----------------------------------------------------------------------------- */
 
 static truce_status with_order(truce_store *store, truce_transfers *transfers, const char *id,
                                int value, truce_mechanism mechanism, bson_error_t *error)
@@ -311,7 +311,7 @@ TEST(a_transfer_is_a_part_of_a_commit)
     rig_everywhere(in_commit);
 }
 
-/* ---- what others left ------------------------------------------------------------------------- */
+/* ---- transfers of other programs ------------------------------------------------------------- */
 
 static truce_status resume(truce_transfers *transfers, const char *id, bson_error_t *error)
 {
@@ -469,9 +469,10 @@ TEST(removes_ended_transfers_after_their_retention)
     rig_everywhere(pruned);
 }
 
-/* ---- beside others ---------------------------------------------------------------------------- */
+/* ---- concurrent writers ---------------------------------------------------------------------- */
 
-/* A document that a commit holds is waited for; one that a commit read is not changed behind its back. */
+/* A transfer waits for a document that a commit holds, and does not change one that a commit has
+ * read. */
 static void beside_commits(truce_store *store, const struct setting *setting)
 {
     bson_value_t id = text_id("A"), post = text_id("p");

@@ -3,7 +3,7 @@
 
 #include "tests/support/tree_rig.h"
 
-/* ---- what is published -------------------------------------------------------------------------- */
+/* ---- publications ---------------------------------------------------------------------------- */
 
 static void publishes(truce_store *store, const struct setting *setting)
 {
@@ -131,7 +131,7 @@ TEST(an_edit_is_gone_on_with_by_its_token)
     rig_everywhere(goes_on);
 }
 
-/* ---- in a commit -------------------------------------------------------------------------------- */
+/* ---- in a commit ----------------------------------------------------------------------------- */
 
 struct both {
     truce_tree *tree;
@@ -217,7 +217,7 @@ TEST(a_tree_of_the_same_name_is_another_tree)
     rig_everywhere(knows_another);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------ */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool count_items(const bson_t *item, void *arg)
 {
@@ -378,7 +378,7 @@ TEST(bad_items_are_refused_by_name)
     rig_everywhere(refuses_items);
 }
 
-/* ---- many items --------------------------------------------------------------------------------- */
+/* ---- many items ------------------------------------------------------------------------------ */
 
 TEST(a_large_edit_is_one_version)
 {
@@ -416,7 +416,7 @@ TEST(a_large_edit_is_one_version)
     truce_store_close(store);
 }
 
-/* ---- differences -------------------------------------------------------------------------------- */
+/* ---- differences ----------------------------------------------------------------------------- */
 
 static bool tell_change(const truce_tree_change *change, void *arg)
 {
@@ -492,7 +492,7 @@ TEST(versions_are_compared_listed_and_reverted_to)
     rig_everywhere(differs);
 }
 
-/* ---- rebase ------------------------------------------------------------------------------------- */
+/* ---- rebase ---------------------------------------------------------------------------------- */
 
 static void tell_conflict(const truce_tree_conflict *conflict, void *arg)
 {
@@ -551,7 +551,7 @@ TEST(an_edit_that_lost_is_merged_item_by_item)
     rig_everywhere(rebases);
 }
 
-/* ---- what is kept ------------------------------------------------------------------------------- */
+/* ---- retention ------------------------------------------------------------------------------- */
 
 static void collects(truce_store *store, const struct setting *setting)
 {
@@ -709,7 +709,7 @@ TEST(an_erased_item_is_in_no_version)
     rig_everywhere(erases);
 }
 
-/* ---- the shape ---------------------------------------------------------------------------------- */
+/* ---- the shape ------------------------------------------------------------------------------- */
 
 static truce_status shape(truce_tree *tree, const char *const *items, const char *removed,
                           bson_error_t *error)
@@ -773,7 +773,7 @@ TEST(no_version_has_an_orphan_or_a_circle)
     rig_everywhere(keeps_shape);
 }
 
-/* ---- sweep and check ---------------------------------------------------------------------------- */
+/* ---- sweep and check ------------------------------------------------------------------------- */
 
 static int64_t check_store(truce_store *store, bool repair)
 {

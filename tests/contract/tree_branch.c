@@ -38,7 +38,7 @@ static truce_status merge(truce_tree *tree, const char *other, truce_tree_prefer
         CHECK_INT(wanted, ==, merge_version);                                                      \
     } while (0)
 
-/* ---- a branch ----------------------------------------------------------------------------------- */
+/* ---- a branch -------------------------------------------------------------------------------- */
 
 static void goes_its_own_way(truce_store *store, const struct setting *setting)
 {
@@ -98,7 +98,7 @@ TEST(a_branch_of_an_empty_version_is_empty)
     rig_everywhere(begins_empty);
 }
 
-/* ---- merges ------------------------------------------------------------------------------------- */
+/* ---- merges ---------------------------------------------------------------------------------- */
 
 struct conflict {
     int count;
@@ -334,7 +334,7 @@ TEST(holds_the_common_version_as_long_as_the_branch_exists)
     rig_everywhere(is_held);
 }
 
-/* ---- drop, erase -------------------------------------------------------------------------------- */
+/* ---- drop, erase ----------------------------------------------------------------------------- */
 
 static void is_dropped(truce_store *store, const struct setting *setting)
 {
@@ -438,7 +438,7 @@ TEST(an_erase_reaches_the_origin_and_every_branch)
     rig_everywhere(erases_everywhere);
 }
 
-/* ---- random histories ---------------------------------------------------------------------------- */
+/* ---- random histories ------------------------------------------------------------------------ */
 
 #define TREES_MADE 3 /* a tree, its branch, and the branch's branch */
 #define ITEMS      6

@@ -60,7 +60,7 @@ static void same_lines(const struct lines *a, const struct lines *b)
     }
 }
 
-/* ---- out and in ---------------------------------------------------------------------------------- */
+/* ---- out and in ------------------------------------------------------------------------------ */
 
 static void comes_back(truce_store *store, const struct setting *setting)
 {
@@ -202,7 +202,7 @@ TEST(an_import_that_is_cut_off_is_run_again)
     rig_everywhere(is_cut_off);
 }
 
-/* ---- what does not fit ----------------------------------------------------------------------------- */
+/* ---- invalid records ------------------------------------------------------------------------- */
 
 static void refused(truce_store *store, const char *const *texts, const char *why)
 {

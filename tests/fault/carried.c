@@ -1,6 +1,7 @@
 /*
- * Writes that another process carries out (engine/cross_process.c), where that one dies, stops or refuses at each step of it, or the one
- * that published them does. The carrier is a second store on the file, whose steps the test takes by itself.
+ * Writes that another process executes (engine/cross_process.c). The lock holder dies, stops, or
+ * refuses at each of its steps, or the publisher does. The lock holder is a second store on the
+ * file, whose steps the test takes by itself.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -32,7 +33,7 @@ static struct lock_page *page(void)
     return own->lock.page;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------ */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* An update of one document, in a thread of its own; with `before`, one of document 2 before it. */
 struct call {
@@ -163,7 +164,7 @@ static void close_both(void)
     truce__engine_close(own);
 }
 
-/* ---- the steps of who carries out ---------------------------------------------------------------------- */
+/* ---- the steps of the lock holder ------------------------------------------------------------ */
 
 static struct combine *others(void)
 {
@@ -236,7 +237,7 @@ static void delegated_out(struct call *call)
     die();
 }
 
-/* ---- it dies -------------------------------------------------------------------------------------------- */
+/* ---- the lock holder dies -------------------------------------------------------------------- */
 
 TEST(one_that_died_before_it_took_anything_leaves_the_write_to_its_process)
 {
@@ -335,7 +336,7 @@ TEST(settles_the_commits_of_a_dead_process_before_it_takes_other_writes)
     close_both();
 }
 
-/* ---- it does it ----------------------------------------------------------------------------------------- */
+/* ---- the lock holder executes the write ------------------------------------------------------ */
 
 TEST(a_delegated_write_is_acknowledged_when_it_is_on_the_disk)
 {
@@ -352,7 +353,7 @@ TEST(a_delegated_write_is_acknowledged_when_it_is_on_the_disk)
     close_both();
 }
 
-/* ---- it does not do it ----------------------------------------------------------------------------------- */
+/* ---- the lock holder returns the write ------------------------------------------------------- */
 
 TEST(a_returned_write_is_executed_by_its_own_process)
 {
@@ -583,7 +584,7 @@ TEST(reports_a_lock_file_that_is_removed_while_a_write_is_published)
     close_both();
 }
 
-/* ---- who published it ---------------------------------------------------------------------------------------- */
+/* ---- the publisher --------------------------------------------------------------------------- */
 
 /* Children that open the store: one has the lock, the other's write is published, for ever. */
 static pid_t start_child(bool holds)
@@ -664,7 +665,7 @@ TEST(the_lock_file_is_long_from_the_first_wait_until_one_process_is_alone)
     truce__engine_close(own);
 }
 
-/* ---- what is no write ------------------------------------------------------------------------------------------ */
+/* ---- invalid writes -------------------------------------------------------------------------- */
 
 TEST(bytes_that_are_no_write_are_returned_and_nothing_is_done)
 {

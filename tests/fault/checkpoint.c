@@ -204,7 +204,7 @@ TEST(a_store_closes_while_another_process_holds_the_lock)
     truce__lock_close(&other);
 }
 
-/* ---- the size of the log ------------------------------------------------------------------------ */
+/* ---- the size of the log --------------------------------------------------------------------- */
 
 static int64_t log_bytes(void)
 {

@@ -38,8 +38,9 @@ static uint64_t draw(void *arg)
 
 static const struct world no_sleep = {NULL, slept, slept_ns, sleep_on, draw, NULL};
 
-/* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing through
- * from the next call on. Together: death right after the effect of call n. */
+/* Two faults, one around the other: the inner loses the answer of call n, the outer lets nothing
+ * through from the next call on. Together they act like a death right after the effect of call
+ * n. */
 struct patient {
     truce_store *store, *inner;
     const struct setting *setting;
@@ -185,7 +186,8 @@ static void check_whole(struct patient *patient, truce_status told, bool survive
                 patient->setting->name, what, (int)n, (int)m, truce_status_name(told));
 }
 
-/* One run: dies at call n; the recovery dies at its call m (0: does not). False: past the last call. */
+/* Makes one run: it dies at call n; the recovery dies at its call m (0: does not). False: past
+ * the last call. */
 static bool run(const struct setting *setting, enum death death, uint64_t n, uint64_t m,
                 bool *recovery_hit)
 {

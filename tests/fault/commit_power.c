@@ -27,7 +27,7 @@ struct transfer {
     int worker, from, to;
 };
 
-/* ---- before the cut --------------------------------------------------------------------------- */
+/* ---- before the cut -------------------------------------------------------------------------- */
 
 static truce_status add(truce_commit *commit, const char *kind, int number, int money, int moves,
                         bson_error_t *error)
@@ -85,7 +85,7 @@ static bool begin(truce_store *store)
     return true;
 }
 
-/* ---- after it ---------------------------------------------------------------------------------- */
+/* ---- after it -------------------------------------------------------------------------------- */
 
 static int64_t number_of(truce_store *store, const char *kind, int number, const char *field)
 {

@@ -11,7 +11,7 @@
 #include "tests/support/no_sleep.h"
 #include "truce/sys/decorate.h"
 
-/* ---- a store that lets somebody in ------------------------------------------------------------- */
+/* ---- a store that lets another client in ----------------------------------------------------- */
 
 #define ENTRIES 2
 
@@ -45,7 +45,7 @@ static void before_call(truce_store *store)
     }
 }
 
-/* ---- one run ----------------------------------------------------------------------------------- */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 /* {_id: "a", n: 0, d: {e: 0}}; the commit reads it and changes it so: */
 struct story {

@@ -1,10 +1,10 @@
 /*
- * Damaged files: whatever bytes a file has, no call crashes or hangs, and what cannot be read is
- * TRUCE_CORRUPT.
+ * Damaged files: whatever bytes a file has, no call crashes or hangs, and a read of damaged bytes
+ * fails with TRUCE_CORRUPT.
  *
- *     pages      bytes of the file changed: checksums find it, so that what is answered is right
- *     sealed     the same with right checksums, as by somebody who means harm: any answer will do
- *     bodies     bytes of one document, or of an entry of the catalog, in a file that is sound otherwise
+ *     pages      bytes of the file changed: checksums find it, so every answer is right
+ *     sealed     the same with right checksums, as an attacker would: any answer will do
+ *     bodies     bytes of one document, or of an entry of the catalog, in an otherwise sound file
  *     schema     definitions that truce did not write
  *
  * TRUCE_DAMAGED_IMAGES: how many of each (150; thousands under a sanitizer for a long run).

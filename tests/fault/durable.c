@@ -51,7 +51,7 @@ static bool begin_again(struct engine **opened)
     return CHECK_OK(open_store(false, opened, &error), error);
 }
 
-/* ---- calls, in threads of their own ----------------------------------------------------------- */
+/* ---- calls, in threads of their own ---------------------------------------------------------- */
 
 struct call {
     pthread_t thread;
@@ -168,7 +168,7 @@ static bool begin(bool relaxed)
     return CHECK_OK(open_store(relaxed, &engine, &error), error);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 TEST(the_next_commit_is_written_while_the_one_before_it_is_synced)
 {
@@ -408,7 +408,7 @@ TEST(an_early_find_does_not_wait_and_settle_does)
     truce__engine_close(engine);
 }
 
-/* ---- ordered sets, which look early ----------------------------------------------------------- */
+/* ---- ordered sets, which look early ---------------------------------------------------------- */
 
 struct set_run {
     pthread_t thread;
@@ -436,8 +436,8 @@ static void *apply_two(void *arg)
     return NULL;
 }
 
-/* Two handles apply the same operations: the second finds them applied, and says so when they are on
- * the disk. */
+/* Two handles apply the same operations: the second finds them applied, and reports this when
+ * they are on the disk. */
 static void repeats_wait(truce_set_layout layout, truce_set_form form)
 {
     const truce_set_options options = {.layout = layout, .form = form};
@@ -495,7 +495,7 @@ TEST(a_set_by_element_calls_nothing_a_duplicate_before_the_disk_has_it)
     repeats_wait(TRUCE_SET_BY_ELEMENT, TRUCE_SET_FORM_AUTO);
 }
 
-/* ---- processes that died ---------------------------------------------------------------------- */
+/* ---- processes that died --------------------------------------------------------------------- */
 
 TEST(a_reader_completes_the_commit_of_a_dead_writer)
 {
@@ -642,7 +642,8 @@ TEST(a_store_opens_while_a_writer_is_stopped_in_its_commit)
     truce__engine_close(engine);
 }
 
-/* The first of the queue waits for the lock, the second for the first, each until its own deadline. */
+/* The first caller in the queue waits for the lock, the second for the first, each until its own
+ * deadline. */
 TEST(a_write_ends_at_its_deadline_where_the_lock_is_held_and_names_the_holder)
 {
     struct call writes[] = {
@@ -708,7 +709,7 @@ TEST(a_relaxed_write_waits_for_no_disk_next_to_a_durable_one)
     truce__engine_close(engine);
 }
 
-/* ---- a disk that refuses ---------------------------------------------------------------------- */
+/* ---- a disk that fails ----------------------------------------------------------------------- */
 
 static void nothing_goes(void)
 {

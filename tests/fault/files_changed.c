@@ -1,7 +1,8 @@
 /*
- * The files of a store are removed, moved, replaced, cut, and written over while it is open: the file, its log, the index
- * of the log, and the lock file. No write is acknowledged afterwards that is not in the store after a kill, and every
- * process and every reader is refused with an error that names the file.
+ * The files of a store are removed, moved, replaced, cut, and written over while it is open: the
+ * file, its log, the index of the log, and the lock file. Every write that is acknowledged
+ * afterwards is in the store after a kill. Every process and every reader is refused with an error
+ * that names the file.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -37,7 +38,7 @@ static void new_path(void)
     snprintf(path, sizeof path, "%s/s.truce", test_directory());
 }
 
-/* ---- what happens to a file -------------------------------------------------------------------- */
+/* ---- changes of a file ----------------------------------------------------------------------- */
 
 static void write_in_place(const char *name, const struct image *content, bool cut)
 {
@@ -118,7 +119,7 @@ static void harm(const char *suffix, enum way way)
     image_release(&now);
 }
 
-/* ---- a process that writes ----------------------------------------------------------------------- */
+/* ---- a process that writes ------------------------------------------------------------------- */
 
 static truce_status insert(truce_store *store, int id, bson_error_t *error)
 {
@@ -301,7 +302,7 @@ TEST(no_process_acknowledges_a_write_once_a_file_is_changed)
             run_case(suffixes[i], way, true);
 }
 
-/* ---- in one process ------------------------------------------------------------------------------ */
+/* ---- in one process -------------------------------------------------------------------------- */
 
 static truce_store *store;
 
@@ -380,7 +381,7 @@ TEST(a_log_that_was_removed_is_not_lost_if_the_store_is_closed)
     }
 }
 
-/* ---- after a kill ---------------------------------------------------------------------------------- */
+/* ---- after a kill ---------------------------------------------------------------------------- */
 
 static void make_killed(void)
 {

@@ -1,6 +1,6 @@
 /*
- * Every call that finds the disk full, or failed, answers TRUCE_IO with the reason, and does so at once: the deadlines
- * here are an hour.
+ * Every call that finds the disk full, or failed, returns TRUCE_IO with the reason, and does so at
+ * once: the deadlines here are an hour.
  */
 #include <truce/truce.h>
 

@@ -33,7 +33,7 @@ static void begin(struct rig *rig, truce_mechanism mechanism)
     truce_ledger_free(ledger);
 }
 
-/* ---- what a process does -------------------------------------------------------------------- */
+/* ---- the processes --------------------------------------------------------------------------- */
 
 typedef truce_status action(struct rig *rig, truce_ledger *ledger, bson_error_t *error);
 

@@ -1,5 +1,6 @@
-/* A process that dies at each store call of the post that completes a run of stored sums, or of the balance that builds
- * one. Balances at value dates are right after that, and the proof finds nothing. */
+/* A process dies at each store call of the post that completes a run of stored sums, or of the
+ * balance that builds one. Balances at value dates are right after that, and the proof finds
+ * nothing. */
 #include "store/reserved.h"
 #include "tests/support/book.h"
 #include "tests/support/no_sleep.h"
@@ -82,8 +83,9 @@ static void arm(struct rig *rig, enum trouble trouble, uint64_t at, bool writes)
     truce_fault_arm(rig->outer, &outer);
 }
 
-/* Until no call is left to die at; `drops`: the runs are dropped, so that a balance builds them. At each call that
- * writes, or (each document of a cursor is a call) at some of all calls. */
+/* Repeats until no call is left to die at; `drops`: the runs are dropped, so that a balance
+ * builds them. The process dies at each call that writes, or (each document of a cursor is a
+ * call) at some of all calls. */
 static void die_at_calls(int posts, bool drops, enum trouble trouble, bool writes)
 {
     bool hit = true;

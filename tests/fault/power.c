@@ -175,7 +175,7 @@ TEST(relaxed_writes_are_lost_whole_or_not_at_all)
     cut_many_times(test_scale("TRUCE_POWER_CUTS", 20));
 }
 
-/* ---- readers ---------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 #define DOCUMENTS 3
 

@@ -1,7 +1,8 @@
 /*
- * A worker that dies at every one of its store calls, before or after the call's effect, and again in its
- * second life; every single answer lost. The jobs are added under keys, so adding them again is harmless; each has
- * one effect in its commit, and one in a step before it. At the end each job is done, and each effect is there once.
+ * A worker dies at every one of its store calls, before or after the call's effect, and again in
+ * its second life. In further runs every single answer is lost. The jobs are added under keys, so
+ * adding them again is harmless. Each has one effect in its commit, and one in a step before it. At
+ * the end each job is done, and each effect is there once.
  */
 #include "tests/support/queue_rig.h"
 #include "tests/support/trouble.h"

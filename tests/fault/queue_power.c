@@ -38,7 +38,7 @@ static truce_queue *open_queue(truce_store *store)
     return truce_queue_new(store, &options);
 }
 
-/* ---- before the cut ----------------------------------------------------------------------------- */
+/* ---- before the cut -------------------------------------------------------------------------- */
 
 static bool has_effect(const truce_job *job)
 {
@@ -92,10 +92,10 @@ static bool begin(truce_store *store)
     return true;
 }
 
-/* ---- after it ----------------------------------------------------------------------------------- */
+/* ---- after it -------------------------------------------------------------------------------- */
 
-/* How much is missing of what was acknowledged. With the journal a plain reader may meet documents that are held: what
- * holds them is finished first. */
+/* Counts the missing acknowledged writes. With the journal a plain reader may encounter
+ * documents that are held: their commits are finished first. */
 static int lost(truce_store *store)
 {
     int count = 0;

@@ -2,7 +2,8 @@
  * Damaged files, and what is saved of them. A document in its collection is right, whatever
  * happened to the file. One lost page costs no document on other pages. Nothing crashes or hangs.
  *
- * TRUCE_SALVAGE_IMAGES: how many damaged images of each kind (20; thousands under a sanitizer for a long run).
+ * TRUCE_SALVAGE_IMAGES: how many damaged images of each kind (20; thousands under a sanitizer for a
+ * long run).
  */
 #include <signal.h>
 #include <stdio.h>
@@ -36,7 +37,7 @@ static uint64_t below(uint64_t bound)
     return truce__random_below(&generator, bound);
 }
 
-/* ---- the sound file --------------------------------------------------------------------------- */
+/* ---- the sound file -------------------------------------------------------------------------- */
 
 /* Each tenth of "two" has further pages. */
 static bson_t *make_document(int collection, int id)
@@ -101,7 +102,7 @@ static bool make(void)
     return image_read(&sound, path);
 }
 
-/* ---- what is saved ---------------------------------------------------------------------------- */
+/* ---- saved documents ------------------------------------------------------------------------- */
 
 static void salvage(void)
 {
@@ -175,7 +176,7 @@ static void check_complete(void)
               ==, 0);
 }
 
-/* ---- files that are sound ---------------------------------------------------------------------- */
+/* ---- files that are sound -------------------------------------------------------------------- */
 
 TEST(a_sound_file_is_saved_whole_and_left_as_it_is)
 {
@@ -365,7 +366,7 @@ TEST(a_store_that_is_open_is_not_salvaged)
     image_release(&sound);
 }
 
-/* ---- pages that are gone ------------------------------------------------------------------------ */
+/* ---- pages that are gone --------------------------------------------------------------------- */
 
 static uint8_t kind_of(const struct image *image, uint32_t page)
 {
@@ -590,7 +591,7 @@ TEST(one_lost_page_costs_only_its_own_documents)
     image_release(&sound);
 }
 
-/* ---- any bytes ------------------------------------------------------------------------------------ */
+/* ---- any bytes ------------------------------------------------------------------------------- */
 
 static void damage_pages(bool sealed)
 {
@@ -651,7 +652,7 @@ TEST(a_log_of_any_bytes_crashes_nothing)
     image_release(&log);
 }
 
-/* ---- the program ----------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 TEST(the_program_reports_documents_that_were_not_saved)
 {

@@ -100,7 +100,8 @@ static void definition_of(int collection, char *definition)
     truce__kv_definition(false, 2 * collection + 2, definition, KV_DEFINITION_BYTES);
 }
 
-/* Byte `at` of each place of one text becomes that of the other's, and the reverse; nothing is sealed again. */
+/* Exchanges byte `at` of each place of one text with that of the other text; no page is sealed
+ * again. */
 static void exchange(struct image *image, const void *one, const void *other, size_t size, int at)
 {
     const uint8_t of_one = find_text(&sound, one, size, 0)[at],
@@ -193,7 +194,8 @@ static void wipe_names(struct image *image)
     }
 }
 
-/* The page of one collection is gone, and so is all that says that there are others: theirs fit its gap. */
+/* The page of one collection is gone, and so is every sign that there are others: theirs fit its
+ * gap. */
 TEST(a_page_of_an_unknown_collection_is_assigned_to_no_other)
 {
     REQUIRE(make());

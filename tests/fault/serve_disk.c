@@ -1,4 +1,4 @@
-/* A server whose disk is full, or fails: what its clients are answered, what its log tells, and that it goes on. */
+/* A server whose disk is full, or fails: its answers, its log, and that it continues. */
 #include <stdio.h>
 #include <string.h>
 

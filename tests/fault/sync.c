@@ -15,8 +15,9 @@
 #include "tests/support/disk_vfs.h"
 #include "tests/support/test.h"
 
-#define ROUNDS    48
-#define OFTEN     6 /* documents that are changed again and again; each round has one of its own, too */
+#define ROUNDS 48
+/* documents that are changed again and again; each round has one of its own, too */
+#define OFTEN     6
 #define DOCUMENTS (OFTEN + ROUNDS)
 #define PAD       20000
 
@@ -170,8 +171,8 @@ static void write_all(void)
     }
 }
 
-/* The n-th sync of those files fails; the power goes `later` calls after the first one is over, or at the
- * end. False: there was no n-th. */
+/* The n-th sync of those files fails; the power goes `later` calls after the first failure, or
+ * at the end. False: there was no n-th sync. */
 static bool run(const char *files, int n, int64_t later, struct random *random)
 {
     bson_error_t error;
@@ -352,8 +353,8 @@ static truce_status insert_some(int from, int to, bool remove, bson_error_t *err
     return status;
 }
 
-/* A commit that changes many pages is refused by the disk, which keeps parts of it; then the power goes in the midst of
- * the recovery. It is there afterwards, or it is not. */
+/* The disk refuses a commit that changes many pages, and keeps parts of it; then the power goes
+ * in the midst of the recovery. Afterwards the commit is there as a whole, or not at all. */
 static void cut_recovery(int64_t calls, struct random *random)
 {
     bson_t *index = test_bson("{'key': {'n': 1}, 'name': 'by_n'}"), *all = test_bson("{}");

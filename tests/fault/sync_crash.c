@@ -127,7 +127,7 @@ TEST(whatever_call_is_the_last_the_sweep_reconciles_copies_by_the_journal)
     suffer_everywhere(TRUCE_MECHANISM_JOURNAL);
 }
 
-/* ---- beside a commit whose owner is dead ---- */
+/* ---- concurrently with a commit whose owner is dead ------------------------------------------ */
 
 static truce_status edit(truce_commit *commit, void *arg, bson_error_t *error)
 {

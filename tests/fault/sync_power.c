@@ -31,7 +31,8 @@ static bool begin(truce_store *store)
     return true;
 }
 
-/* Renames its user to higher and higher numbers, who comments now and then, on all workers' side. */
+/* Renames the worker's user to higher and higher numbers; users comment now and then, on all
+ * workers' side. */
 static int64_t step(truce_store *store, int worker, int number)
 {
     truce_sync *sync = rig_sync(store, mechanism, 500);

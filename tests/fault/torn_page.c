@@ -1,6 +1,7 @@
 /*
- * A power cut in a checkpoint tears the pages that it was writing. The log still has them, so nothing is lost, and nothing
- * is reported: by reads, check, copy, backup, compact, and salvage. A torn page that the log does not have is damage.
+ * A power cut in a checkpoint tears the pages that it was writing. The log still has them, so
+ * nothing is lost, and nothing is reported: by reads, check, copy, backup, compact, and salvage. A
+ * torn page that the log does not have is damage.
  */
 #include <signal.h>
 #include <stdio.h>

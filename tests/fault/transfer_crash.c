@@ -119,7 +119,7 @@ TEST(whatever_call_is_the_last_transfers_are_made_once_in_one_step)
     suffer_everywhere(TRUCE_MECHANISM_AUTO, 8);
 }
 
-/* ---- beside a commit whose owner is dead ---- */
+/* ---- concurrently with a commit whose owner is dead ------------------------------------------ */
 
 static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
 {

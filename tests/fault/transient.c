@@ -27,7 +27,7 @@
 #include "truce/store.h"
 #include "truce/sweep.h"
 
-/* ---- calls that fail once ------------------------------------------------------------------------ */
+/* ---- calls that fail once -------------------------------------------------------------------- */
 
 enum kind { READ_FAILS, READ_ENDS, LOOK_FAILS, OPEN_FAILS, MAP_FAILS, KINDS };
 
@@ -161,7 +161,7 @@ void *mmap64(void *at, size_t size, int protection, int flags, int file, off64_t
 
 #pragma GCC visibility pop
 
-/* ---- the store ------------------------------------------------------------------------------------- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 enum { DOCUMENTS = 60, MORE = 3 };
 
@@ -221,7 +221,7 @@ static bool put_back(void)
     return image_write(&file, path) && image_write(&logged, log_path);
 }
 
-/* ---- what is done with it ------------------------------------------------------------------------- */
+/* ---- the operations -------------------------------------------------------------------------- */
 
 struct outcome {
     int acknowledged;
@@ -389,7 +389,8 @@ static bool fail_one(int task, enum kind kind, int number)
     return outcome.failed;
 }
 
-/* Calls of one kind, in all that is done with a store. TRUCE_TRANSIENT_STEP: each so many of them (5), from a random one. */
+/* Fails calls of one kind, in all operations of a store. TRUCE_TRANSIENT_STEP: each so many of
+ * them (5), from a random one. */
 static void fail_each(enum kind kind)
 {
     int step = (int)test_scale("TRUCE_TRANSIENT_STEP", 5), calls = 0;

@@ -32,7 +32,8 @@ static void rig_open(struct rig *rig)
     rig->store = truce_fault_wrap(rig->inner, &none);
 }
 
-/* Both have changed, and each takes over what the other has. A branch that an earlier life made is gone on with. */
+/* Both sides have changed, and each merges the changes of the other. A branch that an earlier
+ * life made is used again. */
 static truce_status life(struct rig *rig, uint32_t deadline_ms, bson_error_t *error)
 {
     truce_tree *site = named(rig->store, "site", deadline_ms),

@@ -33,7 +33,8 @@ static void before_call(truce_store *store)
     inside = false;
 }
 
-/* c is put in version 2 and removed in version 3; nothing is settled, and only the current version is to be kept. */
+/* c is put in version 2 and removed in version 3; no version is settled, and only the current
+ * version is to be kept. */
 static truce_store *begin(void)
 {
     truce_store *store = server_or_memory();
@@ -162,7 +163,7 @@ TEST(a_reader_that_was_stopped_sees_nothing_that_landed_late)
     stop_everywhere(read_held);
 }
 
-/* ---- holds -------------------------------------------------------------------------------------- */
+/* ---- holds ----------------------------------------------------------------------------------- */
 
 static truce_tree *readers;
 static truce_tree_snapshot *held; /* NULL: it was too late */
@@ -219,7 +220,7 @@ TEST(a_held_version_is_not_collected_by_any_process)
     CHECK_INT(call, >, 10);
 }
 
-/* ---- what lands twice --------------------------------------------------------------------------- */
+/* ---- calls that land twice ------------------------------------------------------------------- */
 
 static bson_t kept_filter, kept_update;
 static bool kept;
@@ -268,7 +269,7 @@ TEST(an_item_that_was_put_again_and_lands_late_does_nothing)
     truce_store_close(store);
 }
 
-/* ---- drop --------------------------------------------------------------------------------------- */
+/* ---- drop ------------------------------------------------------------------------------------ */
 
 static bool followed; /* another tree of the name was created while the drop was stopped */
 

@@ -3,7 +3,8 @@
  * bytes are, a write is refused or runs, and an answer is refused or is one that a store's wrappers
  * would let pass.
  *
- * The first byte chooses between raw bytes, and a request made from decisions of which now and then a byte is turned.
+ * The first byte chooses between raw bytes, and a request made from decisions of which now and then
+ * a byte is changed.
  */
 #include "engine/documents/delegated.h"
 
@@ -45,7 +46,7 @@ static void begin(void)
     atexit(end);
 }
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static const char *const parts[] = {"q", "v", "x", "h", "s", "y"};
 
@@ -120,7 +121,7 @@ static bson_t *make_bulk(struct fuzz_input *input)
     return request;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void check_outcome(const truce_write *write, const truce_write_outcome *outcome)
 {

@@ -1,8 +1,9 @@
 /*
- * A pipeline and documents, with a memory so small that sorts and groups spill. Whatever it is, it must end with a status:
- * no crash, no hang, no memory left behind, no result that is no document.
+ * A pipeline and documents, with a memory so small that sorts and groups spill. Whatever it is, it
+ * must end with a status: no crash, no hang, no memory leak, no result that is not a document.
  *
- * The first byte chooses between raw BSON, {p: [stages], d: [documents]}, and a pipeline made from decisions.
+ * The first byte chooses between raw BSON, {p: [stages], d: [documents]}, and a pipeline made from
+ * decisions.
  */
 #include "query/aggregate/aggregate.h"
 

@@ -69,7 +69,7 @@ static void begin(void)
     truce_assert(feed.count == ENTRIES);
 }
 
-/* ---- tokens ----------------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static void put_text(const uint8_t *line, size_t size, bson_t *document)
 {
@@ -101,7 +101,7 @@ static void put_near(const uint8_t *line, size_t size, bson_t *document)
     change_stream_token_append(&token, document);
 }
 
-/* ---- what is told behind one ------------------------------------------------------------------ */
+/* ---- the events after a token ---------------------------------------------------------------- */
 
 static int64_t count_behind(const struct change_stream_token *token)
 {

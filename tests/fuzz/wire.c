@@ -1,6 +1,7 @@
 /*
- * The input is a message without its length: it is opened if it is compressed, read as a server reads it, and answered from
- * a store in memory. Whatever comes, the answer is one sound document with `ok`.
+ * The input is a message without its length. It is opened if it is compressed, read as a server
+ * reads it, and answered from a store in memory. Whatever comes, the answer is one sound document
+ * with `ok`.
  */
 #include "server/net/wire.h"
 
@@ -88,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* ---- how the next input is made of one --------------------------------------------------------- */
+/* ---- how the next input is made of one ------------------------------------------------------- */
 
 #define BODY 17 /* after the header without its length, the flags and the kind of the section */
 

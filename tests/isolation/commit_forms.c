@@ -247,7 +247,7 @@ static void explore(struct scene *scene, struct turns_budget budget, const char 
         fprintf(stderr, "    (%s)\n", what);
 }
 
-/* ---- operations of sets beside commits ------------------------------------------------------ */
+/* ---- operations of sets next to commits ------------------------------------------------------ */
 
 #define ADD(n, key, name)                                                                          \
     {                                                                                              \

@@ -12,7 +12,7 @@
 #include "tests/support/tutorial.h"
 #include "truce/sys/store.h"
 
-/* ---- a store that lets somebody in ------------------------------------------------------------- */
+/* ---- a store that lets another client in ----------------------------------------------------- */
 
 struct plain {
     const char *collection, *filter, *update;
@@ -68,7 +68,7 @@ static truce_store *open_store(uint32_t lacks, truce_store **below)
     return store;
 }
 
-/* ---- what is left ------------------------------------------------------------------------------ */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static const char *const collections[] = {"employees", "students", "students.classes", "posts"};
 
@@ -116,7 +116,7 @@ static void dump(truce_store *store, bson_t *all)
     }
 }
 
-/* ---- the calls --------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 struct call {
     const char *name;
@@ -261,7 +261,7 @@ static truce_status run_post(truce_store *store, const struct call *call, bson_e
                            : post_in(NULL, &step, error);
 }
 
-/* ---- one call and one plain write -------------------------------------------------------------- */
+/* ---- one call and one plain write ------------------------------------------------------------ */
 
 struct stands {
     const char *collection, *document;
@@ -376,7 +376,7 @@ static void check_all(const struct call *call, const struct stands *stands,
     bson_destroy(&after);
 }
 
-/* ---- items ------------------------------------------------------------------------------------- */
+/* ---- items ----------------------------------------------------------------------------------- */
 
 #define NO_OPERATOR TRUCE_CAN_ITEM_UPDATE
 #define NO_FILTERS  (TRUCE_CAN_ITEM_UPDATE | TRUCE_CAN_ARRAY_FILTERS)
@@ -467,7 +467,7 @@ TEST(a_plain_write_in_the_midst_of_a_change_of_items_in_a_map_is_kept)
     all_items(item_table, item_plain_table, COUNT(item_plain_table));
 }
 
-/* ---- ordered sets ------------------------------------------------------------------------------ */
+/* ---- ordered sets ---------------------------------------------------------------------------- */
 
 static const struct call set_forms[] = {
     {.name = "rewriting", .run = run_set},
@@ -581,7 +581,7 @@ TEST(a_plain_write_in_the_midst_of_an_operation_by_element_is_kept)
     }
 }
 
-/* ---- revisions --------------------------------------------------------------------------------- */
+/* ---- revisions ------------------------------------------------------------------------------- */
 
 static const struct call post_forms[] = {
     {.name = "direct", .run = run_post},

@@ -7,8 +7,8 @@
  *     on call   two doctors are on; each of the two commits lets another one go if both are
  *     room      nobody has the room; each books it if nobody has
  *
- * The journal's reads single documents, the other one asks. Without a guard of what it found, or without a look at what the
- * journal holds, both would do it.
+ * The commit of the journal reads single documents, the other one runs queries. Without a guard of
+ * its results, or without a check of the documents that the journal holds, both would take effect.
  */
 #include "tests/support/bank.h"
 #include "tests/support/hooked.h"
@@ -278,7 +278,8 @@ TEST(a_commit_of_the_journal_comes_in_the_midst_of_one_that_asks)
     enter_everywhere(false, 1);
 }
 
-/* It comes when everything was asked, and is decided or not, and released or not, when that is to take effect. */
+/* The plain commit comes after all reads of the other one, before or after that is decided or
+ * released. */
 TEST(a_commit_of_the_journal_dies_in_the_midst_of_one_that_asks)
 {
     no_sleep_use();

@@ -1,4 +1,5 @@
-/* Ordered sets under a crowd: threads, processes, collectors; at random, against the in-order run. */
+/* Ordered sets under many threads, processes, and collectors, at random, against the in-order
+ * run. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/wait.h>

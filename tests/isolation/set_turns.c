@@ -1,7 +1,8 @@
 /*
- * Consumers of an ordered set at every interleaving of their store calls, with crashes, lost answers
- * and calls that land late. When all have ended, what was not acknowledged is delivered again, as
- * the queue would; then the set must be what in-order, exactly-once delivery leaves.
+ * Consumers of an ordered set at every interleaving of their store calls, with crashes, lost
+ * answers, and calls that land late. When all have ended, the unacknowledged operations are
+ * delivered again, as the queue would. Then the set must equal that of in-order, exactly-once
+ * delivery.
  */
 #include "patterns/set/set.h"
 #include "store/store.h"

@@ -1,6 +1,7 @@
 /*
- * Transactions (store/overlay) in every order of their steps. Whatever the order, those that are committed must have
- * read and left what they do one after the other, in some order; this is looked for by running them so.
+ * Transactions (store/overlay) in every order of their steps. Whatever the order, the committed
+ * ones must have the reads and the final state of some serial order; the test finds it by running
+ * them serially.
  */
 #include "store/overlay/overlay.h"
 

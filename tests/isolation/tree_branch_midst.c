@@ -22,7 +22,7 @@ static void before_call(truce_store *store)
     inside = false;
 }
 
-/* ---- who comes between --------------------------------------------------------------------------- */
+/* ---- the intruders --------------------------------------------------------------------------- */
 
 static void erase(void)
 {
@@ -66,7 +66,7 @@ static void go_on_and_collect(void)
         rig_collect(site, NULL);
 }
 
-/* ---- the call ------------------------------------------------------------------------------------ */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static void begin(truce_store *store)
 {
@@ -120,7 +120,7 @@ static void at_every_call(void (*call)(truce_store *store), void (*between)(void
     CHECK_INT(at, >, 5);
 }
 
-/* ---- erased meanwhile ------------------------------------------------------------------------------ */
+/* ---- concurrent erasure ---------------------------------------------------------------------- */
 
 static void merge_down(truce_store *store)
 {
@@ -153,7 +153,7 @@ TEST(an_item_erased_during_a_merge_or_copy_does_not_come_back)
     at_every_call(branch, erase, nothing_came_back);
 }
 
-/* ---- merged the other way meanwhile ---------------------------------------------------------------- */
+/* ---- concurrent merges the other way --------------------------------------------------------- */
 
 static void merge_up(truce_store *store)
 {
@@ -202,7 +202,7 @@ TEST(a_merge_that_was_stopped_for_a_day_begins_again)
     at_every_call(merge_up, sleep_for_a_day, can_be_merged_again);
 }
 
-/* ---- collected meanwhile --------------------------------------------------------------------------- */
+/* ---- concurrent collection ------------------------------------------------------------------- */
 
 static void open_now(truce_store *store)
 {

@@ -135,7 +135,7 @@ static void client(truce_store *store, int number, void *arg)
     truce_tree_free(site);
 }
 
-/* ---- the judgement ------------------------------------------------------------------------------ */
+/* ---- the checks ------------------------------------------------------------------------------ */
 
 /* A dead reader's hold ends with its lease. */
 static void drop_holds(truce_store *store)

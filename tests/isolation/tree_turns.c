@@ -78,7 +78,7 @@ static void begin(truce_store *store, void *arg)
     truce_tree_free(tree);
 }
 
-/* ---- what the clients do ------------------------------------------------------------------------ */
+/* ---- the clients ----------------------------------------------------------------------------- */
 
 /* The same items again, each time with what was put before in the store. */
 static truce_status put_twice(truce_tree_edit *edit, bson_error_t *error)
@@ -202,7 +202,7 @@ static void client(truce_store *store, int number, void *arg)
     truce_tree_free(tree);
 }
 
-/* ---- the judgement ------------------------------------------------------------------------------ */
+/* ---- the checks ------------------------------------------------------------------------------ */
 
 /* A dead reader's hold ends with its lease. */
 static void drop_holds(truce_store *store)

@@ -1,4 +1,4 @@
-"""pymongo and a server that asks for passwords: both mechanisms, roles, users, and what belongs to a user.
+"""pymongo and a server that asks for passwords: both mechanisms, roles, users, and their data.
 
 Runs at a server of tests/servers/serve whose user "truce" has the role root.
 """

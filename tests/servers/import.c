@@ -1,5 +1,5 @@
-/* truce import into a server, with and without transactions: killed at any moment and started again, it
- * imports each line once. */
+/* truce import into a server, with and without transactions: killed at any moment and started
+ * again, it imports each line once. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

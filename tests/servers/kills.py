@@ -129,7 +129,7 @@ def job_id(i):
 
 
 def do_job(i):
-    """Does a job, if there is one. The id of its effect differs from that of another worker of the job."""
+    """Does a job, if there is one. Each worker of the same job makes an effect of another id."""
     answer, _ = send("truceClaim", "work", waitMS=50, leaseMS=LEASE_MS)
     for job in answer["jobs"]:
         effect = {"_id": bson.ObjectId(), "job": job["payload"]["n"]}

@@ -1,6 +1,7 @@
 /*
- * A network that spoils one message (tests/support/wire.h): every operation of items, revisions, sets in
- * batches, requests, looks at several documents, and the sweep. All or nothing, and exactly once.
+ * A network that corrupts one message (tests/support/wire.h): every operation of items, revisions,
+ * sets in batches, requests, finds of several documents, and the recovery pass. The outcome is all
+ * or nothing, and exactly once.
  */
 #include "base/clock.h"
 #include "tests/support/bank.h"
@@ -474,7 +475,8 @@ static bool leave_dead(truce_store *store)
     return at < 40 && count_json(store, "data", "{'_intent': {'$exists': true}}") > 0;
 }
 
-/* A server may sweep by itself, each minute; and on a machine that does much else a commit may have no time to come so far. */
+/* A server may run a recovery pass by itself, each minute; and on a busy machine a commit may
+ * have no time to come so far. */
 #define SWEPT_MAX 10
 
 /* Two commits whose owners died, one before its decision and one behind it. */

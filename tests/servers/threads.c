@@ -1,5 +1,5 @@
-/* Thirty-two threads on one store handle: plain writes, cursors, commits, and a pool that is smaller than
- * they are many. */
+/* Thirty-two threads on one store handle: plain writes, cursors, commits, and a pool that has
+ * fewer connections than threads. */
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -1,5 +1,5 @@
-/* Waiting for changes on servers: by their change streams where they have them, through streams that
- * break, while threads come and go, and by looking now and then elsewhere. */
+/* Waits for changes on servers: by their change streams if they have them, through streams that
+ * break, while threads come and go, and by polling elsewhere. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -8,8 +8,8 @@
 #include "tests/support/server.h"
 #include "tests/support/wire.h"
 
-/* The second wait without a change that takes so long shows that it sleeps: by looking now and then it
- * would have ended. */
+/* The second wait without a change that takes so long shows that it sleeps: a poll would have
+ * ended it. */
 #define LONG_MS 700
 
 static void change(truce_store *store)

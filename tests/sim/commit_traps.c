@@ -1,5 +1,6 @@
-/* The traps of the commit protocol: for each, the smallest scenario in which the obvious way goes wrong, with the
- * faults that it takes, searched through. Each fails without its cure (tests/mutants/commit.mutants). */
+/* The traps of the commit protocol: for each, the smallest scenario in which the obvious way
+ * goes wrong, with the faults that it takes, searched to the end. Each fails without its cure
+ * (tests/mutants/commit.mutants). */
 #include "tests/support/scenarios.h"
 #include "tests/support/test.h"
 

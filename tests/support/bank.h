@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_BANK_H
 #define TRUCE_TESTS_SUPPORT_BANK_H
 
-/* Small things that the tests of commits share: ids, documents, every store with every mechanism. */
+/* Small things that the tests of commits share: ids, documents, every store with every
+ * mechanism. */
 #include "tests/support/server.h"
 #include "tests/support/test.h"
 #include "truce/sys/store.h"

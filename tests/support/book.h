@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_BOOK_H
 #define TRUCE_TESTS_SUPPORT_BOOK_H
 
-/* Small things that the tests of the ledger share: ids, accounts, transfers as one line, what must hold of a book. */
+/* Small things that the tests of the ledger share: ids, accounts, transfers as one line, what
+ * must hold of a book. */
 #include <stdlib.h>
 
 #include "tests/support/bank.h"

@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 
-/* ---- what stands there instead ----------------------------------------------------------------- */
+/* ---- values in the way ----------------------------------------------------------------------- */
 
 static void append_regex(bson_t *out, const char *key, uint32_t length)
 {
@@ -185,7 +185,7 @@ static void append_other(bson_t *out, const char *key, uint32_t length, uint32_t
     append_json(out, key, length, documents[number]);
 }
 
-/* ---- where ------------------------------------------------------------------------------------ */
+/* ---- where ----------------------------------------------------------------------------------- */
 
 static bool within(const bson_iter_t *iter, bson_t *inner)
 {

@@ -53,7 +53,8 @@ static _Noreturn void become(char **words, const char *store, const int files[3]
         setenv("TRUCE_STORE", store, 1);
     else
         unsetenv("TRUCE_STORE");
-    /* libmongoc's counters: a process that was killed leaves its file, which another complains of */
+    /* libmongoc's counters: a process that was killed leaves its file, of which another one
+     * complains */
     setenv("MONGOC_DISABLE_SHM", "1", 1);
     for (int i = 0; i < 3; i++) {
         if (dup2(files[i], i) < 0)

@@ -16,7 +16,8 @@ struct command {
 const struct command *command_run(const char *program, const char *store, const char *input, ...)
     __attribute__((sentinel));
 
-/* It ended so, and standard output holds `out` (NULL: anything), standard error `err` (NULL: it is empty). */
+/* Checks the exit code, and that standard output holds `out` (NULL: anything), and standard
+ * error `err` (NULL: it is empty). */
 const struct command *command_check(const struct command *command, int code, const char *out,
                                     const char *err, const char *file, int line);
 

@@ -61,7 +61,8 @@ CONTRACT(a_bulk_does_its_writes_in_order)
     release(outcomes, COUNT(writes));
 }
 
-/* A server tells of such a message how many of its writes changed a document; other stores tell it of each. */
+/* A server reports how many writes of such a message changed a document; other stores report it
+ * for each. */
 CONTRACT(a_joined_bulk_reports_matches_for_all_writes_or_for_no_write)
 {
     truce_write all[] = {

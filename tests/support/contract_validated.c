@@ -106,7 +106,7 @@ CONTRACT(the_output_of_a_pipeline_bypasses_a_validator_if_it_asks_for_it)
     }
 }
 
-/* ---- commits ---------------------------------------------------------------------------------- */
+/* ---- commits --------------------------------------------------------------------------------- */
 
 /* A process that dies before its decision or behind it: it writes nothing any more. */
 static const truce_store_ops *living;
@@ -288,7 +288,7 @@ CONTRACT(an_insert_is_validated_as_the_stored_document)
     CHECK_FINDS("a", "{'_id': 5}", OPTIONS(.projection = J(plain_fields)), "[{'_id': 5, 'n': 4}]");
 }
 
-/* ---- a server that does not let everybody pass ------------------------------------------------- */
+/* ---- a server that does not let everybody pass ----------------------------------------------- */
 
 static truce_status deny(bson_error_t *error)
 {

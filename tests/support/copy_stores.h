@@ -15,8 +15,8 @@ void copy_change(truce_store *store, const char *collection, const char *filter,
                  const char *update);
 int64_t copy_count(truce_store *store, const char *collection, const char *filter);
 
-/* _ids and fields of every type that is in use, timestamps of zero, indexes, an empty collection; people
- * with the _ids from 0 to count - 1. */
+/* _ids and fields of every type that is in use, timestamps of zero, indexes, an empty
+ * collection; people with the _ids from 0 to count - 1. */
 void copy_fill(truce_store *store, int count);
 /* Fields of the types that were in use once. */
 void copy_fill_old(truce_store *store);

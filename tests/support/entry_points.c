@@ -354,7 +354,7 @@ static truce_status call_revision_diff(struct given *g)
     return status;
 }
 
-/* ---- jobs -------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
 static truce_status add_job(struct given *g, const bson_t *payload, const bson_t *metadata,
                             const bson_t *tags)
@@ -591,7 +591,7 @@ static truce_status call_transfer_resume(struct given *g)
     return in_transfers(g, transfer_resume);
 }
 
-/* ---- copies in step --------------------------------------------------------------------------- */
+/* ---- copies in step -------------------------------------------------------------------------- */
 
 static truce_status call_sync_declare(struct given *g)
 {
@@ -646,7 +646,7 @@ static truce_status call_sync_read(struct given *g)
     return status;
 }
 
-/* ---- versions ---------------------------------------------------------------------------------- */
+/* ---- versions -------------------------------------------------------------------------------- */
 
 typedef truce_status in_edit_function(truce_tree_edit *edit, struct given *g);
 

@@ -2,7 +2,7 @@
  * A thread for each connection: a message is read, its command looked at, the answer written.
  *
  *     OP_QUERY (2004)  the first handshake of a connection    -> OP_REPLY (1)
- *     OP_MSG (2013)    all else; documents that stand behind the command ("inserts" and the like) are
+ *     OP_MSG (2013)    all else; documents that come after the command ("inserts" and the like) are
  *                      put into it                            -> OP_MSG
  */
 #include "tests/support/fake.h"

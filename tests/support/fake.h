@@ -19,8 +19,8 @@ enum fake_act {
     FAKE_BEHIND, /* what the server behind it answers (fake_behind) */
 };
 
-/* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. Documents that came behind the command
- * stand in it, as if they had come within. */
+/* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. `command`
+ * contains documents that came after it, as if they had come within it. */
 typedef enum fake_act fake_answer(const bson_t *command, bson_t *reply, void *arg);
 
 struct fake;

@@ -21,7 +21,7 @@ void replay_close(struct replay *replay)
     truce_store_close(replay->copy);
 }
 
-/* ---- one entry, done again ---------------------------------------------------------------------- */
+/* ---- one entry, done again ------------------------------------------------------------------- */
 
 static bson_t *by_id(const bson_t *id)
 {
@@ -234,7 +234,7 @@ bool replay_follow(struct replay *replay, truce_store *store)
     return test_failures() == before;
 }
 
-/* ---- the same? ----------------------------------------------------------------------------------- */
+/* ---- the same? ------------------------------------------------------------------------------- */
 
 static void same_document(struct replay *replay, const char *collection, const bson_t *document)
 {

@@ -2,7 +2,8 @@
 #define TRUCE_TESTS_SUPPORT_HALF_COMMIT_H
 
 /*
- * A commit of the journal that moves, changes, and inserts documents, and ends after any of its writes:
+ * A commit of the journal that moves, changes, and inserts documents, and ends after any of its
+ * writes:
  *
  *     before    m0: mover, changed (n: 1), still (n: 1)     m1: old (n: 1)
  *     after     m0: changed (n: 2), still                   m1: old, mover, fresh (n: 9)
@@ -43,8 +44,8 @@ static inline truce_status half_commit_add(truce_commit *commit, bson_error_t *e
     return status;
 }
 
-/* Applies the commit to a store that truce_fault_wrap made: it fails from its write of that number on. False: it has fewer
- * writes. */
+/* Applies the commit to a store that truce_fault_wrap made: it fails from its write of that
+ * number on. False: it has fewer writes. */
 static inline bool half_commit_end_at(truce_store *store, uint64_t at)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .deadline_ms = 1};

@@ -21,7 +21,8 @@ extern struct item_way item_ways[];
 extern int item_ways_count;
 const struct item_way *item_way_named(const char *name); /* also one that is excused */
 
-/* False: the call combines conditions on an item by $or or $nor, and the server is excused from that. */
+/* False: the call combines conditions on an item by $or or $nor, and the server is excused from
+ * that. */
 bool item_call_here(const char *text);
 
 truce_store *item_rig_open(const struct item_way *way);
@@ -31,7 +32,8 @@ truce_store *item_rig_open(const struct item_way *way);
 truce_status item_rig_call(truce_item *item, const struct item_way *way, truce_store *store,
                            const char *text, truce_item_result *result, bson_error_t *error);
 
-/* The document {_id: 1} without `_rev`, its items as an array whatever their layout; bson_destroy it. */
+/* The document {_id: 1} without `_rev`, its items as an array whatever their layout;
+ * bson_destroy it. */
 bson_t *item_rig_read(truce_store *store, const char *collection, const char *field);
 
 #endif

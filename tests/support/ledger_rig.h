@@ -11,7 +11,8 @@
     } while (0)
 #define ANY INT64_MIN
 
-/* A server may have its own idea of a unique index over two fields of one array: there numbers have to be documents. */
+/* Some servers check a unique index over two fields of one array differently: there numbers have
+ * to be documents. */
 static inline void everywhere(setting_function *function)
 {
     if (book_has_slots() || !server_under_test() || !test_excused("ledger_numbers"))

@@ -27,7 +27,7 @@ static truce_store *open_store(const char *path)
     return store;
 }
 
-/* ---- the power goes ------------------------------------------------------------------------------ */
+/* ---- the power goes -------------------------------------------------------------------------- */
 
 struct working {
     const struct life *life;
@@ -91,7 +91,7 @@ void life_power_cut(const struct life *life, struct random *random)
     }
 }
 
-/* ---- they are killed ------------------------------------------------------------------------------- */
+/* ---- they are killed ------------------------------------------------------------------------- */
 
 struct answer {
     int worker, number;
@@ -135,7 +135,8 @@ static void kill_worker(struct killing *killing, int worker)
     waitpid(killing->workers[worker], NULL, 0);
 }
 
-/* The next answer, noted. A worker that was killed behind an answer leaves its step to the next one, who tells it again. */
+/* Reads the next answer, and notes it. A worker that was killed after an answer leaves its step
+ * to the next one, which reports it again. */
 static bool hear(struct killing *killing, struct answer *answer)
 {
     if (read(killing->answers[0], answer, sizeof *answer) != sizeof *answer)

@@ -5,8 +5,10 @@
  * The life of a file that ends badly: workers do step after step, their acknowledgements are noted,
  * and then
  *
- *     the power goes     at a random write or sync; what the disk could hold then is opened again, several times with different luck
- *     they are killed    processes, with -9 and all the time; the file is opened again when there were so many answers
+ *     the power goes     at a random write or sync; a possible state of the disk is opened again,
+ *                        several times
+ *     they are killed    processes, with -9 and all the time; the file is opened again after so
+ *                        many answers
  *
  * Then the file is checked.
  */

@@ -1,8 +1,9 @@
 #ifndef TRUCE_TESTS_SUPPORT_MASKED_H
 #define TRUCE_TESTS_SUPPORT_MASKED_H
 
-/* A store that can do less than the one it wraps, and fails the test if it is asked to: so a pattern
- * is seen to go by the capabilities. Closes the inner store with itself. */
+/* A store that can do less than the one it wraps, and fails the test if it is asked to do more.
+ * So the test shows that a pattern respects the capabilities. Closes the inner store with
+ * itself. */
 #include "truce/sys/store.h"
 
 /* `lacks`: of TRUCE_CAN_ITEM_UPDATE, TRUCE_CAN_ARRAY_FILTERS, TRUCE_CAN_PIPELINE_UPDATE,

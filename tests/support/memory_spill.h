@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_MEMORY_SPILL_H
 #define TRUCE_TESTS_SUPPORT_MEMORY_SPILL_H
 
-/* Spills (query/sort/spill.h) that keep their bytes in memory and check how they are used: written, then
- * rewound once, then read. */
+/* Spills (query/sort/spill.h) that keep their bytes in memory and check how they are used:
+ * written, then rewound once, then read. */
 #include <stddef.h>
 
 #include "query/sort/spill.h"

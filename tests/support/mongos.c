@@ -49,7 +49,7 @@ static bool document_of(const bson_t *document, const char *field, bson_t *view)
     return bson_iter_init_find(&iter, document, field) && view_of(&iter, view);
 }
 
-/* ---- what a query says ---------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /* A value, or {$eq: a value}. */
 static bool is_equality(const bson_iter_t *iter)
@@ -95,7 +95,7 @@ static bool says_key(const bson_t *query, const bson_t *key)
     return true;
 }
 
-/* ---- what is refused ------------------------------------------------------------------------ */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 static bool flag(const bson_t *document, const char *field)
 {

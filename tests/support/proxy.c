@@ -1,6 +1,6 @@
 /*
- * Two threads for each connection, one for each direction; a message is read whole before it is passed
- * on (its first four bytes are its length).
+ * Two threads serve each connection, one for each direction. A message is read whole before it is
+ * passed on (its first four bytes are its length).
  *
  *     client --> [ pump TO_SERVER ] --> server
  *     client <-- [ pump TO_CLIENT ] <-- server

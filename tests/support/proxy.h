@@ -2,9 +2,9 @@
 #define TRUCE_TESTS_SUPPORT_PROXY_H
 
 /*
- * A proxy between a client and a server of MongoDB's protocol that spoils one message. Messages are
- * counted in each direction, over all connections, from 1; handshakes and heartbeats are passed on and
- * not counted.
+ * A proxy between a client and a server of MongoDB's protocol that corrupts one message. Messages
+ * are counted in each direction, over all connections, from 1; handshakes and heartbeats are passed
+ * on and not counted.
  */
 #include <bson/bson.h>
 #include <stdbool.h>
@@ -18,9 +18,11 @@ enum proxy_fault {
     PROXY_HALF,  /* half of the message, then the connection ends */
     PROXY_AFTER, /* the connection ends after the message */
     PROXY_HOLD,  /* the message waits for proxy_let_go */
-    PROXY_SAY, /* the client gets an answer of the proxy's own: the request is not passed on, or the server's
-                    answer is thrown away (proxy_script) */
-    PROXY_SAY_CHANGED, /* as PROXY_SAY of the server's own answer, with the change of proxy_change */
+    /* the client gets an answer of the proxy's own: the request is not passed on, or the server's
+     * answer is thrown away (proxy_script) */
+    PROXY_SAY,
+    /* like PROXY_SAY, but the answer is the server's with the change of proxy_change */
+    PROXY_SAY_CHANGED,
     /* the message comes PROXY_DELAY_MS later, also if no client waits for its answer */
     PROXY_DELAY,
 };
@@ -35,9 +37,10 @@ int proxy_port(const struct proxy *proxy);
 /* Counts from 0 again; message `at` meets the fault. */
 void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
                uint64_t at);
-/* Before proxy_arm: what PROXY_SAY answers, and what the next commitTransaction after the fault is answered, which is not
- * passed on then (NULL: is passed on). Only messages of requests that have the field `only` are counted (NULL: all).
- * All are borrowed until the next call. */
+/* Called before proxy_arm: sets the answer of PROXY_SAY, and the answer to the next
+ * commitTransaction after the fault, which is not passed on then (NULL: is passed on). Only
+ * messages of requests that have the field `only` are counted (NULL: all). All are borrowed
+ * until the next call. */
 void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, const char *only);
 /* Before proxy_arm of PROXY_SAY_CHANGED, in the direction TO_CLIENT: which field of the answer
  * is changed in which way (changed_bson.h). A number beyond its fields starts again from the

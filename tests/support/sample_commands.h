@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SAMPLE_COMMANDS_H
 #define TRUCE_TESTS_SUPPORT_SAMPLE_COMMANDS_H
 
-/* Commands of each kind, as typed JSON. The patterns' own have an example each (operations/operation.h). */
+/* Commands of each kind, as typed JSON. The patterns' own have an example each
+ * (operations/operation.h). */
 
 /* Commands that prepare the data of all others here. */
 __attribute__((unused)) static const char *const before[] = {
@@ -13,7 +14,8 @@ __attribute__((unused)) static const char *const before[] = {
     "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}",
 };
 
-/* Of each command of MongoDB's one or more; what the second field of a row says is the command's own failure. */
+/* One or more of each command of MongoDB; the second field of a row names the command's own
+ * failure. */
 __attribute__((unused)) static const struct sample {
     const char *command;
     int code;

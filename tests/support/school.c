@@ -163,7 +163,7 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
     return status;
 }
 
-/* ---- the judgement -------------------------------------------------------------------------- */
+/* ---- the checks ------------------------------------------------------------------------------ */
 
 struct judge {
     struct engine *engine;

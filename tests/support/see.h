@@ -23,7 +23,8 @@ void see_on(int end, const char *command, const char *path, const char *wanted, 
 #define ADULTS                                                                                     \
     "{'create': 'adults', 'viewOn': 'people', 'pipeline': [{'$match': {'age': {'$gte': 18}}}], "
 
-/* A server like a replica set at that store: people and groups, the view adults on people, names on adults. */
+/* A server like a replica set at that store: people and groups, the view adults on people, names
+ * on adults. */
 void begin_at(const char *uri);
 void begin(void); /* in memory */
 void end(void);

@@ -4,7 +4,8 @@
 /* Stories in which a job is claimed and then used by its token. */
 #include "tests/support/served_story.h"
 
-/* Claims a job of the queue. The queue, the job's id, and the claim's token replace each %s of the command. */
+/* Claims a job of the queue. The queue, the job's id, and the claim's token replace each %s of
+ * the command. */
 __attribute__((unused)) static void with_token(int end_, const char *queue, const char *command,
                                                int code, const char *path, const char *text)
 {

@@ -1,17 +1,18 @@
 #ifndef TRUCE_TESTS_SUPPORT_SERVER_H
 #define TRUCE_TESTS_SUPPORT_SERVER_H
 
-/* A server of MongoDB's protocol, as tests/servers/serve started it: TRUCE_TEST_MONGODB is where it is,
- * TRUCE_TEST_SERVER what it is. */
+/* A server of MongoDB's protocol, as tests/servers/serve started it: TRUCE_TEST_MONGODB is its
+ * URI, TRUCE_TEST_SERVER its kind. */
 #include "tests/support/test.h"
 #include "truce/sys/store.h"
 
-/* mongodb://HOST:PORT/DATABASE?directConnection=true..., a database of this process; `options` come behind
- * a "&" ("" for none). */
+/* mongodb://HOST:PORT/DATABASE?directConnection=true..., a database of this process; `options`
+ * come after a "&" ("" for none). */
 const char *server_uri(char *text, size_t size, const char *options);
 
-/* A store there, emptied; one for the whole program: truce_store_close lets go of it, and the next call
- * gives it again. NULL and a sentence on standard error if the server cannot be reached. */
+/* Returns a store there, emptied; one for the whole program: truce_store_close releases it, and
+ * the next call returns it again. NULL and a message on standard error if the server cannot be
+ * reached. */
 truce_store *server_store(void);
 
 /* True if the program runs at a server: suites of other kinds may do so, too. */

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_STAGE_H
 #define TRUCE_TESTS_SUPPORT_STAGE_H
 
-/* A store on a server without data (fake.h) that answers as an empty one would, but for what a script says. */
+/* A store on a server without data (fake.h) that answers as an empty one would, except for the
+ * answers of a script. */
 #include "tests/support/fake.h"
 #include "tests/support/test.h"
 #include "truce/store.h"

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_STILL_CALLS_H
 #define TRUCE_TESTS_SUPPORT_STILL_CALLS_H
 
-/* Commands to a server whose calls are run by the test's own thread, each answered by one sound document with `ok`. */
+/* Commands to a server whose calls are run by the test's own thread, each answered by one sound
+ * document with `ok`. */
 #include "bson/value.h"
 #include "tests/support/still_server.h"
 #include "tests/support/test.h"

@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_STILL_SERVER_H
 #define TRUCE_TESTS_SUPPORT_STILL_SERVER_H
 
-/* A server of a store in memory, whose calls are run by the test's own thread: no sockets, and no time passes by itself. */
+/* A server of a store in memory, whose calls are run by the test's own thread: no sockets, and
+ * no time passes by itself. */
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/status.h"

@@ -86,7 +86,8 @@ static bool stores_operands(const char *operator)
     return false;
 }
 
-/* The elements of {$each: [...], ...}, the operand of $push or $addToSet; else the operand itself. */
+/* The elements of {$each: [...], ...}, the operand of $push or $addToSet; else the operand
+ * itself. */
 static bson_iter_t stored_part(const bson_iter_t *operand)
 {
     bson_iter_t each;
@@ -181,7 +182,7 @@ static truce_status on_call(struct decorator *decorator, const struct decorated_
     return truce__decorated_run(decorator, call, error);
 }
 
-/* ---- what is stored ------------------------------------------------------------------------- */
+/* ---- stored documents ------------------------------------------------------------------------ */
 
 static void check_collection(truce_store *store, const char *name)
 {

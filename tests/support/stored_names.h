@@ -2,12 +2,13 @@
 #define TRUCE_TESTS_SUPPORT_STORED_NAMES_H
 
 /*
- * A store that refuses names of fields as MongoDB before 5.0 does. A name of a stored document, at any depth, may not
- * begin with a dollar sign (code 52) or contain a dot (code 57). The store has the capabilities of such a server
- * without transactions.
+ * A store that refuses names of fields as MongoDB before 5.0 does. A name of a stored document, at
+ * any depth, may not begin with a dollar sign (code 52) or contain a dot (code 57). The store has
+ * the capabilities of such a server without transactions.
  *
- * Inserts, replacements, and operands of operators are refused before they are written. Results of pipelines are
- * found when the store is closed: each document is read then, and such a name is a failure of the test.
+ * Inserts, replacements, and operands of operators are refused before they are written. Results of
+ * pipelines are checked when the store is closed: each document is read then, and such a name is a
+ * failure of the test.
  *
  * With TRUCE_TEST_STORED_NAMES=1 each store that a test program opens is wrapped in one.
  */

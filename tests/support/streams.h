@@ -27,7 +27,8 @@ struct stream_of watch_c(const char *options, const char *stages);
 void close_stream(struct stream_of *stream);
 
 void ask_more(struct stream_of *stream, int batch, int wait_ms);
-/* The next event, in a batch of at most so many; borrowed until the next call. Empty: none has come. */
+/* Returns the next event, in a batch of at most so many; borrowed until the next call. Empty: no
+ * event has come. */
 void event_of(struct stream_of *stream, int batch, int wait_ms, bson_t *event);
 /* The next event has these fields; _id, clusterTime and wallTime are left out. */
 void expect_event(struct stream_of *stream, const char *json);

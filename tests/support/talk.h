@@ -36,7 +36,8 @@ int64_t reply_number(const bson_t *reply, const char *path);
 /* Checks the code of the reply to the command, 0 for ok. */
 void expect_code(const char *json, int64_t code);
 
-/* A server of that file in a child of this process, which has no threads yet; *port -1: it could not start. */
+/* Starts a server of that file in a child of this process, which has no threads yet; *port -1:
+ * it could not start. */
 pid_t serve_child(const char *path, int *port);
 
 struct killing {

@@ -175,8 +175,8 @@ bool test_check_status(int expected, int actual, const bson_error_t *error, cons
                      actual ? error->message : "");
 }
 
-/* "mongodb<4.4": every version before; TRUCE_TEST_SERVER_VERSION is the server's. "mongos": a MongoDB that is a
- * sharded cluster by TRUCE_TEST_SERVER_DEPLOYMENT. */
+/* "mongodb<4.4": every version before; TRUCE_TEST_SERVER_VERSION is the server's. "mongos": a
+ * MongoDB that is a sharded cluster by TRUCE_TEST_SERVER_DEPLOYMENT. */
 static bool is_server(const char *whose, const char *server)
 {
     const char *version = getenv("TRUCE_TEST_SERVER_VERSION");

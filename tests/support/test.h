@@ -47,7 +47,8 @@ typedef void test_function(void);
 
 void test_register(const char *name, const char *file, test_function *function);
 
-/* Runs the registered tests that the arguments name, or all of them. Returns the exit code of the program. */
+/* Runs the registered tests that the arguments name, or all of them. Returns the exit code of
+ * the program. */
 int test_run_all(int argc, char **argv);
 
 #define TEST(name)                                                                                 \
@@ -66,7 +67,8 @@ bool test_fail(const char *file, int line, const char *format, ...)
 /* The running test is skipped, with the reason printed; return from the test afterwards. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Is the server under test excused from this, which is a part of tests? The reason is printed then. */
+/* True if the server under test is excused from this, which is a part of tests. The reason is
+ * printed then. */
 bool test_excused(const char *name);
 
 /* How many checks have failed in the running test so far. */

@@ -31,9 +31,9 @@ struct turns_run {
                        bursts, so that no two keep each other waiting for ever. 0: all calls */
 };
 
-/* Every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones. Stops at
- * the first run in which a check fails, and prints its choices. Returns how many ran; `*complete`
- * (may be NULL): all. */
+/* Runs every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones.
+ * Stops at the first run in which a check fails, and prints its choices. Returns how many ran;
+ * `*complete` (may be NULL): all. */
 long turns_explore(const struct turns_run *run, long runs_max, uint64_t seed, bool *complete);
 
 /* Every call of a dead client fails; a client that sees this returns. */

@@ -50,7 +50,8 @@ static void drop_option(char *uri, const char *option)
     }
 }
 
-/* The members of a replica set have addresses of their own: a client that asks for them passes by the proxy. */
+/* The members of a replica set have their own addresses: a client that asks for them bypasses
+ * the proxy. */
 static void stay_at_proxy(char *uri, size_t size)
 {
     size_t length;

@@ -33,9 +33,11 @@ struct wire_way {
     const char *say, *then, *only; /* as proxy_script takes them; the first two as JSON */
 };
 
-/* Spoils each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of these. */
+/* Corrupts each message of the operation in each way, or with TRUCE_NETWORK_STEP n every n-th of
+ * these. */
 void wire_spoil_all(const struct wire_operation *operation);
-/* The same in other ways, of which `scale` names every how many-th is taken, if not every `step`-th. */
+/* Does the same in other ways, of which `scale` names every how many-th is taken, if not every
+ * `step`-th. */
 void wire_spoil_in(const struct wire_operation *operation, const struct wire_way *ways,
                    size_t count, const char *scale, long step);
 

@@ -45,7 +45,8 @@ static bool names_fields(const bson_t *keys, const char *text)
     return true;
 }
 
-/* keyPattern and keyValue of a duplicate key stand in the error's text: with us as messages show values. */
+/* keyPattern and keyValue of a duplicate key are in the error's text: ours are formatted as
+ * messages show values. */
 static bool names_key(const bson_t *expected, const bson_t *actual, bool generated_id)
 {
     static const char *const names[] = {"keyPattern", "keyValue"};

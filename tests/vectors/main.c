@@ -111,8 +111,8 @@ static bool read_file(const char *path, struct text *text)
 /* ---- exceptions ----------------------------------------------------------------------------- */
 
 /* A line: id, a space, the fields of the newer answer as Extended JSON, a space, the reason. The
- * answer may be "skip": a newer server gives one that cannot be stated. {"plain": true} leaves the variants out: they have
- * another order of documents, which decides the answer. */
+ * answer may be "skip": the answer of a newer server cannot be stated. {"plain": true} leaves
+ * the variants out: they have another order of documents, which decides the answer. */
 static bool add_exception(char *line)
 {
     char *answer = strchr(line, ' ');

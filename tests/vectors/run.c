@@ -632,7 +632,7 @@ static void run_index(struct vector_run *run, struct vector_answer *answer)
     append_after(run->store, answer, "$natural");
 }
 
-/* ---- one case ----------------------------------------------------------------------------------- */
+/* ---- one case -------------------------------------------------------------------------------- */
 
 static const struct kind {
     const char *name;

@@ -1,6 +1,6 @@
 /*
- * The same cases with indexes on the fields concerned: no plan may change an answer, but for the order of
- * documents that no sort decides.
+ * The same cases with indexes on the fields concerned: no plan may change an answer, except for the
+ * order of documents that no sort decides.
  *
  * The fields concerned are the paths that the filter names, also inside of $and, $not and
  * $elemMatch. An index that cannot be made for the documents (parallel arrays) is left out.
@@ -199,7 +199,8 @@ static int prepare_sort_backward(truce_store *store, const char *collection,
     return prepare_sort(store, collection, vector, -1);
 }
 
-/* For pipelines that begin with $match and $sort: the fields of the one, then those of the other. */
+/* For pipelines that begin with $match and $sort: the fields of the one, then those of the
+ * other. */
 static int prepare_pipeline(truce_store *store, const char *collection,
                             const struct vector_case *vector)
 {

@@ -52,8 +52,9 @@ bool vector_same(const bson_t *expected, const bson_t *actual, const struct vect
 
 /* ---- judge.c ---- */
 
-/* Is the answer right? `fields` (NULL-terminated) are those that the answer of the kind has. `varied`: other indexes than the
- * recorded ones decide the order of documents that no sort decides. */
+/* True if the answer is right. `fields` (NULL-terminated) are those that the answer of the kind
+ * has. `varied`: other indexes than the recorded ones decide the order of documents that no sort
+ * decides. */
 bool vector_judge(const struct vector_case *vector, const char *const *fields, bool varied,
                   const bson_t *answer);
 
