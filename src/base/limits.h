@@ -91,7 +91,8 @@
 #define TRUCE_LOGIN_FRESH_MS          1000        /* age at which a user's roles are read again */
 #define TRUCE_PASSWORD_MAX            65536       /* bytes */
 #define TRUCE_USER_ROLES_MAX          100         /* of one user */
-#define TRUCE_USERS_LISTED_MAX        10000       /* that usersInfo returns */
+#define TRUCE_USER_TOKENS_MAX         100
+#define TRUCE_USERS_LISTED_MAX        10000 /* that usersInfo returns */
 
 #define TRUCE_SNAPSHOTS_MAX           128                 /* cursors and snapshots of a store */
 #define TRUCE_SNAPSHOT_AGE_MS         600000              /* default maximum of their age, ... */

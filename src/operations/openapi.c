@@ -181,6 +181,35 @@ static void openapi_append_operation(const struct operation_row *row, const char
     bson_free(path);
 }
 
+/* GET /v1/{database}/watch: server-sent events. */
+static void openapi_append_watch(bson_t *paths)
+{
+    bson_t *item = BCON_NEW(
+        "parameters", "[", "{", "$ref", BCON_UTF8("#/components/parameters/database"), "}", "]",
+        "get", "{", "operationId", BCON_UTF8("watch"), "tags", "[", BCON_UTF8("Data"), "]",
+        "summary", BCON_UTF8("watches changes as server-sent events"), "description",
+        BCON_UTF8("Each event has the resume token as its id and the change as its data. The "
+                  "store must be a file that keeps changes (--feed-hours)."),
+        "parameters", "[",                                                                       //
+        "{", "name", BCON_UTF8("collection"), "in", BCON_UTF8("query"), "description",           //
+        BCON_UTF8("the collection; absent: all of the database"), "schema", "{", "type",         //
+        BCON_UTF8("string"), "}", "}",                                                           //
+        "{", "name", BCON_UTF8("pipeline"), "in", BCON_UTF8("query"), "description",             //
+        BCON_UTF8("an array of stages, as JSON"), "schema", "{", "type", BCON_UTF8("string"),    //
+        "}", "}",                                                                                //
+        "{", "name", BCON_UTF8("resumeAfter"), "in", BCON_UTF8("query"), "description",          //
+        BCON_UTF8("the id of the last event that was received, as JSON"), "schema", "{", "type", //
+        BCON_UTF8("string"), "}", "}",                                                           //
+        "{", "name", BCON_UTF8("Last-Event-ID"), "in", BCON_UTF8("header"), "description",       //
+        BCON_UTF8("the same"), "schema", "{", "type", BCON_UTF8("string"), "}", "}", "]",        //
+        "responses", "{", "200", "{", "description", BCON_UTF8("The events."), "content", "{",   //
+        "text/event-stream", "{", "schema", "{", "type", BCON_UTF8("string"), "}", "}", "}",     //
+        "}", "default", "{", "$ref", BCON_UTF8("#/components/responses/Error"), "}", "}", "}");
+
+    BSON_APPEND_DOCUMENT(paths, "/v1/{database}/watch", item);
+    bson_destroy(item);
+}
+
 static void openapi_append_components(bson_t *document)
 {
     bson_t *components = BCON_NEW(
@@ -213,7 +242,8 @@ static void openapi_append_components(bson_t *document)
         "application/json", "{", "schema", "{", "$ref", BCON_UTF8("#/components/schemas/Error"),
         "}", "}", "}", "}", "}", //
         "securitySchemes", "{", "basic", "{", "type", BCON_UTF8("http"), "scheme",
-        BCON_UTF8("basic"), "}", "}");
+        BCON_UTF8("basic"), "}", "token", "{", "type", BCON_UTF8("http"), "scheme",
+        BCON_UTF8("bearer"), "}", "}");
 
     BSON_APPEND_DOCUMENT(document, "components", components);
     bson_destroy(components);
@@ -235,6 +265,7 @@ void truce__openapi(bson_t *document)
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++)
             openapi_append_operation(*at, group->title, &paths);
+    openapi_append_watch(&paths);
     bson_append_document_end(document, &paths);
     openapi_append_components(document);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "server/auth/tokens.h"
 #include "server/call/call.h"
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -87,6 +88,15 @@ static void login_append_answer(const char *text, bool done, bson_t *reply)
                        (uint32_t)strlen(text));
 }
 
+void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
+{
+    struct sha256 sha;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, bson_get_data(document), document->len);
+    truce__sha256_end(&sha, digest);
+}
+
 /* Reads the user and its keys for the mechanism. For an unknown user, or one without such keys,
  * returns keys that no password matches. `lacks`: the user exists and has other mechanisms only. */
 static truce_status login_look_up(struct call *call, const char *database, bool *lacks,
@@ -100,6 +110,7 @@ static truce_status login_look_up(struct call *call, const char *database, bool 
 
     *lacks =
         !status && users_load(&document, user) && !users_credential(&document, &scram->credential);
+    login_digest(&document, login->document);
     if (!status && !*lacks && user->name[0]) {
         login->asking = user;
     } else {
@@ -187,7 +198,7 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
     return TRUCE_OK;
 }
 
-static void become(struct call *call)
+static void become(struct call *call, const char *mechanism)
 {
     struct login *login = &call->connection->login;
 
@@ -196,7 +207,7 @@ static void become(struct call *call)
     login->changes = 0;
     snprintf(login->tag, sizeof login->tag, "%s.%s", login->user->database, login->user->name);
     login_tell(call, TRUCE_LOG_INFO, "login succeeded", login->user->name, login->user->database,
-               scram_name(login->scram->credential.mechanism), NULL);
+               mechanism, NULL);
     login_forget(login);
 }
 
@@ -219,7 +230,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
         return login_fail(call, call->database, wrong, error);
     login_append_answer(signature, login->proved || login->brief, reply);
     if (login->proved || login->brief)
-        become(call);
+        become(call, scram_name(login->scram->credential.mechanism));
     else
         login->proved = true;
     return TRUCE_OK;
@@ -259,7 +270,7 @@ truce_status login_by_password(struct connection *connection, const char *databa
         for (int mechanism = 0; mechanism < SCRAM_MECHANISMS; mechanism++) {
             if (login_matches(&call, databases[i], (enum scram_mechanism)mechanism, password,
                               &status, error)) {
-                become(&call);
+                become(&call, "basic");
                 return TRUCE_OK;
             }
             if (status) {
@@ -268,6 +279,33 @@ truce_status login_by_password(struct connection *connection, const char *databa
             }
         }
     return login_fail(&call, database, "there is no such user, or the password is wrong", error);
+}
+
+/* ---- by a token ------------------------------------------------------------------------------- */
+
+truce_status login_by_token(struct connection *connection, const char *token, int64_t *expires_ms,
+                            bson_error_t *error)
+{
+    struct call call = {.server = connection->server, .connection = connection};
+    struct login *login = &connection->login;
+    struct user *user = bson_malloc0(sizeof *user);
+    bson_t document;
+    truce_status status;
+
+    login_forget(login);
+    atomic_fetch_add(&connection->server->logins, 1);
+    status = tokens_user(connection->server->store, token, &document, expires_ms, error);
+    if (!status && users_load(&document, user)) {
+        login->asking = user;
+        login_digest(&document, login->document);
+        become(&call, "token");
+    } else {
+        bson_free(user);
+        if (!status || status == TRUCE_NOT_FOUND)
+            status = login_fail(&call, "admin", "no user has the token, or it has expired", error);
+    }
+    bson_destroy(&document);
+    return status;
 }
 
 /* ---- the user ------------------------------------------------------------------------------- */

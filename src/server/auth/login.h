@@ -24,6 +24,7 @@
  *
  * Local connections have no exception: the first user is created by `truce user add`.
  */
+#include "base/sha256.h"
 #include "server/auth/users.h"
 
 struct call;
@@ -45,6 +46,8 @@ struct login {
     /* When the user was read, and the number of changes of users before that; 0: it must be
      * read. */
     int64_t read_ns, changes;
+    /* The digest of the user's document at the login. */
+    uint8_t document[SHA256_BYTES];
     /* "school.ada", the owner of the user's sessions and cursors; "": without a login. */
     char tag[LOGIN_TAG_MAX];
 };
@@ -60,6 +63,12 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
  * database admin. AuthenticationFailed (18), as late as a login by SCRAM. */
 truce_status login_by_password(struct connection *connection, const char *database,
                                const char *name, const char *password, bson_error_t *error);
+/* Logs the connection in as the user of a token (tokens.h), and returns when the token expires.
+ * AuthenticationFailed (18), as late as a login by SCRAM. */
+truce_status login_by_token(struct connection *connection, const char *token, int64_t *expires_ms,
+                            bson_error_t *error);
+/* Returns the digest of a user's document, by which a change of it is recognised. */
+void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES]);
 void login_out(struct login *login);
 /* Reads the roles of the user again if they may have changed. */
 truce_status login_refresh(struct call *call, bson_error_t *error);

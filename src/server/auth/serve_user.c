@@ -127,7 +127,8 @@ static void info_append_user(const bson_t *document, const struct info *info, bs
         while (bson_iter_next(&at)) {
             const char *key = bson_iter_key(&at);
 
-            if ((strcmp(key, "credentials") != 0 || info->credentials) &&
+            if (strcmp(key, "tokens") != 0 &&
+                (strcmp(key, "credentials") != 0 || info->credentials) &&
                 (strcmp(key, "customData") != 0 || info->custom))
                 BSON_APPEND_VALUE(one, key, bson_iter_value(&at));
         }

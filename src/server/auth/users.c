@@ -206,6 +206,8 @@ truce_status users_change(truce_store *store, const struct user_facts *facts, bs
     if (facts->custom)
         BSON_APPEND_DOCUMENT(&set, "customData", facts->custom);
     bson_append_document_end(&update, &set);
+    if (facts->password) /* a password is changed because somebody else may know it */
+        BCON_APPEND(&update, "$unset", "{", "tokens", BCON_UTF8(""), "}");
     if (!status)
         status = server_users_change(store, facts->database, facts->name, &update, error);
     bson_destroy(&update);

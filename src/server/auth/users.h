@@ -7,7 +7,7 @@
  *     {_id: "school.ada", userId: UUID, user: "ada", db: "school",
  *      credentials: {"SCRAM-SHA-1": {iterationCount, salt, storedKey, serverKey},
  *                    "SCRAM-SHA-256": {...}},
- *      roles: [{role: "readWrite", db: "school"}], customData: {...}}
+ *      roles: [{role: "readWrite", db: "school"}], customData: {...}, tokens: [...]}
  *
  * In the store it is USER_RECORDS, whichever database is the server's own. A change of one is a
  * single write of one document. One that is removed and made again has another userId: who was
@@ -40,7 +40,7 @@ truce_status users_check_name(const char *name, bson_error_t *error);
 
 /* Fails with 51003 if the user exists. */
 truce_status users_add(truce_store *store, const struct user_facts *facts, bson_error_t *error);
-/* Fails with UserNotFound (11). */
+/* Fails with UserNotFound (11). A new password removes the user's tokens (tokens.h). */
 truce_status users_change(truce_store *store, const struct user_facts *facts, bson_error_t *error);
 truce_status users_grant(truce_store *store, const char *database, const char *name,
                          const struct grants *grants, bool revoke, bson_error_t *error);

@@ -1,7 +1,7 @@
 #include "server/command/serve_operations.h"
 
+#include <poll.h>
 #include <pthread.h>
-#include <sys/socket.h>
 
 #include "base/assert.h"
 
@@ -108,10 +108,11 @@ static truce_status host_check_collection(const struct operation_call *operation
 static bool host_is_gone(const struct operation_call *operation)
 {
     const struct call *call = operation->host_arg;
-    char byte = 0;
+    struct pollfd look = {.fd = call->connection->socket, .events = POLLRDHUP};
 
+    /* not recv(): with TLS, a client that ends leaves bytes to read */
     return server_is_stopping(call->server) ||
-           recv(call->connection->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+           (poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 static const char *host_message(const struct operation_call *operation, const char *message)

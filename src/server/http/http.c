@@ -9,25 +9,35 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <microhttpd.h>
 
 #include "base/limits.h"
-#include "base/sha256.h"
 #include "operations/named_request.h"
-#include "server/auth/login.h"
 #include "server/call/state.h"
+#include "server/http/http_login.h"
 #include "server/http/http_watch.h"
 #include "server/net/connections.h"
 #include "server/net/wire.h"
 #include "truce/json.h"
 
-#define IDLE_S       120         /* of a connection between two requests */
-#define MEMORY_BYTES (32 * 1024) /* of one connection: its lines and headers */
-#define NAME_MAX_    300         /* bytes of a Host */
+#define IDLE_S            120         /* of a connection between two requests */
+#define MEMORY_BYTES      (32 * 1024) /* of one connection: its lines and headers */
+#define NAME_MAX_         300         /* bytes of a Host */
+#define REFUSED_S         3           /* of a connection beyond the maximum, until its request */
+#define REFUSED_MAX       100         /* such connections at a time */
+#define FILE_MAX          (1 << 20)   /* bytes of a PEM file */
+
+#define ALLOW_DESCRIPTION "GET, HEAD"
+#define ALLOW_OPERATION   "POST"
+#define ALLOW_WATCH       "GET"
 
 struct http {
     struct MHD_Daemon *daemon;
     struct server *server;
+    /* The socket that the daemon no longer accepts connections on; MHD_INVALID_SOCKET: none. */
+    MHD_socket listener;
     bool tls;
     char where[NAME_MAX_ + 32];
     /* The names that a Host may have, lower case, without ports: between commas, also at
@@ -39,18 +49,10 @@ struct http {
     char *certificate, *key, *client_ca;
 };
 
-/* A connection, which is the server's, and the digest of the credentials that it has logged
- * in with. */
-struct http_connection {
-    struct connection connection; /* first */
-    bool has_credentials;
-    uint8_t credentials[SHA256_BYTES];
-};
-
 /* One request. */
 struct exchange {
     struct buffer body;
-    bool too_large;
+    uint64_t received;
     const struct operation_row *row;
     char database[DATABASE_NAME_MAX + 1];
     bool watches;
@@ -58,7 +60,16 @@ struct exchange {
 
 /* ---- answers ------------------------------------------------------------------------------------ */
 
-static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const char *type,
+static struct http_connection *http_own(struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+
+    return info ? info->socket_context : NULL;
+}
+
+/* Sends JSON. `allowed`: the methods of the path, for a refused one; NULL: no such header. */
+static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const char *allowed,
                                  const void *text, size_t size)
 {
     struct MHD_Response *response =
@@ -67,22 +78,27 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
 
     if (!response)
         return MHD_NO;
-    (void)MHD_add_response_header(response, "Content-Type", type);
+    (void)MHD_add_response_header(response, "Content-Type", "application/json");
     (void)MHD_add_response_header(response, "Cache-Control", "no-store");
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (code == MHD_HTTP_UNAUTHORIZED)
+    if (code == MHD_HTTP_UNAUTHORIZED) {
         (void)MHD_add_response_header(response, "WWW-Authenticate",
                                       "Basic realm=\"truce\", charset=\"UTF-8\"");
+        (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"truce\"");
+    }
     if (code == MHD_HTTP_SERVICE_UNAVAILABLE)
         (void)MHD_add_response_header(response, "Retry-After", "1");
-    if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
-        (void)MHD_add_response_header(response, "Allow", "GET, HEAD, POST");
+    if (!http_own(c)) /* so that it makes room */
+        (void)MHD_add_response_header(response, "Connection", "close");
+    if (allowed)
+        (void)MHD_add_response_header(response, "Allow", allowed);
     result = MHD_queue_response(c, code, response);
     MHD_destroy_response(response);
     return result;
 }
 
-enum MHD_Result http_send_document(struct MHD_Connection *c, unsigned code, const bson_t *document)
+static enum MHD_Result http_send_json(struct MHD_Connection *c, unsigned code, const char *allowed,
+                                      const bson_t *document)
 {
     char *json = truce_json_write(document, false, TRUCE_JSON_RELAXED);
     size_t size = strlen(json);
@@ -90,22 +106,46 @@ enum MHD_Result http_send_document(struct MHD_Connection *c, unsigned code, cons
 
     json = bson_realloc(json, size + 2);
     memcpy(json + size, "\n", 2);
-    result = http_send(c, code, "application/json", json, size + 1);
+    result = http_send(c, code, allowed, json, size + 1);
     bson_free(json);
     return result;
 }
 
-/* An error of HTTP itself, in the form of the errors of commands. */
-static enum MHD_Result http_refuse(struct MHD_Connection *c, unsigned code, uint32_t number,
-                                   const char *name, const char *message)
+/* Returns the class of an error of HTTP itself. */
+static const char *http_class(unsigned code)
+{
+    switch (code) {
+    case MHD_HTTP_NOT_FOUND:
+        return "not found";
+    case MHD_HTTP_UNAUTHORIZED:
+    case MHD_HTTP_FORBIDDEN:
+    case MHD_HTTP_MISDIRECTED_REQUEST:
+        return "refused";
+    case MHD_HTTP_SERVICE_UNAVAILABLE:
+        return "locked";
+    default:
+        return "invalid";
+    }
+}
+
+/* Sends an error of HTTP itself, in the form of the errors of commands. */
+static enum MHD_Result http_refuse_with(struct MHD_Connection *c, unsigned code,
+                                        const char *allowed, uint32_t number, const char *name,
+                                        const char *message)
 {
     bson_t *document = BCON_NEW("ok", BCON_DOUBLE(0), "errmsg", BCON_UTF8(message), "code",
                                 BCON_INT32((int32_t)number), "codeName", BCON_UTF8(name), "status",
-                                BCON_UTF8(code == MHD_HTTP_NOT_FOUND ? "not found" : "invalid"));
-    enum MHD_Result result = http_send_document(c, code, document);
+                                BCON_UTF8(http_class(code)));
+    enum MHD_Result result = http_send_json(c, code, allowed, document);
 
     bson_destroy(document);
     return result;
+}
+
+static enum MHD_Result http_refuse(struct MHD_Connection *c, unsigned code, uint32_t number,
+                                   const char *name, const char *message)
+{
+    return http_refuse_with(c, code, NULL, number, name, message);
 }
 
 enum MHD_Result http_bad(struct MHD_Connection *c, const char *message)
@@ -113,8 +153,8 @@ enum MHD_Result http_bad(struct MHD_Connection *c, const char *message)
     return http_refuse(c, MHD_HTTP_BAD_REQUEST, CODE_BAD_VALUE, "BadValue", message);
 }
 
-/* The status of HTTP for the reply of a command. */
-unsigned http_code(const bson_t *reply)
+/* Returns the status of HTTP for the reply of a command. */
+static unsigned http_code(const bson_t *reply)
 {
     static const struct {
         const char *status;
@@ -155,6 +195,26 @@ unsigned http_code(const bson_t *reply)
             if (!strcmp(bson_iter_utf8(&at, NULL), classes[i].status))
                 return classes[i].code;
     return MHD_HTTP_BAD_REQUEST;
+}
+
+/* Errors of MongoDB's commands have no class. HTTP adds it. */
+static void http_append_class(bson_t *reply)
+{
+    bson_iter_t code;
+
+    if (!bson_has_field(reply, "status") && bson_iter_init_find(&code, reply, "code"))
+        BSON_APPEND_UTF8(
+            reply, "status",
+            truce_status_name(truce__status_of_code((uint32_t)bson_iter_as_int64(&code))));
+}
+
+enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
+{
+    unsigned code = http_code(reply);
+
+    if (code != MHD_HTTP_OK)
+        http_append_class(reply);
+    return http_send_json(c, code, NULL, reply);
 }
 
 /* ---- who may ask -------------------------------------------------------------------------------- */
@@ -218,46 +278,26 @@ static bool http_check_source(const struct http *http, struct MHD_Connection *c,
     return true;
 }
 
-static void http_digest(const char *text, uint8_t digest[SHA256_BYTES])
+/* With a CA of clients, libmicrohttpd asks for a certificate, and does not check it. */
+static bool http_check_client(const struct http *http, struct http_connection *own,
+                              struct MHD_Connection *c, enum MHD_Result *result)
 {
-    struct sha256 sha;
+    gnutls_typed_vdata_st purpose = {GNUTLS_DT_KEY_PURPOSE_OID,
+                                     (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT, 0};
+    const union MHD_ConnectionInfo *info;
+    unsigned faults = 1;
 
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, text, strlen(text));
-    truce__sha256_end(&sha, digest);
-}
-
-/* Logs in by the Authorization header, unless the connection has logged in by the same one. */
-static bool http_log_in(struct http_connection *own, struct MHD_Connection *c, const char *database,
-                        bson_error_t *error)
-{
-    const char *header = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Authorization");
-    uint8_t digest[SHA256_BYTES];
-    char *name, *password = NULL;
-    truce_status status;
-
-    if (!header)
-        return !truce__refuse(CODE_UNAUTHORIZED, error,
-                              "the request needs basic authentication by a user of the server");
-    http_digest(header, digest);
-    if (own->connection.login.user && own->has_credentials &&
-        !memcmp(digest, own->credentials, sizeof digest))
+    if (!http->client_ca || own->certified)
         return true;
-    login_out(&own->connection.login);
-    own->has_credentials = false;
-    name = MHD_basic_auth_get_username_password(c, &password);
-    status = login_by_password(&own->connection, database, name ? name : "",
-                               password ? password : "", error);
-    if (password)
-        scram_wipe(password, strlen(password));
-    MHD_free(name);
-    MHD_free(password);
-    if (status)
-        return false;
-    memcpy(own->credentials, digest, sizeof digest);
-    own->has_credentials = true;
-    atomic_store(&own->connection.stranger, false);
-    return true;
+    info = MHD_get_connection_info(c, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    own->certified = info &&
+                     !gnutls_certificate_verify_peers(info->tls_session, &purpose, 1, &faults) &&
+                     !faults;
+    if (own->certified)
+        return true;
+    *result = http_refuse(c, MHD_HTTP_FORBIDDEN, CODE_UNAUTHORIZED, "Unauthorized",
+                          "the client needs a certificate of the CA that --tls-client-ca names");
+    return false;
 }
 
 /* ---- requests ----------------------------------------------------------------------------------- */
@@ -276,48 +316,113 @@ static bool http_read_path(const char *url, struct exchange *exchange, const cha
     return true;
 }
 
-static struct http_connection *http_own(struct MHD_Connection *c)
+/* Answers a method that the path does not have. */
+static enum MHD_Result http_refuse_method(struct MHD_Connection *c, const char *allowed)
 {
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    char message[80];
 
-    return info ? info->socket_context : NULL;
+    snprintf(message, sizeof message, "the path has only the methods %s", allowed);
+    return http_refuse_with(c, MHD_HTTP_METHOD_NOT_ALLOWED, allowed, CODE_BAD_VALUE, "BadValue",
+                            message);
 }
 
-/* Decides about a request by its headers; *answered: it needs no body. */
-static enum MHD_Result http_begin(struct http *http, struct http_connection *own,
-                                  struct MHD_Connection *c, const char *url, const char *method,
-                                  struct exchange *exchange, bool *answered)
+/* Finds what the path names. False: the request was answered. */
+static bool http_route(const struct http *http, struct MHD_Connection *c, const char *url,
+                       const char *method, struct exchange *exchange, enum MHD_Result *result)
 {
     bool reads = !strcmp(method, "GET") || !strcmp(method, "HEAD");
-    enum MHD_Result result = MHD_YES;
-    bson_error_t error = {0};
-    const char *name;
+    const char *name = "";
 
-    *answered = true;
-    if (!http_check_source(http, c, &result))
-        return result;
-    if (!reads && strcmp(method, "POST") != 0)
-        return http_refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, CODE_BAD_VALUE, "BadValue",
-                           "the methods are POST and GET");
-    if (reads && !strcmp(url, "/v1/openapi.json"))
-        return http_send(c, MHD_HTTP_OK, "application/json", http->openapi, strlen(http->openapi));
-    if (!http_read_path(url, exchange, &name))
-        return http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
-                           "the paths are /v1/DATABASE/OPERATION and /v1/openapi.json");
-    exchange->watches = reads && !strcmp(name, "watch");
+    if (!strcmp(url, "/v1/openapi.json")) {
+        *result = reads ? http_send(c, MHD_HTTP_OK, NULL, http->openapi, strlen(http->openapi))
+                        : http_refuse_method(c, ALLOW_DESCRIPTION);
+        return false;
+    }
+    if (!http_read_path(url, exchange, &name)) {
+        *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
+                              "the paths are /v1/DATABASE/OPERATION and /v1/openapi.json");
+        return false;
+    }
+    exchange->watches = !strcmp(name, "watch");
     exchange->row = truce__named_request_row(name);
-    if (!exchange->watches && !exchange->row)
-        return http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
-                           "no operation has this name: /v1/openapi.json describes them");
-    if (reads && !exchange->watches)
-        return http_refuse(c, MHD_HTTP_METHOD_NOT_ALLOWED, CODE_BAD_VALUE, "BadValue",
-                           "an operation is sent by POST");
-    if (http->server->auth && !http_log_in(own, c, exchange->database, &error))
-        return http_refuse(c, MHD_HTTP_UNAUTHORIZED, CODE_AUTHENTICATION_FAILED,
-                           "AuthenticationFailed", error.message);
-    *answered = false;
-    return MHD_YES;
+    if (exchange->watches ? strcmp(method, "GET") != 0
+                          : exchange->row && strcmp(method, "POST") != 0) {
+        *result = http_refuse_method(c, exchange->watches ? ALLOW_WATCH : ALLOW_OPERATION);
+        return false;
+    }
+    if (exchange->watches || exchange->row)
+        return true;
+    *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
+                          "no operation has this name: /v1/openapi.json describes them");
+    return false;
+}
+
+/* Logs the user in. False: the request was answered. */
+static bool http_check_user(struct http_connection *own, struct MHD_Connection *c,
+                            const char *database, enum MHD_Result *result)
+{
+    bson_error_t error = {0};
+    truce_status status =
+        own->connection.server->auth ? http_login(own, c, database, &error) : TRUCE_OK;
+
+    if (!status)
+        return true;
+    if (own->connection.ends) /* too many failed logins at a time */
+        *result = MHD_NO;
+    else if (error.code == CODE_UNAUTHORIZED || error.code == CODE_AUTHENTICATION_FAILED)
+        *result = http_refuse(c, MHD_HTTP_UNAUTHORIZED, CODE_AUTHENTICATION_FAILED,
+                              "AuthenticationFailed", error.message);
+    else
+        *result = http_refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, CODE_COMMAND_FAILED, "CommandFailed",
+                              error.message);
+    return false;
+}
+
+/* Returns whether the body that the headers announce is larger than the maximum. */
+static bool http_announces_too_much(struct MHD_Connection *c)
+{
+    const char *size = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Content-Length");
+
+    return size && strtoull(size, NULL, 10) > TRUCE_MESSAGE_BYTES_MAX;
+}
+
+static enum MHD_Result http_refuse_size(struct MHD_Connection *c)
+{
+    char message[80];
+
+    snprintf(message, sizeof message, "the body has more than %d bytes", TRUCE_MESSAGE_BYTES_MAX);
+    return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue", message);
+}
+
+/* Decides about a request by its headers. False: it was answered, and its body is not read. */
+static bool http_begin(struct http *http, struct http_connection *own, struct MHD_Connection *c,
+                       const char *url, const char *method, struct exchange *exchange,
+                       enum MHD_Result *result)
+{
+    if (!http_check_client(http, own, c, result) || !http_check_source(http, c, result) ||
+        !http_route(http, c, url, method, exchange, result) ||
+        !http_check_user(own, c, exchange->database, result))
+        return false;
+    if (!http_announces_too_much(c))
+        return true;
+    *result = http_refuse_size(c);
+    return false;
+}
+
+/* Runs a command. The time that it takes is not the connection's idle time. */
+static enum MHD_Result http_dispatch(struct http_connection *own, struct MHD_Connection *c,
+                                     const struct wire_request *request)
+{
+    enum MHD_Result result = MHD_NO;
+    bson_t reply;
+
+    (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
+    own->connection.server->dispatch(&own->connection, request, &reply);
+    (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_S);
+    if (!own->connection.ends)
+        result = http_send_reply(c, &reply);
+    bson_destroy(&reply);
+    return result;
 }
 
 static enum MHD_Result http_run(struct http_connection *own, struct MHD_Connection *c,
@@ -327,27 +432,38 @@ static enum MHD_Result http_run(struct http_connection *own, struct MHD_Connecti
     bool empty = !exchange->body.size;
     struct wire_request request = {0};
     bson_error_t error = {0};
-    bson_t body, reply;
     enum MHD_Result result;
-    truce_status status =
-        truce_json_read(empty ? none : (const char *)exchange->body.bytes,
-                        empty ? 2 : exchange->body.size, TRUCE_JSON_STRICT, &body, NULL, &error);
+    bool is_array;
+    bson_t body;
+    truce_status status = truce_json_read(empty ? none : (const char *)exchange->body.bytes,
+                                          empty ? 2 : exchange->body.size, TRUCE_JSON_STRICT, &body,
+                                          &is_array, &error);
 
+    if (!status && is_array)
+        status = truce__fail(TRUCE_INVALID, &error, "the body is an array: expected a JSON object");
+    metrics_received(own->connection.server->metrics, exchange->body.size);
     if (!status)
         status = truce__named_request_command(exchange->row, exchange->database, &body,
                                               &request.body, &error);
     else
         bson_init(&request.body);
+    result = status ? http_bad(c, error.message) : http_dispatch(own, c, &request);
     bson_destroy(&body);
-    if (status) {
-        bson_destroy(&request.body);
-        return http_bad(c, error.message);
-    }
-    own->connection.server->dispatch(&own->connection, &request, &reply);
     bson_destroy(&request.body);
-    result = http_send_document(c, http_code(&reply), &reply);
-    bson_destroy(&reply);
     return result;
+}
+
+/* Takes a part of the body. */
+static enum MHD_Result http_take(struct exchange *exchange, const char *data, size_t *size)
+{
+    exchange->received += *size; /* I4 */
+    if (exchange->received <= TRUCE_MESSAGE_BYTES_MAX)
+        truce__buffer_append(&exchange->body, data, *size);
+    else
+        truce__buffer_release(&exchange->body);
+    *size = 0;
+    /* the refusal is sent after the body, which must not last for ever */
+    return exchange->received <= 2 * (uint64_t)TRUCE_MESSAGE_BYTES_MAX ? MHD_YES : MHD_NO;
 }
 
 static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const char *url,
@@ -357,31 +473,22 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
     struct http *http = arg;
     struct http_connection *own = http_own(c);
     struct exchange *exchange = *state;
-    bool answered;
-    enum MHD_Result result;
+    enum MHD_Result result = MHD_YES;
 
     (void)version;
-    if (!own)
+    if (!own) /* the connection is closed after the reply, as Retry-After concerns a new one */
         return http_refuse(c, MHD_HTTP_SERVICE_UNAVAILABLE, CODE_BAD_VALUE, "BadValue",
                            "the server has too many connections, or is stopping");
     if (!exchange) {
         *state = exchange = bson_malloc0(sizeof *exchange);
-        result = http_begin(http, own, c, url, method, exchange, &answered);
-        return answered ? result : MHD_YES;
+        (void)http_begin(http, own, c, url, method, exchange, &result);
+        return result;
     }
-    if (*size) { /* I4 */
-        exchange->too_large =
-            exchange->too_large || exchange->body.size + *size > TRUCE_MESSAGE_BYTES_MAX;
-        if (!exchange->too_large)
-            truce__buffer_append(&exchange->body, data, *size);
-        *size = 0;
-        return MHD_YES;
-    }
-    if (exchange->too_large)
-        return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue",
-                           "the body is larger than a message may be");
-    return exchange->watches ? http_watch(c, &own->connection, exchange->database)
-                             : http_run(own, c, exchange);
+    if (*size)
+        return http_take(exchange, data, size);
+    if (exchange->received > TRUCE_MESSAGE_BYTES_MAX)
+        return http_refuse_size(c);
+    return exchange->watches ? http_watch(c, own, exchange->database) : http_run(own, c, exchange);
 }
 
 static void http_completed(void *arg, struct MHD_Connection *c, void **state,
@@ -421,6 +528,7 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
     if (!connection_join(http->server, &own->connection, info ? info->client_addr : NULL)) {
         bson_free(own);
         own = NULL;
+        (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)REFUSED_S);
     }
     *context = own;
 }
@@ -441,8 +549,9 @@ static truce_status http_read_where(const char *where, struct sockaddr_storage *
     snprintf(host, host_size, "%.*s", (int)(brackets ? size - 2 : size), where + brackets);
     if (!size)
         snprintf(host, host_size, "127.0.0.1");
-    if (!*port || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5 ||
-        strtol(port, NULL, 10) > UINT16_MAX || getaddrinfo(host, port, &hints, &found))
+    if ((!brackets && strchr(host, ':')) || !*port || strspn(port, "0123456789") != strlen(port) ||
+        strlen(port) > 5 || strtol(port, NULL, 10) > UINT16_MAX ||
+        getaddrinfo(host, port, &hints, &found))
         return truce__fail(TRUCE_INVALID, error,
                            "invalid address \"%.80s\": expected PORT, ADDRESS:PORT, or "
                            "[ADDRESS]:PORT",
@@ -470,9 +579,14 @@ static truce_status http_read_file(const char *path, char **text, bson_error_t *
 
     if (!file)
         return truce__fail(TRUCE_INVALID, error, "cannot read %s: %s", path, strerror(errno));
-    while ((size = fread(part, 1, sizeof part, file)) > 0)
+    while (bytes.size <= FILE_MAX && (size = fread(part, 1, sizeof part, file)) > 0)
         truce__buffer_append(&bytes, part, size);
     (void)fclose(file);
+    if (bytes.size > FILE_MAX) {
+        truce__buffer_release(&bytes);
+        return truce__fail(TRUCE_INVALID, error, "%s is not a PEM file: it has more than 1 MB",
+                           path);
+    }
     truce__buffer_append_byte(&bytes, 0);
     *text = (char *)bytes.bytes;
     return TRUCE_OK;
@@ -516,24 +630,26 @@ static void http_describe(struct http *http)
 
 static struct MHD_Daemon *http_start(struct http *http, const struct sockaddr_storage *at)
 {
+    static char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-                     MHD_USE_POLL | (at->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0) |
+                     MHD_USE_POLL | MHD_USE_ITC | (at->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0) |
                      (http->tls ? MHD_USE_TLS : 0);
-    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, http->certificate},
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
+                                   {MHD_OPTION_HTTPS_MEM_CERT, 0, http->certificate},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, http->key},
                                    {MHD_OPTION_END, 0, NULL},
                                    {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem plain[] = {{MHD_OPTION_END, 0, NULL}};
 
     if (http->client_ca)
-        tls[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, http->client_ca};
-    return MHD_start_daemon(flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, at,
-                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->server->connections_max,
-                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES,
-                            MHD_OPTION_NOTIFY_COMPLETED, http_completed, http,
-                            MHD_OPTION_NOTIFY_CONNECTION, http_connected, http, MHD_OPTION_ARRAY,
-                            http->tls ? tls : plain, MHD_OPTION_END);
+        tls[3] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, http->client_ca};
+    return MHD_start_daemon(
+        flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, at,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->server->connections_max + REFUSED_MAX,
+        MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+        (size_t)MEMORY_BYTES, MHD_OPTION_NOTIFY_COMPLETED, http_completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, http_connected, http, MHD_OPTION_ARRAY,
+        http->tls ? tls : plain, MHD_OPTION_END);
 }
 
 truce_status http_listen(struct server *server, const struct http_options *options,
@@ -554,6 +670,7 @@ truce_status http_listen(struct server *server, const struct http_options *optio
         return status;
     http = bson_malloc0(sizeof *http);
     http->server = server;
+    http->listener = MHD_INVALID_SOCKET;
     http->hosts = bson_strdup_printf(
         ",localhost,127.0.0.1,[::1],%s%s%s,%s,", strchr(host, ':') ? "[" : "", host,
         strchr(host, ':') ? "]" : "", options->hosts ? options->hosts : "");
@@ -585,10 +702,10 @@ const char *http_where(const struct http *http)
 
 void http_quiesce(struct http *http)
 {
-    MHD_socket listener = http ? MHD_quiesce_daemon(http->daemon) : MHD_INVALID_SOCKET;
-
-    if (listener != MHD_INVALID_SOCKET)
-        (void)close(listener);
+    if (http)
+        http->listener = MHD_quiesce_daemon(http->daemon);
+    if (http && http->listener != MHD_INVALID_SOCKET)
+        (void)shutdown(http->listener, SHUT_RDWR); /* the daemon's thread may still poll it */
 }
 
 void http_close(struct http *http)
@@ -596,5 +713,7 @@ void http_close(struct http *http)
     if (!http)
         return;
     MHD_stop_daemon(http->daemon);
+    if (http->listener != MHD_INVALID_SOCKET)
+        (void)close(http->listener);
     http_free(http);
 }

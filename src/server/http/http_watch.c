@@ -1,5 +1,6 @@
 #include "server/http/http_watch.h"
 
+#include <poll.h>
 #include <string.h>
 
 #include "base/buffer.h"
@@ -12,9 +13,11 @@
 #define BLOCK_BYTES   (64 * 1024)
 
 struct watch_stream {
-    struct connection *connection;
+    struct http_connection *own;
     char *database, *collection;
     int64_t cursor, sent_ns;
+    /* No further events follow the text. */
+    bool over;
     /* Text to send, of which `sent` bytes were sent. */
     struct buffer text;
     size_t sent;
@@ -25,7 +28,7 @@ static void watch_call(struct watch_stream *stream, const bson_t *command, bson_
     struct wire_request request = {0};
 
     (void)bson_init_static(&request.body, bson_get_data(command), command->len);
-    stream->connection->server->dispatch(stream->connection, &request, reply);
+    stream->own->connection.server->dispatch(&stream->own->connection, &request, reply);
 }
 
 static void watch_append_line(struct buffer *text, const char *name, const bson_t *document)
@@ -57,6 +60,7 @@ static bool watch_take(struct watch_stream *stream, const bson_t *reply, const c
     if (!bson_iter_init(&root, reply) || !bson_iter_find_descendant(&root, "cursor.id", &at))
         return false;
     stream->cursor = bson_iter_as_int64(&at);
+    stream->over = !stream->cursor;
     (void)bson_iter_init(&root, reply);
     if (!bson_iter_find_descendant(&root, batch, &at) || !BSON_ITER_HOLDS_ARRAY(&at) ||
         !bson_iter_recurse(&at, &events))
@@ -75,8 +79,29 @@ static bool watch_take(struct watch_stream *stream, const bson_t *reply, const c
     return true;
 }
 
-/* Waits for events. Returns false if the stream has ended; its last event is then an error. */
-static bool watch_more(struct watch_stream *stream)
+static void watch_append_error(struct watch_stream *stream, const bson_t *error)
+{
+    truce__buffer_append_text(&stream->text, "event: error\n");
+    watch_append_line(&stream->text, "data: ", error);
+    truce__buffer_append_text(&stream->text, "\n");
+    stream->over = true;
+}
+
+/* The user may no longer read. */
+static void watch_refuse(struct watch_stream *stream)
+{
+    bson_t *error =
+        BCON_NEW("ok", BCON_DOUBLE(0), "errmsg",
+                 BCON_UTF8("the user was changed, or the token was revoked or has expired"), "code",
+                 BCON_INT32(CODE_AUTHENTICATION_FAILED), "codeName",
+                 BCON_UTF8("AuthenticationFailed"), "status", BCON_UTF8("refused"));
+
+    watch_append_error(stream, error);
+    bson_destroy(error);
+}
+
+/* Waits for events. If the stream has ended, its last event is an error. */
+static void watch_more(struct watch_stream *stream)
 {
     bson_t *command = BCON_NEW("getMore", BCON_INT64(stream->cursor), "collection",
                                BCON_UTF8(stream->collection), "maxTimeMS", BCON_INT32(WAIT_MS),
@@ -87,14 +112,20 @@ static bool watch_more(struct watch_stream *stream)
     watch_call(stream, command, &reply);
     taken = watch_take(stream, &reply, "cursor.nextBatch");
     if (!taken) {
-        truce__buffer_append_text(&stream->text, "event: error\n");
-        watch_append_line(&stream->text, "data: ", &reply);
-        truce__buffer_append_text(&stream->text, "\n");
+        watch_append_error(stream, &reply);
         stream->cursor = 0;
     }
     bson_destroy(command);
     bson_destroy(&reply);
-    return taken;
+}
+
+/* The client has hung up, or the server is stopping. */
+static bool watch_must_end(const struct watch_stream *stream)
+{
+    struct pollfd look = {.fd = stream->own->connection.socket, .events = POLLRDHUP};
+
+    return server_is_stopping(stream->own->connection.server) ||
+           (poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }
 
 static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
@@ -107,12 +138,14 @@ static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
         int64_t now_ns = truce__clock_monotonic_ns();
 
         stream->sent = stream->text.size = 0;
-        if (!stream->cursor || server_is_stopping(stream->connection->server))
+        if (stream->over || watch_must_end(stream))
             return MHD_CONTENT_READER_END_OF_STREAM;
         if (now_ns - stream->sent_ns > KEEP_ALIVE_MS * INT64_C(1000000))
             truce__buffer_append_text(&stream->text, ":\n\n");
+        else if (!http_login_is_valid(stream->own))
+            watch_refuse(stream);
         else
-            (void)watch_more(stream);
+            watch_more(stream);
     }
     size = stream->text.size - stream->sent < room ? stream->text.size - stream->sent : room;
     memcpy(out, stream->text.bytes + stream->sent, size);
@@ -205,7 +238,7 @@ static enum MHD_Result watch_send(struct MHD_Connection *c, struct watch_stream 
     return result;
 }
 
-enum MHD_Result http_watch(struct MHD_Connection *c, struct connection *connection,
+enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own,
                            const char *database)
 {
     const char *collection = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "collection");
@@ -230,7 +263,7 @@ enum MHD_Result http_watch(struct MHD_Connection *c, struct connection *connecti
     }
     stream = bson_malloc0(sizeof *stream);
     *stream =
-        (struct watch_stream){.connection = connection,
+        (struct watch_stream){.own = own,
                               .database = bson_strdup(database),
                               .collection = bson_strdup(collection ? collection : "$cmd.aggregate"),
                               .sent_ns = truce__clock_monotonic_ns()};
@@ -240,7 +273,7 @@ enum MHD_Result http_watch(struct MHD_Connection *c, struct connection *connecti
         truce__buffer_append_text(&stream->text, ":\n\n"); /* the headers are sent at once */
         result = watch_send(c, stream);
     } else {
-        result = http_send_document(c, http_code(&reply), &reply);
+        result = http_send_reply(c, &reply);
         watch_free(stream);
     }
     bson_destroy(&command);

@@ -15,16 +15,16 @@
  */
 #include <microhttpd.h>
 
-#include "server/call/state.h"
+#include "server/http/http_login.h"
 
 /* Answers the request; the stream ends with its connection. */
-enum MHD_Result http_watch(struct MHD_Connection *c, struct connection *connection,
+enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own,
                            const char *database);
 
 /* http.c */
-enum MHD_Result http_send_document(struct MHD_Connection *c, unsigned code, const bson_t *document);
-/* Returns the status of HTTP for the reply of a command. */
-unsigned http_code(const bson_t *reply);
+/* Sends the reply of a command with the status of HTTP for it. The class of an error is added if
+ * it is missing. */
+enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply);
 /* Answers with an error of the class "invalid". */
 enum MHD_Result http_bad(struct MHD_Connection *c, const char *message);
 

@@ -1,0 +1,45 @@
+#ifndef TRUCE_SERVER_HTTP_HTTP_LOGIN_H
+#define TRUCE_SERVER_HTTP_HTTP_LOGIN_H
+
+/*
+ * The login of an HTTP connection by the Authorization header of each request.
+ *
+ *     Authorization: Basic BASE64(NAME:PASSWORD)      a user of the request's database, or of admin
+ *     Authorization: Bearer truce_...                 a token (auth/tokens.h)
+ *
+ * To verify a password takes some milliseconds on purpose. So a connection remembers which header it
+ * has verified, for which database, and what the user's document was.
+ *
+ * Invariants:
+ *  1. A request runs as the user of its own header: another header, or another database with a
+ *     password, is verified again.
+ *  2. TRUCE_LOGIN_FRESH_MS after the user's document was changed or removed, also by another process,
+ *     the header is verified again. A token that has expired is refused at once.
+ */
+#include <microhttpd.h>
+
+#include "server/call/state.h"
+
+/* A connection, which is the server's, and what it has verified. */
+struct http_connection {
+    struct connection connection; /* first */
+    /* The client's certificate was verified, if clients need one. */
+    bool certified;
+    /* A header was verified; the digest of the header with its database. */
+    bool verified;
+    uint8_t header[SHA256_BYTES];
+    /* When the document was last compared, and the number of changes of users before that. */
+    int64_t compared_ns, changes;
+    /* When the token expires, in ms since 1970; 0: never. */
+    int64_t expires_ms;
+};
+
+/* Logs the connection in as the user of the request. Unauthorized (13) without a header, and
+ * AuthenticationFailed (18), as late as a login by SCRAM. */
+truce_status http_login(struct http_connection *own, struct MHD_Connection *c, const char *database,
+                        bson_error_t *error);
+/* Returns whether the user, the password, and the token of the last request are still valid, for a
+ * reply that takes long. */
+bool http_login_is_valid(struct http_connection *own);
+
+#endif
