@@ -9,35 +9,6 @@
 #include "bson/value.h"
 #include "store/decorators/database.h"
 
-static const struct operation_row *const help_operations[] = {&truce_help_operation, NULL};
-
-const struct operation_group truce__operation_groups[] = {
-    {"Help", "help", help_operations},
-    {"Commits, requests, and sequences", "commit", commit_operations},
-    {"Ordered sets", "set", set_operations},
-    {"Documents that people edit, and items", "document", document_operations},
-    {"Queues", "queue", queue_operations},
-    {"Queues: the commands of workers", "job", job_operations},
-    {"Queues: workflows, batches, and events", "flow", flow_operations},
-    {"Queues: cron", "cron", cron_operations},
-    {"Ledgers", "ledger", ledger_operations},
-    {"Transfers in two phases", "transfer", transfer_operations},
-    {"Denormalized copies", "sync", sync_operations},
-    {"Trees of versions", "tree", tree_operations},
-    {"The whole store", "store", care_operations},
-    {0}};
-
-const struct operation_row *truce__operation_named(const char *name)
-{
-    if (strncmp(name, "truce", 5) != 0)
-        return NULL;
-    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
-        for (const struct operation_row *const *at = group->rows; *at; at++)
-            if (!strcmp((*at)->name, name))
-                return *at;
-    return NULL;
-}
-
 const char *truce__operation_type(const struct operation_field *field)
 {
     static const char *const types[] = {
@@ -331,8 +302,7 @@ static truce_status operation_begin_part(const struct operation_call *outer, int
     *part = *outer;
     part->request = request;
     (void)bson_iter_init(&part->target, request);
-    part->row =
-        bson_iter_next(&part->target) ? truce__operation_named(bson_iter_key(&part->target)) : NULL;
+    part->row = bson_iter_next(&part->target) ? outer->find(bson_iter_key(&part->target)) : NULL;
     if (!part->row)
         return truce__fail(TRUCE_INVALID, error,
                            "change %d: \"%.80s\" is not an operation: {truceHelp: 1} lists them",

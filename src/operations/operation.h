@@ -109,6 +109,8 @@ struct operation_call {
     const struct operation_row *row;
     const struct operation_host *host;
     void *host_arg;
+    /* Finds the operations of a list of changes: truce__operation_named. */
+    const struct operation_row *(*find)(const char *name);
     struct handles *handles;
     /* The whole store, or a transaction on it. */
     truce_store *whole;

@@ -139,8 +139,8 @@ static const struct operation_field enqueue_fields[] = {
     {GIVEN(enqueue_given, id, FIELD_OID), "the _id of the job; absent: a new one"},
     {{0}}};
 
-static truce_status queue_check_job(struct operation_call *call, const bson_oid_t *id,
-                                    bson_error_t *error)
+static truce_status enqueue_check_job(struct operation_call *call, const bson_oid_t *id,
+                                      bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_OID(id)), job;
     char text[25];
@@ -174,7 +174,7 @@ static truce_status queue_read_after(struct operation_call *call, const bson_t *
             return truce__refuse(CODE_TYPE_MISMATCH, error,
                                  "'after' must be an array of ObjectIds");
         bson_oid_copy(bson_iter_oid(&at), &ids[options->after_count]);
-        status = queue_check_job(call, &ids[options->after_count], error);
+        status = enqueue_check_job(call, &ids[options->after_count], error);
     }
     options->after = ids;
     return status;

@@ -61,18 +61,6 @@ static bool patterns_look(struct run *run, const char *collection, bson_t *docum
     return !status;
 }
 
-void truce__patterns_wrong(struct run *run, const char *what, const bson_t *document)
-{
-    struct sim_patterns *patterns = &run->patterns;
-
-    if (patterns->wrong)
-        return;
-    patterns->wrong = what;
-    truce__value_show(truce__value_document(document), patterns->detail, sizeof patterns->detail);
-    if (run->trace)
-        fprintf(run->trace, "  -- %s: %s\n", what, patterns->detail);
-}
-
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static const char *const item_calls[][3] = {
@@ -169,18 +157,18 @@ static void observe_items(struct run *run, const bson_t *document)
     struct fields fields;
 
     if (!truce__value_is_container(items)) {
-        truce__patterns_wrong(run, "the items are missing", document);
+        truce__sim_fail(run, "the items are missing", document);
         return;
     }
     for (fields = truce__fields(items); truce__fields_next(&fields);) {
         char letter = letter_of(&fields);
 
         if (letter < 'A' || letter > 'D') {
-            truce__patterns_wrong(run, "an item was added by no client", document);
+            truce__sim_fail(run, "an item was added by no client", document);
             return;
         }
         if (letter == 'C' && !times[1])
-            truce__patterns_wrong(run, "C is before B", document);
+            truce__sim_fail(run, "C is before B", document);
         if (letter == 'B') {
             n = truce__value_field(fields.value, "n", 1);
             m = truce__value_field(fields.value, "m", 1);
@@ -188,14 +176,13 @@ static void observe_items(struct run *run, const bson_t *document)
         times[letter - 'A']++;
     }
     if (times[1] != 1 || times[2] != 1)
-        truce__patterns_wrong(run, "an item that no client removes is missing or occurs twice",
-                              document);
+        truce__sim_fail(run, "an item that no client removes is missing or occurs twice", document);
     else if (times[0] > 1 || times[3] > 1)
-        truce__patterns_wrong(run, "an item occurs twice", document);
+        truce__sim_fail(run, "an item occurs twice", document);
     else if (n.type != BSON_TYPE_INT32 || !truce__value_equal(n, m))
-        truce__patterns_wrong(run, "an item is half-changed", document);
+        truce__sim_fail(run, "an item is half-changed", document);
     else if (truce__value_int32(n) < run->patterns.number)
-        truce__patterns_wrong(run, "a count was undone", document);
+        truce__sim_fail(run, "a count was undone", document);
     else
         run->patterns.number = truce__value_int32(n);
 }
@@ -218,10 +205,9 @@ static void judge_items(struct run *run, const bson_t *document)
         most += !patterns->calls[t].known || patterns->calls[t].in;
     }
     if (patterns->number < least)
-        truce__patterns_wrong(run, "an acknowledged change of an item is lost", document);
+        truce__sim_fail(run, "an acknowledged change of an item is lost", document);
     if (patterns->number > most)
-        truce__patterns_wrong(run, "a change of an item was made twice or after a refusal",
-                              document);
+        truce__sim_fail(run, "a change of an item was made twice or after a refusal", document);
 }
 
 static const struct sim_pattern items = {
@@ -332,7 +318,7 @@ static truce_status call_edit(struct client *client, int call, int txn, bson_err
     if (!status && result.outcome == TRUCE_REVISION_CONFLICT)
         status = truce__fail(TRUCE_CONFLICT, error, "a conflict was reported");
     else if (!status && result.outcome == TRUCE_REVISION_UNCHANGED)
-        truce__patterns_wrong(client->run, "an edit was treated as no change", &result.document);
+        truce__sim_fail(client->run, "an edit was treated as no change", &result.document);
     truce_revision_result_release(&result);
     truce_revision_free(revision);
     bson_destroy(rules);
@@ -367,9 +353,9 @@ static void observe_post(struct run *run, const bson_t *document)
 
     if (version < 1 || version >= SIM_VERSIONS || version < patterns->number ||
         (patterns->number && version > patterns->number + 1))
-        truce__patterns_wrong(run, "the version did not rise by one", document);
+        truce__sim_fail(run, "the version did not rise by one", document);
     else if (version == patterns->number && content != patterns->contents[version])
-        truce__patterns_wrong(run, "the document changed, but its version did not", document);
+        truce__sim_fail(run, "the document changed, but its version did not", document);
     else
         patterns->contents[version] = content;
     patterns->number = version;
@@ -393,14 +379,13 @@ static void judge_edit(struct run *run, const bson_t *document, int txn)
 
     snprintf(own, sizeof own, "f%d", run->history.txns[txn].client);
     if (times > 1)
-        truce__patterns_wrong(run, "an edit was applied twice", document);
+        truce__sim_fail(run, "an edit was applied twice", document);
     else if (run->patterns.calls[txn].known && run->patterns.calls[txn].in != times)
-        truce__patterns_wrong(run, times ? "a refused edit was applied" : "an edit is lost",
-                              document);
+        truce__sim_fail(run, times ? "a refused edit was applied" : "an edit is lost", document);
     else if (times && patterns_number_in(post, own) < txn + 1)
-        truce__patterns_wrong(run, "an edit is in by half", document);
+        truce__sim_fail(run, "an edit is in by half", document);
     else if (!times && patterns_number_in(post, own) == txn + 1)
-        truce__patterns_wrong(run, "an edit is in by half", document);
+        truce__sim_fail(run, "an edit is in by half", document);
 }
 
 static void judge_kept(struct run *run, const bson_t *document)
@@ -414,14 +399,14 @@ static void judge_kept(struct run *run, const bson_t *document)
 
         there = !truce_find_one(run->inner, "posts.revisions", filter, NULL, &found, &error);
         if (there != due)
-            truce__patterns_wrong(
+            truce__sim_fail(
                 run, due ? "a replaced version is missing" : "a version is kept for too long",
                 document);
         if (there) {
             truce__value_bson(truce__value_field(truce__value_document(&found), "document", 8),
                               &old);
             if (content_of(&old) != run->patterns.contents[version])
-                truce__patterns_wrong(run, "a stored old version never existed", &old);
+                truce__sim_fail(run, "a stored old version never existed", &old);
         }
         bson_destroy(&found);
         bson_destroy(filter);
@@ -449,7 +434,7 @@ static void patterns_judge_post(struct run *run, const bson_t *document)
     }
     truce__value_bson(tags, &list);
     if (patterns_number_in(post, "sum") != bson_count_keys(&list))
-        truce__patterns_wrong(run, "an edit was counted twice, or not at all", document);
+        truce__sim_fail(run, "an edit was counted twice, or not at all", document);
     if (all_keep(run->scenario))
         judge_kept(run, document);
 }
@@ -520,7 +505,7 @@ void truce__patterns_observe(struct run *run, const char *collection)
     if (strcmp(collection, pattern->collection) != 0 || run->patterns.wrong)
         return;
     if (!patterns_look(run, pattern->collection, &document))
-        truce__patterns_wrong(run, "the document is missing", &document);
+        truce__sim_fail(run, "the document is missing", &document);
     else
         pattern->observe(run, &document);
     bson_destroy(&document);

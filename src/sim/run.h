@@ -135,7 +135,7 @@ extern const struct sim_pattern truce__sim_sync;     /* sim_sync.c */
 /* Returns the pattern of the run, or NULL for commits. */
 const struct sim_pattern *truce__sim_pattern(enum sim_subject subject);
 /* Records a violation. Only the first one counts. */
-void truce__patterns_wrong(struct run *run, const char *what, const bson_t *document);
+void truce__sim_fail(struct run *run, const char *what, const bson_t *document);
 void truce__patterns_begin(struct run *run);
 truce_status truce__patterns_call(struct client *client, const struct sim_script *script, int txn,
                                   bson_error_t *error);

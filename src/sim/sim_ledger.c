@@ -128,7 +128,7 @@ static bool ledger_look_at(const truce_ledger_account *account, const truce_ledg
 
     cut->sum += balance->balance;
     if (account->has_min && balance->available < account->min)
-        truce__patterns_wrong(cut->run, "an account is overdrawn", read);
+        truce__sim_fail(cut->run, "an account is overdrawn", read);
     bson_destroy(read);
     return true;
 }
@@ -140,7 +140,7 @@ static truce_status ledger_read_all(struct run *run, truce_ledger *ledger, bson_
     bson_t *sum = BCON_NEW("sum", BCON_INT64(cut.sum));
 
     if (!status && cut.sum)
-        truce__patterns_wrong(run, "the balances of one read do not add up to zero", sum);
+        truce__sim_fail(run, "the balances of one read do not add up to zero", sum);
     bson_destroy(sum);
     return status;
 }
@@ -214,7 +214,7 @@ static void observe_order(struct run *run, const bson_t *document)
 {
     for (int txn = 0; txn < run->history.txns_count; txn++) {
         if (times_paid(document, txn) > 1)
-            truce__patterns_wrong(run, "an order is paid twice", document);
+            truce__sim_fail(run, "an order is paid twice", document);
     }
 }
 
@@ -239,7 +239,7 @@ static void judge_reading(struct run *run, truce_ledger *ledger, const char *acc
                                 &(truce_ledger_moment){.number = (read + 500000) / 1000000},
                                 &balance, &error) ||
         reading(&balance) != read)
-        truce__patterns_wrong(run, "a balance was read that never existed", about);
+        truce__sim_fail(run, "a balance was read that never existed", about);
     bson_destroy(about);
 }
 
@@ -257,16 +257,16 @@ static void ledger_judge_post(struct run *run, const bson_t *order, truce_ledger
         return;
     booked = is_booked(run, call->verb == POST_SHARED ? "shared" : id);
     if (known && in && !booked)
-        truce__patterns_wrong(run, "a transaction is lost", order);
+        truce__sim_fail(run, "a transaction is lost", order);
     if (known && !in && booked && call->verb != POST_SHARED)
-        truce__patterns_wrong(run, "a refused transaction is in the ledger", order);
+        truce__sim_fail(run, "a refused transaction is in the ledger", order);
     if (call->verb == ORDER && times_paid(order, txn) != booked)
-        truce__patterns_wrong(run, "an order and its payment are not consistent", order);
+        truce__sim_fail(run, "an order and its payment are not consistent", order);
 }
 
 static void ledger_tell_finding(const bson_t *finding, void *arg)
 {
-    truce__patterns_wrong(arg, "the verification of the ledger failed", finding);
+    truce__sim_fail(arg, "the verification of the ledger failed", finding);
 }
 
 static void judge_ledger(struct run *run, const bson_t *document)

@@ -228,7 +228,7 @@ static void observe_effects(struct run *run, const bson_t *document)
 {
     for (int job = 1; job < 10 + SIM_TXNS; job++) {
         if (effects_of(document, job, -1) > 1)
-            truce__patterns_wrong(run, "the effect of a job occurs twice", document);
+            truce__sim_fail(run, "the effect of a job occurs twice", document);
     }
 }
 
@@ -272,16 +272,16 @@ static void judge_job(struct run *run, const bson_t *document, int job, bool mus
     int effects = effects_of(document, job, -1);
 
     if (status && (must || effects))
-        truce__patterns_wrong(run, "a job is lost", document);
+        truce__sim_fail(run, "a job is lost", document);
     else if (!strcmp(state, "done") ? effects != 1 : effects && strcmp(state, "cancelled") != 0)
-        truce__patterns_wrong(run, "a job and its effect are not consistent", &found);
+        truce__sim_fail(run, "a job and its effect are not consistent", &found);
     else if (!status && job % 2 &&
              !is_by_the_last(document, job, truce__field_number(&found, "epoch")))
-        truce__patterns_wrong(run, "a worker that lost its job ended it", &found);
+        truce__sim_fail(run, "a worker that lost its job ended it", &found);
     else if (!status && strcmp(state, "done") != 0 && strcmp(state, "cancelled") != 0)
-        truce__patterns_wrong(run, "a job never ends", &found);
+        truce__sim_fail(run, "a job never ends", &found);
     else if (!strcmp(state, "cancelled") && job % 2 && effects)
-        truce__patterns_wrong(run, "a cancelled job has an effect", &found);
+        truce__sim_fail(run, "a cancelled job has an effect", &found);
     bson_destroy(&found);
     truce_queue_free(queue);
 }
@@ -299,8 +299,8 @@ static void judge_call(struct run *run, const bson_t *document, int txn)
     if (!patterns->calls[txn].known || call > EXTEND || !(job % 2))
         return;
     if (in != (left == 1))
-        truce__patterns_wrong(run, in ? "an effect is lost" : "a refused worker has left an effect",
-                              document);
+        truce__sim_fail(run, in ? "an effect is lost" : "a refused worker has left an effect",
+                        document);
 }
 
 /* `document` was read before work_off. */

@@ -152,9 +152,9 @@ static void observe_set(struct run *run, const bson_t *document)
                 out = rank_in(document, "deleted_classes", names[name], false);
 
         if (in < 0 || out < 0 || (in && out))
-            truce__patterns_wrong(run, "a name occurs twice", document);
+            truce__sim_fail(run, "a name occurs twice", document);
         else if (in + out < run->patterns.ranks[name])
-            truce__patterns_wrong(run, "an older operation replaced a newer one", document);
+            truce__sim_fail(run, "an older operation replaced a newer one", document);
         run->patterns.ranks[name] = in + out;
     }
 }
@@ -175,12 +175,12 @@ static void sets_judge_name(struct run *run, const bson_t *document, int name)
             if (!one->seq || one->name != name)
                 continue;
             if (in && rank_of(one) > stands)
-                truce__patterns_wrong(run, "an acknowledged operation is lost", document);
+                truce__sim_fail(run, "an acknowledged operation is lost", document);
             known = known || (!refused && rank_of(one) == stands);
         }
     }
     if (!known)
-        truce__patterns_wrong(run, "an operation was made by no client", document);
+        truce__sim_fail(run, "an operation was made by no client", document);
 }
 
 /* Checks that a commit incremented n if and only if its operations are applied. */
@@ -200,8 +200,7 @@ static void judge_commits(struct run *run, const bson_t *document)
     truce_assert(!truce_find_one(run->inner, COMMITS_OF, NULL, NULL, &other, &error));
     n = truce__field_number(&other, "n");
     if (n < least || n > most)
-        truce__patterns_wrong(run, "a commit of operations was applied partially or twice",
-                              document);
+        truce__sim_fail(run, "a commit of operations was applied partially or twice", document);
     bson_destroy(&other);
 }
 

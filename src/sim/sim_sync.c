@@ -199,10 +199,10 @@ static void observe_copies(struct run *run, const bson_t *document)
         bool flagged;
 
         if (!read_user(run, truce__field_number(comment, "user"), &name, &flagged))
-            truce__patterns_wrong(run, "a comment belongs to no user", comment);
+            truce__sim_fail(run, "a comment belongs to no user", comment);
         else if (!flagged && !bson_has_field(comment, "unchecked") &&
                  truce__field_number(comment, "author") != name)
-            truce__patterns_wrong(run, "a copy differs from its source without a flag", comment);
+            truce__sim_fail(run, "a copy differs from its source without a flag", comment);
     }
     truce_cursor_close(cursor);
 }
@@ -218,7 +218,7 @@ static void sync_settle_all(struct run *run, truce_sync *sync, const char *colle
         bson_value_t id = sync_number((int)truce__field_number(document, "_id"));
 
         if (truce_sync_settle(sync, collection, &id, NULL, &error))
-            truce__patterns_wrong(run, "a flagged copy cannot be reconciled", document);
+            truce__sim_fail(run, "a flagged copy cannot be reconciled", document);
     }
     truce_cursor_close(cursor);
 }
@@ -232,7 +232,7 @@ static void judge_rule(struct run *run, truce_sync *sync, const char *rule)
                              "flagged", BCON_INT64(report.under_way));
 
     if (status || report.differ || report.under_way || report.orphans)
-        truce__patterns_wrong(run, "a copy differs from its source at the end", about);
+        truce__sim_fail(run, "a copy differs from its source at the end", about);
     bson_destroy(about);
 }
 
@@ -256,7 +256,7 @@ static void sync_judge_name(struct run *run, int user)
     }
     about = BCON_NEW("user", BCON_INT32(user), "name", BCON_INT64(name));
     if (name ? !given : told)
-        truce__patterns_wrong(run, "a user has a name that no call gave", about);
+        truce__sim_fail(run, "a user has a name that no call gave", about);
     bson_destroy(about);
 }
 

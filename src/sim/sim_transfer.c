@@ -103,7 +103,7 @@ static truce_status call_transfer(struct client *client, int number_of_call, int
 static void observe_account(struct run *run, const bson_t *document)
 {
     if (truce__field_number(document, "balance") < 0)
-        truce__patterns_wrong(run, "an account is overdrawn", document);
+        truce__sim_fail(run, "an account is overdrawn", document);
 }
 
 /* Returns "" if there is no such transfer. */
@@ -117,7 +117,7 @@ static void transfer_read_state(struct run *run, truce_transfers *transfers, int
     truce_assert(!status || status == TRUCE_NOT_FOUND);
     snprintf(state, 16, "%s", status ? "" : truce__field_text(&document, "state"));
     if (!status && strcmp(state, "done") != 0 && strcmp(state, "canceled") != 0)
-        truce__patterns_wrong(run, "a transfer does not end", &document);
+        truce__sim_fail(run, "a transfer does not end", &document);
     bson_destroy(&document);
 }
 
@@ -130,7 +130,7 @@ static void transfer_end_all(struct run *run, truce_transfers *transfers)
         truce_status status = truce_transfer_resume(transfers, &id, &error);
 
         if (status && status != TRUCE_NOT_FOUND && status != TRUCE_REFUSED)
-            truce__patterns_wrong(run, "a transfer cannot be resumed", &(bson_t)BSON_INITIALIZER);
+            truce__sim_fail(run, "a transfer cannot be resumed", &(bson_t)BSON_INITIALIZER);
     }
 }
 
@@ -150,7 +150,7 @@ static void judge_told(struct run *run, const struct transfer_call *call, int tx
     else
         expected = !told ? "done" : told == TRUCE_REFUSED ? "canceled" : NULL;
     if (run->patterns.calls[txn].known && expected && strcmp(expected, state) != 0)
-        truce__patterns_wrong(run, "a transfer contradicts the result of its call", about);
+        truce__sim_fail(run, "a transfer contradicts the result of its call", about);
     bson_destroy(about);
 }
 
@@ -168,11 +168,11 @@ static void judge_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1]
 
         if (truce__field_number(document, "balance") !=
             balances[truce__field_number(document, "_id")])
-            truce__patterns_wrong(run, "the sum of the accounts changed", document);
+            truce__sim_fail(run, "the sum of the accounts changed", document);
         if (marks.type == BSON_TYPE_ARRAY) {
             fields = truce__fields(marks);
             if (truce__fields_next(&fields))
-                truce__patterns_wrong(run, "a mark is left", document);
+                truce__sim_fail(run, "a mark is left", document);
         }
     }
     truce_cursor_close(cursor);

@@ -123,7 +123,7 @@ static void tree_wrong(struct run *run, const char *what, const struct seen *see
     bson_t *about = BCON_NEW("a", BCON_INT32(seen->marks[0]), "b", BCON_INT32(seen->marks[1]), "c",
                              BCON_INT32(seen->marks[2]));
 
-    truce__patterns_wrong(run, what, about);
+    truce__sim_fail(run, what, about);
     bson_destroy(about);
 }
 
@@ -195,7 +195,7 @@ static void observe_master(struct run *run, const bson_t *order)
         !(truce__field_number(&master, "gone") <= truce__field_number(&master, "floor") &&
           truce__field_number(&master, "floor") <= truce__field_number(&master, "settled") &&
           truce__field_number(&master, "settled") <= truce__field_number(&master, "current")))
-        truce__patterns_wrong(run, "the version numbers of a tree are not in order", &master);
+        truce__sim_fail(run, "the version numbers of a tree are not in order", &master);
     bson_destroy(&master);
     bson_destroy(filter);
 }
@@ -241,7 +241,7 @@ static void judge_orders(struct run *run, const bson_t *document)
         most += !run->patterns.calls[t].known || run->patterns.about[t];
     }
     if (n < least || n > most)
-        truce__patterns_wrong(run, "an order and its version are not consistent", document);
+        truce__sim_fail(run, "an order and its version are not consistent", document);
 }
 
 static void judge_tree(struct run *run, const bson_t *document)
@@ -259,7 +259,7 @@ static void judge_tree(struct run *run, const bson_t *document)
                                2 * (MARK + t) + (verb == PUBLISH_LESS));
         for (int u = 0; run->patterns.about[t] && u < t; u++) {
             if (run->patterns.about[t] == run->patterns.about[u])
-                truce__patterns_wrong(run, "two edits have one version", document);
+                truce__sim_fail(run, "two edits have one version", document);
         }
     }
     tree_drop_holds(run);

@@ -365,7 +365,7 @@ TEST(the_stages_of_a_pipeline_share_one_maximum_of_memory)
     strcpy(at, "{'$project':{'_id':1}}]");
     CHECK_STATUS(TRUCE_LIMIT, run_pipeline(store, pipeline, 0, &error), error);
     CHECK_INT(error.code, ==, CODE_EXCEEDED_MEMORY_LIMIT);
-    CHECK(strstr(error.message, "together"));
+    CHECK(strstr(error.message, "the stages of the pipeline exceed"));
     CHECK_OK(
         run_pipeline(store, "[{'$unwind':'$a'},{'$sort':{'a':1}},{'$skip':1000000}]", 0, &error),
         error);

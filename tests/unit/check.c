@@ -232,9 +232,9 @@ TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
 
         run(&(struct rule){.commit = commit,
                            .document = "{'_id': 'a', 'n': 1, " HELD "}",
-                           .told = "spoilt-entry, half-applied",
-                           .repaired = "spoilt-entry, half-applied",
-                           .left = "spoilt-entry, half-applied",
+                           .told = "corrupted-entry, half-applied",
+                           .repaired = "corrupted-entry, half-applied",
+                           .left = "corrupted-entry, half-applied",
                            .mended = "{'_id': 'a', 'n': 1, " HELD "}"});
         bson_free(commit);
     }

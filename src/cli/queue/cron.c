@@ -71,7 +71,7 @@ static int set_cron(struct cli *cli, const truce_cron_options *options)
     return code;
 }
 
-static int cron_run_set(struct cli *cli)
+static int cron_print_set(struct cli *cli)
 {
     truce_job_options job = {0};
     truce_cron_options options = {.zone = cli_text(cli, "zone"), .job = &job};
@@ -119,12 +119,12 @@ const struct cli_command cli_cron_set = {
             {"tag", 0, "TEXT", "a tag of the jobs (may be repeated)", true},
             {0}},
     .store = CLI_STORE_WRITE,
-    .run = cron_run_set,
+    .run = cron_print_set,
 };
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static int cron_run_list(struct cli *cli)
+static int cron_print_list(struct cli *cli)
 {
     bson_t *sort = BCON_NEW("_id", BCON_INT32(1)), *projection = BCON_NEW("_rev", BCON_INT32(0));
     truce_find_options options = {
@@ -149,10 +149,10 @@ const struct cli_command cli_cron_list = {
     .example = "truce cron set nightly reports '0 3 * * *' '{report: \"sales\"}'\n"
                "truce cron list",
     .store = CLI_STORE_READ,
-    .run = cron_run_list,
+    .run = cron_print_list,
 };
 
-static int cron_run_next(struct cli *cli)
+static int cron_print_next(struct cli *cli)
 {
     const char *zone = cli_text(cli, "zone"), *after = cli_text(cli, "after");
     int64_t at_ms = truce__clock_wall_ms(), count;
@@ -194,7 +194,7 @@ const struct cli_command cli_cron_next = {
             {"count", 'c', "N", "number of times (default: 5)", false},
             {0}},
     .store = CLI_STORE_NONE,
-    .run = cron_run_next,
+    .run = cron_print_next,
 };
 
 /* ---- by name --------------------------------------------------------------------------------- */

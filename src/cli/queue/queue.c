@@ -582,7 +582,7 @@ const struct cli_command cli_queue_retry = {
     .run = run_retry,
 };
 
-static int run_discard(struct cli *cli)
+static int queue_run_discard(struct cli *cli)
 {
     return cli_each_job(cli, truce_queue_discard, "discarded");
 }
@@ -594,7 +594,7 @@ const struct cli_command cli_queue_discard = {
     .summary = "discard jobs that are not running and not done",
     .example = "truce queue discard $(truce queue add mail '{}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
-    .run = run_discard,
+    .run = queue_run_discard,
 };
 
 /* ---- queues ---------------------------------------------------------------------------------- */
@@ -678,7 +678,7 @@ const struct cli_command cli_queue_resume = {
     .run = queue_run_resume,
 };
 
-static int run_limit(struct cli *cli)
+static int queue_run_limit(struct cli *cli)
 {
     truce_queue *queue = cli_queue_open(cli, cli->arguments[0]);
     truce_queue_limits limits = {.pool = cli_text(cli, "pool")};
@@ -725,5 +725,5 @@ const struct cli_command cli_queue_limit = {
             {"pool", 0, "NAME", "the pool that has these limits", false},
             {0}},
     .store = CLI_STORE_WRITE,
-    .run = run_limit,
+    .run = queue_run_limit,
 };

@@ -381,7 +381,7 @@ static void borrow(const bson_t *job, const char *name, bson_t *part, bool *ther
 }
 
 /* Returns the names, or NULL if an element is not a name. */
-static const char **flow_read_after(const bson_t *after)
+static const char **flow_parse_after(const bson_t *after)
 {
     const char **names = bson_malloc0((bson_count_keys(after) + 1) * sizeof *names);
     bson_iter_t iter;
@@ -429,7 +429,7 @@ static int read_numbers(const struct flow_call *call, const bson_t *job, struct 
                             truce__field_text(job, "name"));
 }
 
-static int flow_read_job(struct flow_call *call, size_t i, const bson_t *job)
+static int flow_parse_job(struct flow_call *call, size_t i, const bson_t *job)
 {
     const char *field = bad_field(job), *queue = truce__field_text(job, "queue");
     struct entry *entry = &call->entries[i];
@@ -456,7 +456,7 @@ static int flow_read_job(struct flow_call *call, size_t i, const bson_t *job)
     borrow(job, "tags", &entry->tags, &there);
     entry->options.tags = there ? &entry->tags : NULL;
     borrow(job, "after", &after, &there);
-    entry->after = flow_read_after(&after);
+    entry->after = flow_parse_after(&after);
     if (!entry->after)
         return cli_usage(call->cli, "job %zu of the workflow: \"after\" must be an array of names",
                          i + 1);
@@ -487,7 +487,7 @@ static int read_jobs(struct flow_call *call)
                              call->count + 1);
         bson_iter_document(&iter, &size, &bytes);
         if (bson_init_static(&job, bytes, size))
-            code = flow_read_job(call, call->count, &job);
+            code = flow_parse_job(call, call->count, &job);
     }
     return code;
 }

@@ -7,7 +7,7 @@
 #include "patterns/ledger/ledger_draft.h"
 #include "query/incoming.h"
 
-static struct planned *gather_add(struct draft *draft)
+static struct planned *ledger_gather_add(struct draft *draft)
 {
     struct planned *planned = &draft->planned[draft->count++];
 
@@ -20,7 +20,7 @@ static truce_status gather_entries(struct draft *draft, bson_error_t *error)
     const truce_ledger_transaction *given = draft->request->transaction;
 
     for (uint32_t i = 0; i < given->count; i++) {
-        struct planned *planned = gather_add(draft);
+        struct planned *planned = ledger_gather_add(draft);
 
         if (!given->entries[i].value)
             return truce__fail(TRUCE_INVALID, error, "an entry of account %s has the value 0",
@@ -44,7 +44,7 @@ const truce_ledger_entry *truce__ledger_entry(const truce_ledger_transaction *gi
 
 static struct planned *gather_copy_of(struct draft *draft, const struct ledger_change *change)
 {
-    struct planned *planned = gather_add(draft);
+    struct planned *planned = ledger_gather_add(draft);
 
     planned->owned = bson_strdup(change->account);
     planned->change.account = planned->owned;
@@ -252,7 +252,7 @@ static truce_status gather_rules(struct draft *draft, bson_error_t *error)
 
     draft->planned = bson_malloc0(sizeof *draft->planned);
     draft->inner = true;
-    planned = gather_add(draft);
+    planned = ledger_gather_add(draft);
     planned->change.account = draft->request->account;
     planned->change.type = draft->kind;
     planned->change.sets = true;

@@ -45,7 +45,6 @@ struct finishing {
     enum fate *fates;
 };
 
-static bool job_is_of(const truce_job *job, const bson_t *document);
 static truce_status job_done_in(truce_job *job, truce_commit *commit, const bson_t *result,
                                 bson_error_t *error);
 static truce_status job_check_step(const char *name, bson_error_t *error);
@@ -104,7 +103,7 @@ static bool done_make(truce_rewrite *rewrite, size_t number, const bson_t *befor
 {
     struct finishing *finishing = (struct finishing *)rewrite;
 
-    if (!before || !job_is_of(finishing->jobs[number], before) || !done_alone(before))
+    if (!before || !truce__job_is_of(finishing->jobs[number], before) || !done_alone(before))
         return false; /* the commit gives the reason, or does it */
     done_append(finishing, number, before, after);
     if (done_result_of(finishing, number) && truce__document_check(after, "job", NULL))
@@ -582,43 +581,6 @@ int64_t truce_job_epoch(const truce_job *job)
 
 /* ---- ownership ------------------------------------------------------------------------------- */
 
-static bool job_is_of(const truce_job *job, const bson_t *document)
-{
-    bson_oid_t token;
-
-    return !strcmp(truce__job_state(document), "running") && truce__job_token(document, &token) &&
-           bson_oid_equal(&token, &job->token); /* L2 */
-}
-
-static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_t *error)
-{
-    const char *state = truce__job_state(document);
-    char id[25];
-
-    bson_oid_to_string(&job->id, id);
-    if (!strcmp(state, "cancelled")) {
-        atomic_store(&job->cancelled, true);
-        return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
-    }
-    return truce__fail(TRUCE_EXPIRED, error,
-                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
-                       "%s now",
-                       id, (long long)job->epoch, state[0] ? state : "gone");
-}
-
-truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
-                                  bson_error_t *error)
-{
-    bson_value_t id = truce_id_oid(&job->id);
-    truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
-
-    if (status && status != TRUCE_NOT_FOUND)
-        return status;
-    if (!status && job_is_of(job, document))
-        return TRUCE_OK;
-    return job_lost(job, document, error);
-}
-
 static truce_status update_mine(truce_job *job, truce_commit *commit, const bson_t *update,
                                 bson_error_t *error)
 {
@@ -638,22 +600,6 @@ struct ending {
     const char *text;
     int64_t delay_ms;
 };
-
-void truce__job_update_snooze(bson_t *update, const bson_t *document, int64_t at_ms, int64_t now_ms)
-{
-    bson_t set, unset, inc;
-
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    truce__job_append_queued(&set, truce__field_text(document, "queue"),
-                             (int32_t)truce__field_number(document, "priority"), at_ms, now_ms);
-    bson_append_document_end(update, &set);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
-    BSON_APPEND_UTF8(&unset, "lease", "");
-    bson_append_document_end(update, &unset);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$inc", &inc);
-    BSON_APPEND_INT32(&inc, "attempt", -1);
-    bson_append_document_end(update, &inc);
-}
 
 static void end_make_update(const struct ending *ending, const bson_t *document, bson_t *update)
 {

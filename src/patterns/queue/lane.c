@@ -413,3 +413,24 @@ truce_status truce__lane_indexes(truce_queue *queue, bson_error_t *error)
         atomic_store(&queue->laned, true);
     return status;
 }
+
+truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, int64_t at_ms,
+                                       int64_t now_ms, bson_t *set, bson_error_t *error)
+{
+    bson_value_t id = truce__document_id(job);
+    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job itself */
+    int32_t priority = (int32_t)truce__field_number(job, "priority");
+    struct job_lane lane;
+    int64_t begin_ms = 0;
+    bool waits = false;
+    truce_status status = TRUCE_OK;
+
+    if (truce__job_lane(job, &lane))
+        status = truce__lane_enter(commit, queue, &lane, &id.value.v_oid, &waits, &begin_ms, error);
+    if (waits)
+        truce__job_append_held(set, "waiting", queue, at_ms);
+    else
+        truce__job_append_queued(set, queue, priority, at_ms > begin_ms ? at_ms : begin_ms, now_ms);
+    bson_free(queue);
+    return status;
+}

@@ -220,254 +220,86 @@ truce_status truce__queue_run(truce_queue *queue, truce_commit *commit,
 
 /* ---- fields of a job ------------------------------------------------------------------------- */
 
-const char *truce__job_state(const bson_t *document)
-{
-    return truce__field_text(document, "state");
-}
-
-bool truce__job_live(const bson_t *document)
-{
-    const char *state = truce__job_state(document);
-
-    return !strcmp(state, "ready") || !strcmp(state, "delayed") || !strcmp(state, "running") ||
-           truce__job_is_held(document);
-}
-
-bool truce__job_is_held(const bson_t *document)
-{
-    const char *state = truce__job_state(document);
-
-    return !strcmp(state, "waiting") || !strcmp(state, "blocked");
-}
-
-bool truce__job_lane(const bson_t *document, struct job_lane *lane)
-{
-    bson_t field;
-
-    if (!truce__value_subdocument(document, "lane", &field))
-        return false;
-    *lane = (struct job_lane){
-        truce__field_text(&field, "name"), truce__field_number(&field, "width"),
-        truce__field_number(&field, "rate"), truce__field_number(&field, "per_ms")};
-    if (lane->rate < 1 || lane->per_ms < 1)
-        lane->rate = 0;
-    return *lane->name && lane->width > 0;
-}
-
-static bool queue_find_path(const bson_t *document, const char *path, bson_iter_t *found)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init(&iter, document) && bson_iter_find_descendant(&iter, path, found);
-}
-
-bool truce__job_date(const bson_t *document, const char *path, int64_t *ms)
-{
-    bson_iter_t iter;
-
-    *ms = 0;
-    if (!queue_find_path(document, path, &iter) || !BSON_ITER_HOLDS_DATE_TIME(&iter))
-        return false;
-    *ms = truce__iter_date(&iter);
-    return true;
-}
-
-bool truce__job_token(const bson_t *document, bson_oid_t *token)
-{
-    bson_iter_t iter;
-
-    if (!queue_find_path(document, "lease.token", &iter) || !BSON_ITER_HOLDS_OID(&iter))
-        return false;
-    bson_oid_copy(bson_iter_oid(&iter), token);
-    return true;
-}
-
 /* ---- changes of a job ------------------------------------------------------------------------ */
 
-static void queue_append_state(bson_t *set, const char *state, const char *queue, int32_t rank,
-                               int64_t at_ms)
+void truce__claims_init(struct queue_claims *claims)
 {
-    bson_t undone;
-
-    BSON_APPEND_UTF8(set, "state", state);
-    BSON_APPEND_DOCUMENT_BEGIN(set, "undone", &undone);
-    BSON_APPEND_UTF8(&undone, "state", state);
-    BSON_APPEND_UTF8(&undone, "queue", queue);
-    BSON_APPEND_INT32(&undone, "rank", rank);
-    BSON_APPEND_DATE_TIME(&undone, "at", at_ms);
-    bson_append_document_end(set, &undone);
+    *claims = (struct queue_claims){.process = getpid()};
+    pthread_mutex_init(&claims->mutex, NULL);
 }
 
-void truce__job_append_queued(bson_t *set, const char *queue, int32_t priority, int64_t at_ms,
-                              int64_t now_ms)
+void truce__claims_destroy(struct queue_claims *claims)
 {
-    bool ready = at_ms <= now_ms;
-
-    queue_append_state(set, ready ? "ready" : "delayed", queue, -priority, at_ms);
+    pthread_mutex_destroy(&claims->mutex);
 }
 
-void truce__job_append_held(bson_t *set, const char *state, const char *queue, int64_t at_ms)
+truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_value_t *value,
+                              bson_error_t *error)
 {
-    queue_append_state(set, state, queue, 0, at_ms);
-}
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), update = BSON_INITIALIZER, inner;
+    truce_write_options options = {.upsert = true};
+    truce_status status = truce__queue_ready(queue, error);
 
-truce_status truce__job_append_started(truce_commit *commit, const bson_t *job, int64_t at_ms,
-                                       int64_t now_ms, bson_t *set, bson_error_t *error)
-{
-    bson_value_t id = truce__document_id(job);
-    char *queue = bson_strdup(truce__field_text(job, "queue")); /* `set` may be the job itself */
-    int32_t priority = (int32_t)truce__field_number(job, "priority");
-    struct job_lane lane;
-    int64_t begin_ms = 0;
-    bool waits = false;
-    truce_status status = TRUCE_OK;
-
-    if (truce__job_lane(job, &lane))
-        status = truce__lane_enter(commit, queue, &lane, &id.value.v_oid, &waits, &begin_ms, error);
-    if (waits)
-        truce__job_append_held(set, "waiting", queue, at_ms);
+    BSON_APPEND_DOCUMENT_BEGIN(&update, value ? "$set" : "$unset", &inner);
+    if (value)
+        BSON_APPEND_VALUE(&inner, field, value);
     else
-        truce__job_append_queued(set, queue, priority, at_ms > begin_ms ? at_ms : begin_ms, now_ms);
-    bson_free(queue);
+        BSON_APPEND_UTF8(&inner, field, "");
+    bson_append_document_end(&update, &inner);
+    for (int i = 0; i < 5 && !status;
+         /* A server may refuse one of two first upserts; a repeated one does no harm. */
+         i++) {
+        status = truce_update(queue->store, QUEUE_SETTINGS, filter, &update, &options, NULL, error);
+        if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
+            break;
+        status = i < 4 ? TRUCE_OK : status;
+    }
+    atomic_store(&queue->asked_ns, 0);
+    bson_destroy(filter);
+    bson_destroy(&update);
     return status;
 }
 
-/* Returns how long the job is kept in that state; -1: for ever. */
-static int64_t queue_keep_ms(const bson_t *document, const char *state)
+truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
+                                   bson_t *job, bson_error_t *error)
 {
-    bson_t keep;
+    bson_value_t value = truce_id_oid(id);
+    truce_status status = truce_commit_read(commit, QUEUE, &value, job, error);
+    char text[25];
 
-    if (truce__value_subdocument(document, "keep", &keep) && bson_has_field(&keep, state))
-        return truce__field_number(&keep, state);
-    return strcmp(state, "dead") ? truce__field_number(document, "keep_ms") : -1;
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (!status && !strcmp(truce__field_text(job, "queue"), queue->name))
+        return TRUCE_OK;
+    bson_reinit(job);
+    bson_oid_to_string(id, text);
+    return truce__fail(TRUCE_NOT_FOUND, error, "queue %s has no job %s", queue->name, text);
 }
 
-static void queue_append_end(bson_t *update, const bson_t *document, const char *state,
-                             const bson_t *result, bool committed, int64_t now_ms)
+static truce_status job_lost(truce_job *job, const bson_t *document, bson_error_t *error)
 {
-    int64_t keep_ms = queue_keep_ms(document, state);
-    bool dead = !strcmp(state, "dead");
-    bson_t set, unset, letter;
+    const char *state = truce__job_state(document);
+    char id[25];
 
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-    BSON_APPEND_UTF8(&set, "state", state);
-    BSON_APPEND_DATE_TIME(&set, "ended", now_ms);
-    if (dead) {
-        BSON_APPEND_DOCUMENT_BEGIN(&set, "dead", &letter);
-        BSON_APPEND_UTF8(&letter, "queue", truce__field_text(document, "queue"));
-        BSON_APPEND_DATE_TIME(&letter, "at", now_ms);
-        bson_append_document_end(&set, &letter);
+    bson_oid_to_string(&job->id, id);
+    if (!strcmp(state, "cancelled")) {
+        atomic_store(&job->cancelled, true);
+        return truce__fail(TRUCE_EXPIRED, error, "job %s is cancelled", id);
     }
-    if (keep_ms >= 0)
-        BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
-    if (result)
-        truce__names_append(&set, "result", result);
-    if (committed)
-        BSON_APPEND_BOOL(&set, "lease.committed", true);
-    bson_append_document_end(update, &set);
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
-    BSON_APPEND_UTF8(&unset, "undone", "");
-    if (!dead)
-        BSON_APPEND_UTF8(&unset, "dead", "");
-    if (strcmp(state, "done"))
-        BSON_APPEND_UTF8(&unset, "lease", ""); /* of a done job, it names the worker */
-    bson_append_document_end(update, &unset);
+    return truce__fail(TRUCE_EXPIRED, error,
+                       "this worker has lost job %s: the lease of epoch %lld ended, and the job is "
+                       "%s now",
+                       id, (long long)job->epoch, state[0] ? state : "gone");
 }
-
-void truce__job_update_end(bson_t *update, const bson_t *document, const char *state,
-                           const bson_t *result, int64_t now_ms)
+truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
+                                  bson_error_t *error)
 {
-    queue_append_end(update, document, state, result, false, now_ms);
-}
+    bson_value_t id = truce_id_oid(&job->id);
+    truce_status status = truce_commit_read(commit, QUEUE, &id, document, error);
 
-void truce__job_update_commit(bson_t *update, const bson_t *document, const bson_t *result,
-                              int64_t now_ms)
-{
-    queue_append_end(update, document, "done", result, true, now_ms);
-}
-
-/* Returns a copy of at most JOB_ERROR_BYTES_MAX bytes that ends with a whole character. If it is
- * not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
-static char *queue_clip(const char *text)
-{
-    size_t length = strnlen(text ? text : "", JOB_ERROR_BYTES_MAX);
-    char *clipped = bson_strndup(text ? text : "", length);
-
-    while (text && text[length] && length && ((unsigned char)text[length] & 0xc0) == 0x80)
-        length--;
-    clipped[length] = '\0';
-    if (!bson_utf8_validate(clipped, length, false))
-        for (char *at = clipped; *at; at++)
-            *at = (unsigned char)*at < 0x80 ? *at : '?';
-    return clipped;
-}
-
-static void queue_append_worker(bson_t *one, const bson_t *document)
-{
-    bson_iter_t iter;
-
-    if (queue_find_path(document, "lease.worker", &iter) && BSON_ITER_HOLDS_UTF8(&iter))
-        BSON_APPEND_UTF8(one, "worker", bson_iter_utf8(&iter, NULL));
-}
-
-void truce__job_update_error(bson_t *update, const bson_t *document, const char *text,
-                             int64_t now_ms)
-{
-    char *clipped = queue_clip(text);
-    bson_t push, errors, each, one;
-
-    BSON_APPEND_DOCUMENT_BEGIN(update, "$push", &push);
-    BSON_APPEND_DOCUMENT_BEGIN(&push, "errors", &errors);
-    BSON_APPEND_ARRAY_BEGIN(&errors, "$each", &each);
-    BSON_APPEND_DOCUMENT_BEGIN(&each, "0", &one);
-    BSON_APPEND_DATE_TIME(&one, "at", now_ms);
-    BSON_APPEND_INT32(&one, "attempt", (int32_t)truce__field_number(document, "attempt"));
-    BSON_APPEND_INT64(&one, "epoch", truce__field_number(document, "epoch"));
-    queue_append_worker(&one, document);
-    BSON_APPEND_UTF8(&one, "text", clipped);
-    bson_append_document_end(&each, &one);
-    bson_append_array_end(&errors, &each);
-    BSON_APPEND_INT32(&errors, "$slice", -JOB_ERRORS_MAX);
-    bson_append_document_end(&push, &errors);
-    bson_append_document_end(update, &push);
-    bson_free(clipped);
-}
-
-static int64_t queue_backoff(const truce_queue *queue, uint32_t attempt)
-{
-    int64_t wait = queue->backoff_ms;
-
-    if (queue->backoff_function) {
-        wait = queue->backoff_function(attempt, queue->backoff_arg);
-        return wait < 0 ? 0 : wait;
-    }
-    if (queue->backoff == TRUCE_BACKOFF_EXPONENTIAL)
-        for (uint32_t i = 1; i < attempt && wait < queue->backoff_max_ms; i++)
-            wait *= 2;
-    if (wait > queue->backoff_max_ms)
-        wait = queue->backoff_max_ms;
-    return wait - (int64_t)(truce__random_entropy() % (uint64_t)(wait / 2 + 1));
-}
-
-void truce__job_update_fail(bson_t *update, const truce_queue *queue, const bson_t *document,
-                            const char *text, int64_t delay_ms, int64_t now_ms)
-{
-    int64_t attempt = truce__field_number(document, "attempt");
-    bson_t set, unset;
-
-    if (attempt >= truce__field_number(document, "attempts_max")) { /* L6 */
-        truce__job_update_end(update, document, "dead", NULL, now_ms);
-    } else {
-        if (delay_ms < 0)
-            delay_ms = queue_backoff(queue, (uint32_t)attempt);
-        BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
-        truce__job_append_queued(&set, truce__field_text(document, "queue"),
-                                 (int32_t)truce__field_number(document, "priority"),
-                                 truce__job_date_after(now_ms, delay_ms), now_ms);
-        bson_append_document_end(update, &set);
-        BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
-        BSON_APPEND_UTF8(&unset, "lease", "");
-        bson_append_document_end(update, &unset);
-    }
-    truce__job_update_error(update, document, text, now_ms);
+    if (status && status != TRUCE_NOT_FOUND)
+        return status;
+    if (!status && truce__job_is_of(job, document))
+        return TRUCE_OK;
+    return job_lost(job, document, error);
 }

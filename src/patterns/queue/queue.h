@@ -206,6 +206,8 @@ struct sweep;
 
 /* ---- job.c ----------------------------------------------------------------------------------- */
 
+/* Returns true if the document still has this claim (L2). */
+bool truce__job_is_of(const truce_job *job, const bson_t *document);
 /* Reads the job in a commit, and fails unless it still is this worker's (L2). `document` is always
  * initialized. */
 truce_status truce__job_read_mine(truce_job *job, truce_commit *commit, bson_t *document,
@@ -228,6 +230,9 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 bool truce__limiter_has_room(truce_store *store, const bson_t *gate);
 /* Counts one more running job in a commit. NOT_FOUND: the limit is reached, or there is no
  * limiter. */
+/* Counts a job that leaves the limiter. If the limiter was removed, the call returns TRUCE_OK. */
+truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id,
+                                  bson_error_t *error);
 truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id,
                                   bson_error_t *error);
 /* Applies an update that changes the state of a job, in a commit that read the job. A job that ran

@@ -573,17 +573,6 @@ struct claimer {
     bool done;
 };
 
-void truce__claims_init(struct queue_claims *claims)
-{
-    *claims = (struct queue_claims){.process = getpid()};
-    pthread_mutex_init(&claims->mutex, NULL);
-}
-
-void truce__claims_destroy(struct queue_claims *claims)
-{
-    pthread_mutex_destroy(&claims->mutex);
-}
-
 static bool claims_may_combine(const truce_queue *queue)
 {
     return (queue->store->capabilities & TRUCE_CAN_REWRITE) && queue->claims.process == getpid();

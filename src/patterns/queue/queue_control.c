@@ -23,22 +23,6 @@ struct control_call {
 
 /* ---- one job --------------------------------------------------------------------------------- */
 
-truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, const bson_oid_t *id,
-                                   bson_t *job, bson_error_t *error)
-{
-    bson_value_t value = truce_id_oid(id);
-    truce_status status = truce_commit_read(commit, QUEUE, &value, job, error);
-    char text[25];
-
-    if (status && status != TRUCE_NOT_FOUND)
-        return status;
-    if (!status && !strcmp(truce__field_text(job, "queue"), queue->name))
-        return TRUCE_OK;
-    bson_reinit(job);
-    bson_oid_to_string(id, text);
-    return truce__fail(TRUCE_NOT_FOUND, error, "queue %s has no job %s", queue->name, text);
-}
-
 /* Returns true if the list contains the word. */
 static bool control_is(const char *state, const char *list)
 {
@@ -247,33 +231,6 @@ truce_status truce_queue_redrive(truce_queue *queue, uint32_t limit, uint32_t *c
 }
 
 /* ---- pauses ---------------------------------------------------------------------------------- */
-
-truce_status truce__queue_set(truce_queue *queue, const char *field, const bson_value_t *value,
-                              bson_error_t *error)
-{
-    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), update = BSON_INITIALIZER, inner;
-    truce_write_options options = {.upsert = true};
-    truce_status status = truce__queue_ready(queue, error);
-
-    BSON_APPEND_DOCUMENT_BEGIN(&update, value ? "$set" : "$unset", &inner);
-    if (value)
-        BSON_APPEND_VALUE(&inner, field, value);
-    else
-        BSON_APPEND_UTF8(&inner, field, "");
-    bson_append_document_end(&update, &inner);
-    for (int i = 0; i < 5 && !status;
-         /* A server may refuse one of two first upserts; a repeated one does no harm. */
-         i++) {
-        status = truce_update(queue->store, QUEUE_SETTINGS, filter, &update, &options, NULL, error);
-        if (status != TRUCE_DUPLICATE && !truce__repeatable(status))
-            break;
-        status = i < 4 ? TRUCE_OK : status;
-    }
-    atomic_store(&queue->asked_ns, 0);
-    bson_destroy(filter);
-    bson_destroy(&update);
-    return status;
-}
 
 static truce_status control_set_paused(truce_queue *queue, bool paused, bson_error_t *error)
 {

@@ -334,7 +334,7 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, 
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static truce_status limiter_leave(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
+truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
     bson_t gate;
     truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
@@ -343,37 +343,4 @@ static truce_status limiter_leave(truce_commit *commit, const bson_value_t *id, 
         status = limiter_count(commit, id, &gate, -1, error);
     bson_destroy(&gate);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* the limiter was removed */
-}
-
-/* Returns the state that an update sets if it is an end; else "". Borrowed from the update. */
-static const char *job_end_state(const bson_t *update)
-{
-    bson_t set;
-
-    return truce__value_subdocument(update, "$set", &set) && bson_has_field(&set, "state") &&
-                   !truce__job_live(&set)
-               ? truce__job_state(&set)
-               : "";
-}
-
-truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson_t *update,
-                             bson_error_t *error)
-{
-    bson_value_t id = truce__document_id(job);
-    bson_iter_t iter, gate;
-    const char *end = job_end_state(update);
-    struct job_lane lane;
-    truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
-
-    if (!status && bson_iter_init(&iter, job) &&
-        bson_iter_find_descendant(&iter, "lease.gate",
-                                  /* G1; only running jobs have a lease. */
-                                  &gate))
-        status = limiter_leave(commit, bson_iter_value(&gate), error);
-    if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
-        truce__job_lane(job, &lane))
-        status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane.name, error);
-    if (!status && *end)
-        status = truce__workflow_notify(commit, job, end, error);
-    return status;
 }

@@ -140,6 +140,7 @@ static truce_status serve_operation(struct call *call, bson_t *reply, bson_error
     struct operation_call operation = {.row = command_row(call->command),
                                        .host = &host,
                                        .host_arg = call,
+                                       .find = truce__operation_named,
                                        .handles = call->server->handles,
                                        .whole = call->store,
                                        .transaction = call->store != call->server->store,

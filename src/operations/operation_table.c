@@ -1,0 +1,33 @@
+/* The table of all operations, in the order of the help. */
+#include <string.h>
+
+#include "operations/operation.h"
+
+static const struct operation_row *const help_operations[] = {&truce_help_operation, NULL};
+
+const struct operation_group truce__operation_groups[] = {
+    {"Help", "help", help_operations},
+    {"Commits, requests, and sequences", "commit", commit_operations},
+    {"Ordered sets", "set", set_operations},
+    {"Documents that people edit, and items", "document", document_operations},
+    {"Queues", "queue", queue_operations},
+    {"Queues: the commands of workers", "job", job_operations},
+    {"Queues: workflows, batches, and events", "flow", flow_operations},
+    {"Queues: cron", "cron", cron_operations},
+    {"Ledgers", "ledger", ledger_operations},
+    {"Transfers in two phases", "transfer", transfer_operations},
+    {"Denormalized copies", "sync", sync_operations},
+    {"Trees of versions", "tree", tree_operations},
+    {"The whole store", "store", care_operations},
+    {0}};
+
+const struct operation_row *truce__operation_named(const char *name)
+{
+    if (strncmp(name, "truce", 5) != 0)
+        return NULL;
+    for (const struct operation_group *group = truce__operation_groups; group->title; group++)
+        for (const struct operation_row *const *at = group->rows; *at; at++)
+            if (!strcmp((*at)->name, name))
+                return *at;
+    return NULL;
+}
