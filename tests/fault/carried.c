@@ -531,7 +531,7 @@ TEST(a_write_that_a_stopped_process_took_is_unknown_and_the_next_write_continues
     take_and_run();
     end(&call);
     CHECK_STATUS(TRUCE_UNKNOWN, call.status, call.error);
-    CHECK(strstr(call.error.message, "whether it is there"));
+    CHECK(strstr(call.error.message, "its result is unknown"));
     pthread_create(&next.thread, NULL, run_call, &next); /* the record is taken: for the lock */
     truce__clock_sleep_ms(30);
     answer(commit());

@@ -8,7 +8,7 @@
  *
  *     proc       COMMITTED    the document has its numbers, balances, and hashes
  *                UNCOMMITTED  another program inserted it, and truce has not taken it up yet
- *                             (ledger_takeup.c)
+ *                             (ledger_plan.c)
  *                REFUSED      another program inserted it, and it cannot be a transaction
  *     state      VALID     its values count
  *                PENDING   its values are reserved. It stays PENDING; another transaction decides
@@ -32,7 +32,7 @@
  *   transaction is inserted COMMITTED, with the balances after it, after the last committed number
  *   of each of its accounts. The entries that made these balances can no longer change. A document
  *   of another program is taken up by one write that compares every field it used (T1 to T5,
- *   ledger_takeup.c). `cachedBal` is therefore right or absent. L4  The balance after a number is
+ *   ledger_plan.c). `cachedBal` is therefore right or absent. L4  The balance after a number is
  *   the one in its change. Only committed numbers count. L5  A rule is checked against the state
  *   before the number that is taken, so no other transaction comes in between. Each of several
  *   changes of one account is checked, because each leaves a balance. A change of rules takes a
@@ -59,8 +59,8 @@
  *     ledger_cut.c       all accounts in one cut; seals
  *     ledger_walk.c      all transactions, in order
  *     ledger_verify.c    the verification
- *     ledger_takeup.c    documents of other programs
- *     ledger_due.c       pending transactions that have expired
+ *     ledger_plan.c    documents of other programs
+ *     ledger_post.c       pending transactions that have expired
  *     ledger_maintenance.c      sweep and check
  *
  * Tampering. Each account is a chain of hashes. A link covers the whole transaction, so a changed

@@ -363,7 +363,7 @@ void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
 /* Returns true if the collection has the index of a ledger over accounts and numbers. */
 bool truce__ledger_has_indexes(truce_store *store, const char *collection);
 
-/* ---- documents of other programs (ledger_takeup.c) ------------------------------------------- */
+/* ---- documents of other programs (ledger_plan.c) ------------------------------------------- */
 
 /* Called for each document that is refused, with the reason. */
 typedef void ledger_refused_function(const bson_value_t *id, const bson_error_t *why, void *arg);
@@ -388,7 +388,7 @@ struct ledger_takeup {
 truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeup *takeup,
                                    bson_error_t *error);
 
-/* ---- expired transactions (ledger_due.c) ----------------------------------------------------- */
+/* ---- expired transactions (ledger_post.c) ----------------------------------------------------- */
 
 /* Subtracts the expired amounts from the pending amounts in a state of the account. */
 truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *account,

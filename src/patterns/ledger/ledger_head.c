@@ -14,7 +14,7 @@
  * An anchor is a COMMITTED change with its balance and its hash. Only anchors count. Documents that
  * other programs inserted, and that are not taken up yet, may skip numbers or have any content;
  * they are not part of the account. The head reports that there are such documents (`behind`);
- * ledger_takeup.c handles them.
+ * ledger_plan.c handles them.
  *
  * A stub of a commit in flight is resolved first, so a document that was found is final.
  */
