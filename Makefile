@@ -8,13 +8,14 @@
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes each guard of an invariant; the tests must fail
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
+#   make packages   the packages of the languages: dist/
 #   make deb        Debian packages: build/package/*.deb
 PREFIX  ?= /usr/local
 DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test test-clients soak bench bench-quick bench-growth bench-deps mutants install clean deps
+.PHONY: all demo test test-clients soak bench bench-quick bench-growth bench-deps mutants install packages clean deps
 all: deps build-release
 
 deps:
@@ -72,6 +73,12 @@ uninstall: build-release
 
 deb: build-package
 	@cd build/package && cpack -G DEB
+
+packages: build-release
+	@for language in python node go; do \
+		if [ -x tools/package-$$language ]; then tools/package-$$language build/release dist || exit 1; \
+		else echo "skipped: $$language: not built yet"; fi; \
+	done
 
 clean:
 	rm -rf build

@@ -54,7 +54,8 @@ static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error
     help_append_fields(row, reply);
     BCON_APPEND(reply, "answer", BCON_UTF8(row->answer), "transaction",
                 BCON_BOOL(row->ways & OPERATION_TRANSACTS), "again",
-                BCON_BOOL(row->ways & OPERATION_AGAIN), "writes",
+                BCON_BOOL(row->ways & OPERATION_AGAIN), "commit",
+                BCON_BOOL(row->ways & OPERATION_COMMITS), "writes",
                 BCON_BOOL(row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN), "example",
                 BCON_UTF8(row->example));
     return TRUCE_OK;

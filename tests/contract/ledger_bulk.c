@@ -1,5 +1,4 @@
-/* Ledgers: many transactions in one call, some of them refused: the results are those of single
- * calls. */
+/* Ledgers: many at a time, some of them refused: each as if they came one by one. */
 #include "base/random.h"
 #include "tests/support/ledger_rig.h"
 
@@ -92,7 +91,7 @@ static void foresee(struct model *model, int id, int from, int to, int64_t amoun
     }
 }
 
-/* Makes few ids, so that they repeat, in the same bulk too. */
+/* Few ids, so that they come back, in the same bulk too. */
 static void random_bulk(truce_ledger *ledger, struct model *model, int round, struct random *random)
 {
     struct bulk bulk = {0};
@@ -152,7 +151,7 @@ TEST(partially_refused_bulks_equal_those_of_a_model)
 
 /* ---- caches ---------------------------------------------------------------------------------- */
 
-/* The other handle posts transactions that this one does not know. */
+/* The other handle posts what this one does not know of. */
 static void unknown(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store), *other = book_ledger(store);
@@ -167,11 +166,11 @@ static void unknown(truce_store *store, const struct setting *setting)
     add(&bulk, "t4", TRUCE_LEDGER_TRANSFER, "people:a", "bank", 800, NULL);
     post_bulk(ledger, &bulk);
     RESULT(&bulk, 0, TRUCE_OK, false);
-    RESULT(&bulk, 1, TRUCE_OK, false); /* refused, if the cache were right */
+    RESULT(&bulk, 1, TRUCE_OK, false); /* refused, if what was remembered were so */
     RESULT(&bulk, 2, TRUCE_LIMIT, false);
     RESULT(&bulk, 3, TRUCE_OK, false);
     BALANCE("people:a", 0, 0);
-    /* no plan precedes it: the cache refuses nothing */
+    /* nothing is planned before it: what is remembered refuses nothing */
     CHECK_OK(book_transfer(other, "o2", "bank", "people:a", 50, &error), error);
     CHECK_OK(book_transfer(other, "o3", "bank", "people:b", 50, &error), error);
     bulk = (struct bulk){0};
@@ -180,7 +179,7 @@ static void unknown(truce_store *store, const struct setting *setting)
     post_bulk(ledger, &bulk);
     RESULT(&bulk, 0, TRUCE_OK, false);
     RESULT(&bulk, 1, TRUCE_OK, false);
-    /* it does not refuse a reversal either */
+    /* nor what is reversed */
     CHECK_OK(book_transfer(other, "o4", "bank", "people:a", 50, &error), error);
     bulk = (struct bulk){0};
     add(&bulk, "v1", TRUCE_LEDGER_REVERSE, NULL, NULL, 0, "o4");

@@ -1,4 +1,4 @@
-/* If a call needs a function and gets none, the call is refused, and the program continues. */
+/* A function that a call needs and was not given: the call is refused, and the program goes on. */
 #include "tests/support/test.h"
 #include "truce/commit.h"
 #include "truce/ledger.h"

@@ -1,4 +1,4 @@
-/* The contract, kept by servers of MongoDB's protocol; and the options of a URI. */
+/* The contract, kept by servers of MongoDB's protocol; what a URI may say. */
 #include "tests/support/contract.h"
 #include "tests/support/server.h"
 

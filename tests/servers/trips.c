@@ -1,4 +1,4 @@
-/* Checks the promised numbers of round trips of the patterns' operations. */
+/* How many round trips the operations of the patterns take: what is promised of them. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* The contract: find, cursors, count, distinct, explain, finds by _id. */
+/* The contract: find, cursors, count, distinct, explain, looks. */
 #include "tests/support/contract.h"
 
 #include "base/status.h"

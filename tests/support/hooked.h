@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_HOOKED_H
 #define TRUCE_TESTS_SUPPORT_HOOKED_H
 
-/* Runs a function of the test before each call of a store that reads or changes documents. */
+/* Lets a test in before each call of a store that looks at documents or changes them. */
 #include "truce/sys/store.h"
 
 static const truce_store_ops *plain_ops;

@@ -31,11 +31,10 @@ struct school_notes {
     atomic_llong logged[SCHOOL_WORKERS_MAX];
 };
 
-/* Creates the indexes and accounts, if they are missing. */
+/* Indexes and accounts, if they are not there. */
 truce_status school_open(truce_store *store, bson_error_t *error);
 
-/* Runs one round; the first status that is not OK ends it. `pad`: bytes of the big document, 0:
- * none. */
+/* One round; the first status that is not OK ends it. `pad`: bytes of the big document, 0: none. */
 truce_status school_round(truce_store *store, struct school_notes *notes, int worker, uint32_t pad,
                           bool relaxed, bson_error_t *error);
 

@@ -27,9 +27,8 @@ struct turns_run {
     void (*end)(truce_store *store, const bool *crashed, void *arg);
     void *arg;
     struct turns_budget budget;
-    /* so many calls are tried in every order; after them the clients take turns in bursts, so
-     * that no two keep each other waiting for ever. 0: all calls */
-    int branch_max;
+    int branch_max; /* so many calls are tried in every order; behind them the clients take turns in
+                       bursts, so that no two keep each other waiting for ever. 0: all calls */
 };
 
 /* Runs every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones.

@@ -1,24 +1,40 @@
 """
-truce's patterns, through `truce serve`, on top of pymongo.
+truce: documents that stay consistent, in process or through a server.
 
     import truce
 
-    school = truce.connect("mongodb://127.0.0.1:27217", "school")
-    with school.commit() as change:
-        change.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
-        change.update("accounts", "b", {"$inc": {"n": 5}})
+    with truce.open("school.truce") as db:                 # a file, in this process
+        with db.commit() as c:                             # all changes, or none
+            c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+            c.update("accounts", "b", {"$inc": {"n": 5}})
+            c.enqueue("mail", payload={"to": "ada@example.org"})
 
-Each call is one command of the server's table (docs/commands.md), whose fields are given by their names in Python's
-spelling: `leaseMS` is `lease_ms`. What the table says of a field is not said here again: the server checks it, and
-`help("truceClaim")` tells it.
+    db = truce.connect("mongodb://127.0.0.1:27017/school")  # the same methods, through truce serve
+
+The module `truce.aio` has the same classes for asyncio.
 """
-from .core import Commit, Truce, connect
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Optional, Union
+
+import pymongo
+from bson.codec_options import CodecOptions
+
+from ._collection import ChangeStream, Collection, Cursor
+from ._database import Commit, Database, Edit
+from ._job import Job, JobCommit
+from ._native import NativeStore
+from ._native import version as library_version
+from ._transport import NativeTransport, ServerTransport, name_in_uri
+from ._worker import Worker
 from .errors import (
     Conflict,
     Corrupt,
     Duplicate,
     Expired,
     Invalid,
+    LibraryError,
     Limit,
     Locked,
     NotFound,
@@ -29,33 +45,97 @@ from .errors import (
     TruceError,
     Unauthorized,
     Unreachable,
+    WrongServer,
 )
-from .queue import Job, Queue
-from .tree import Edit, Snapshot, Tree
 
 __version__ = "0.1.0"
 __all__ = [
+    "ChangeStream",
+    "Collection",
     "Commit",
     "Conflict",
     "Corrupt",
+    "Cursor",
+    "Database",
     "Duplicate",
     "Edit",
     "Expired",
     "Invalid",
     "Job",
+    "JobCommit",
+    "LibraryError",
     "Limit",
     "Locked",
     "NotFound",
     "OutcomeUnknown",
-    "Queue",
     "Refused",
-    "Snapshot",
     "StoreFailed",
     "Timeout",
-    "Tree",
-    "Truce",
     "TruceError",
     "Unauthorized",
     "Unreachable",
+    "Worker",
+    "WrongServer",
     "connect",
+    "library_version",
+    "open",
 ]
+
+
+def open(
+    path: Union[str, "os.PathLike[str]"],
+    database: Optional[str] = None,
+    *,
+    read_only: bool = False,
+    must_exist: bool = False,
+    relaxed: bool = False,
+    deadline_ms: int = 0,
+    snapshot_age_ms: int = 0,
+    cache_mb: int = 0,
+    codec_options: Optional[CodecOptions[Dict[str, Any]]] = None,
+) -> Database:
+    """
+    Opens a store in this process, and creates it if it does not exist.
+
+    path: a file, or "memory:"
+    database: the database of the store; None: the store's own
+    read_only: every write fails; the file must exist
+    must_exist: do not create the file
+    relaxed: writes do not wait for the disk
+    deadline_ms: the maximum time that a call waits for locks; 0: 30 seconds
+    snapshot_age_ms: the maximum age of an open cursor while others write; 0: 10 minutes
+    cache_mb: megabytes for documents and pages; 0: a part of the machine's memory
+    codec_options: how BSON becomes Python, as in pymongo
+
+    Several processes may open a file at the same time. After a fork, open it in each process.
+    """
+    options = {
+        "read_only": read_only,
+        "must_exist": must_exist,
+        "relaxed": relaxed,
+        "deadline_ms": deadline_ms,
+        "snapshot_age_ms": snapshot_age_ms,
+        "cache_mb": cache_mb,
+    }
+    store = NativeStore(path, codec_options, options)
+    return Database(NativeTransport(store), database)
+
+
+def connect(
+    uri: "Union[str, pymongo.MongoClient[Dict[str, Any]]]",
+    database: Optional[str] = None,
+    **options: Any,
+) -> Database:
+    """
+    Returns a database of `truce serve`.
+
+    uri: mongodb://HOST/DATABASE, or a MongoClient, which stays open when the database is closed
+    database: the database; None: the one of the URI, or "test"
+    options: those of pymongo.MongoClient
+    """
+    if isinstance(uri, str):
+        client: pymongo.MongoClient[Dict[str, Any]] = pymongo.MongoClient(uri, **options)
+        return Database(ServerTransport(client, True), database or name_in_uri(uri))
+    if options:
+        raise TypeError(f"options are for a URI, not for a client: {', '.join(options)}")
+    return Database(ServerTransport(uri, False), database or "test")

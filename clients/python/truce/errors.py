@@ -1,121 +1,178 @@
 """
-The statuses of the library as exceptions: one class for each cause, whichever command met it. Each is pymongo's
-OperationFailure, too, with `code`, `details` and labels.
+The statuses of truce as exceptions: one class for each cause, whichever command failed. Each class
+is pymongo's OperationFailure, too, with `code`, `details`, and labels.
 """
-from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Type
+
+from pymongo.errors import ConnectionFailure, DuplicateKeyError, OperationFailure, PyMongoError
+
+
+class LibraryError(ImportError):
+    """libtruce is missing, too old, or cannot be loaded."""
 
 
 class TruceError(OperationFailure):
-    """A command was refused, or failed; `status` is the library's name of it ("conflict", "locked" ...)."""
+    """A command failed. `status` is truce's name of the cause: "conflict", "locked", ..."""
 
-    status = None
+    status: Optional[str] = None
+
+    def __init__(
+        self,
+        error: str,
+        code: Optional[int] = None,
+        details: Optional[Mapping[str, Any]] = None,
+        max_wire_version: Optional[int] = None,
+    ) -> None:
+        super().__init__(error, code, details, max_wire_version)
+        self.args = (error,)  # without pymongo's copy of the details
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Conflict(TruceError):
-    """Somebody else changed what it depends on. `conflicts` and `answer` tell more, where the command does."""
+    """Another write changed a document that the call depends on.
+
+    If a merge failed, `conflicts` lists what both sides changed.
+    """
 
     status = "conflict"
-    conflicts = ()
-    answer = None
+
+    @property
+    def conflicts(self) -> List[Dict[str, Any]]:
+        reply: Mapping[str, Any] = self.details or {}
+        found = reply.get("conflicts") or (reply.get("conflict") or {}).get("conflicts")
+        return list(found or [])
 
 
 class Locked(TruceError):
-    """Somebody else holds it, and did not let go in time."""
+    """Another process, thread, or commit holds the resource. Try later."""
 
     status = "locked"
 
 
 class OutcomeUnknown(TruceError):
-    """It may have happened or not."""
+    """The call may have taken effect or not. Query the result before you send it again."""
 
     status = "outcome unknown"
 
 
-class Duplicate(TruceError):
-    """A unique key is taken, or a key was used for something else."""
+class Duplicate(TruceError, DuplicateKeyError):
+    """A unique key exists, or a key or an id was used before with different content."""
 
     status = "duplicate"
 
 
 class Expired(TruceError):
-    """It is too old: a key, a version; or the job is somebody else's by now."""
+    """A key, cursor, or version is too old, or the worker no longer holds the job."""
 
     status = "expired"
 
 
 class NotFound(TruceError):
-    """It is not there, or a guard does not match."""
+    """A document does not exist, or it does not match the condition of a commit."""
 
     status = "not found"
 
 
 class Refused(TruceError):
-    """A transfer is canceled, or decided: it stays so."""
+    """A transfer was canceled or decided, or an edit of a tree cannot be published."""
 
     status = "refused"
 
 
 class Invalid(TruceError):
-    """It is wrong; to send it again will not help."""
+    """The call or its input is wrong. Sending it again fails again."""
 
     status = "invalid"
 
 
 class Limit(TruceError):
-    """A maximum was reached, or too little is available."""
+    """A maximum was reached, or an account has too little available."""
 
     status = "limit reached"
 
 
 class Timeout(TruceError):
-    """The time was over."""
+    """The deadline of the call passed. Nothing was changed."""
 
     status = "timed out"
 
 
 class StoreFailed(TruceError):
-    """Input or output failed."""
+    """The disk or the network of the store failed."""
 
     status = "input or output failed"
 
 
 class Corrupt(TruceError):
-    """The store is damaged."""
+    """The file is damaged, is not a truce store, or is newer than this library."""
 
     status = "corrupt"
 
 
 class Unauthorized(TruceError):
-    """The user may not do this, or is not logged in."""
+    """The user is not logged in, or lacks the role for this command."""
 
     status = "unauthorized"
 
 
+class WrongServer(TruceError):
+    """The server does not know the command: it is not a truce server, or an older one."""
+
+    status = "wrong server"
+
+
 class Unreachable(TruceError, ConnectionFailure):
-    """No server answered, or the connection was lost: what was sent may have happened or not."""
+    """No server answered, or the connection was lost. The command may have taken effect or not."""
 
     status = "unreachable"
 
 
-_classes = {one.status: one for one in TruceError.__subclasses__()}
-_by_code = {13: Unauthorized, 18: Unauthorized, 50: Timeout, 112: Conflict, 11000: Duplicate}
+_CLASSES: Dict[Optional[str], Type[TruceError]] = {
+    one.status: one for one in TruceError.__subclasses__()
+}
+_BY_CODE: Dict[Optional[int], Type[TruceError]] = {
+    13: Unauthorized,
+    18: Unauthorized,
+    50: Timeout,
+    112: Conflict,
+    11000: Duplicate,
+}
 
 
-def of(error: PyMongoError) -> PyMongoError:
-    """The exception for what pymongo raised; what is no failure of a command or a connection stays what it is."""
+def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = None) -> TruceError:
+    """Returns the exception for a reply with an error (`errmsg`, `code`)."""
+    code: Optional[int] = reply.get("code")
+    message = reply.get("errmsg", "the command failed")
+    status = reply.get("status", status)
+    kind = _BY_CODE.get(code) if code in (13, 18) else _CLASSES.get(status)
+    if code == 59 and command.startswith("truce"):
+        kind = WrongServer
+        message += f": the server is not a truce server that knows {command}"
+    kind = kind or _BY_CODE.get(code, TruceError)
+    error = kind(message, code, dict(reply))
+    if kind is TruceError:
+        error.status = status
+    for label in reply.get("errorLabels", ()):
+        error._add_error_label(label)
+    return error
+
+
+def of_pymongo(error: PyMongoError, command: str) -> PyMongoError:
+    """Returns the exception for an error of pymongo. Other errors than those of commands and
+    connections are returned as they are."""
     if isinstance(error, TruceError):
         return error
     if isinstance(error, OperationFailure):
-        details = dict(error.details or {})
-        one = _by_code.get(error.code) if error.code in (13, 18) else _classes.get(details.get("status"))
-        made = (one or _by_code.get(error.code, TruceError))(
-            details.get("errmsg", str(error)), error.code, details
-        )
-        made.status = details.get("status") if one not in (None, Unauthorized) else made.status
+        details = {"errmsg": str(error), "code": error.code, **(error.details or {})}
+        made: TruceError = of_reply(details, command)
     elif isinstance(error, ConnectionFailure):
         made = Unreachable(str(error))
     else:
         return error
-    for label in getattr(error, "_error_labels", ()):
+    for label in error._error_labels:
         made._add_error_label(label)
     return made

@@ -1,10 +1,15 @@
-"""The package of clients/python, as it is installed, against `truce serve`: each part of it as its README says, and with wrong input."""
+"""The Python package as it is installed: each part of it as its README says, and with wrong input.
+
+    module.py             in process, in a file; then through a server, if TRUCE_TEST_CLIENT_URI names one
+    module.py DATABASE    a worker on that server until SIGTERM
+"""
 import datetime
 import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -13,23 +18,22 @@ import pymongo
 import truce
 from bson import ObjectId
 
-uri = os.environ["TRUCE_TEST_CLIENT_URI"]
-database = sys.argv[1] if len(sys.argv) > 1 else "module_" + uuid.uuid4().hex[:8]
+uri = os.environ.get("TRUCE_TEST_CLIENT_URI")
+logging.getLogger("truce").setLevel(logging.CRITICAL)
 
-if len(sys.argv) > 1:  # a worker in a process of its own, until SIGTERM
-    queue = truce.connect(uri, database).queue("slow")
+if len(sys.argv) > 1:
 
-    @queue.worker
     def slow(job):
         print("at work", flush=True)
         sys.stdin.readline()
         return {"by": "the worker"}
 
-    slow.run()
+    truce.Worker(truce.connect(uri, sys.argv[1]), "slow", slow, concurrency=2).run()
     print("ended", flush=True)
     sys.exit(0)
 
 checks = failed = 0
+where = ""
 
 
 def check(what, condition, more=""):
@@ -37,7 +41,7 @@ def check(what, condition, more=""):
     checks += 1
     if not condition:
         failed += 1
-        print(f"FAILED: {what} {more}")
+        print(f"FAILED: {where}: {what} {more}")
 
 
 def raises(what, kind, call):
@@ -52,291 +56,450 @@ def raises(what, kind, call):
     check(what, False, "nothing was raised")
 
 
-school = truce.connect(uri, database)
-db = school.database
+def check_commits(db):
+    db["accounts"].insert_many([{"_id": "a", "n": 9}, {"_id": "b", "n": 0}])
+    with db.commit() as c:
+        c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+        c.update("accounts", "b", {"$inc": {"n": 5}})
+    check("commit", db["accounts"].find_one("b")["n"] == 5 and not c.earlier)
 
-# ---- commits ----
-db.accounts.insert_many([{"_id": "a", "n": 9}, {"_id": "b", "n": 0}])
-with school.commit() as change:
-    change.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
-    change.update("accounts", "b", {"$inc": {"n": 5}})
-check("commit", db.accounts.find_one("b")["n"] == 5 and not change.earlier)
+    def overdraw():
+        with db.commit() as c:
+            c.update("accounts", "b", {"$inc": {"n": 5}})
+            c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
 
+    error = raises("a condition does not match", truce.NotFound, overdraw)
+    check("the error is one of pymongo's", isinstance(error, pymongo.errors.OperationFailure) and error.code == 125)
+    check("nothing was changed", db["accounts"].find_one("b")["n"] == 5)
 
-def overdraw():
-    with school.commit() as change:
-        change.update("accounts", "b", {"$inc": {"n": 5}})
-        change.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+    def raising():
+        with db.commit() as c:
+            c.remove("accounts", "a")
+            raise KeyError("no")
 
+    raises("the block raises", KeyError, raising)
+    check("a block that raises changes nothing", db["accounts"].find_one("a") is not None)
+    when = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    for earlier in (False, True):
+        with db.commit(key="k", key_time=when, leave={"receipt": 1}) as c:
+            c.insert("receipts", {"_id": 1})
+        check("a key", c.earlier == earlier)
+    check("the result of a key", c.result == {"receipt": 1} == db.commit_result("k")["result"])
+    check("an unknown key", db.commit_result("none")["status"] == "not found")
+    with db.commit() as c:
+        number = c.enqueue("from commits", payload={"n": 1}, delay_ms=datetime.timedelta(hours=1))
+        c.insert("accounts", {"n": 1})
+        c.missing("accounts", "z")
+    check("an operation within a commit", c.results[number]["added"] == "new" and len(c.inserted) == 1, c.results)
+    job = next(db.iterate_jobs("from commits"))
+    check("its options", job["state"] == "delayed", job)
 
-error = raises("a guard", truce.NotFound, overdraw)
-check("it is pymongo's, too", isinstance(error, pymongo.errors.OperationFailure) and error.code == 125)
-check("nothing was done", db.accounts.find_one("b")["n"] == 5)
-when = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
-for earlier in (False, True):
-    with school.commit(key="k", key_time=when, leave={"receipt": 1}) as change:
-        change.insert("receipts", {"_id": 1})
-    check("a key", change.earlier == earlier)
-check("what it left", change.result == {"receipt": 1} == school.commit_result("k"))
-check("no such key", school.commit_result("none") is None)
-raises("a key for something else", truce.Duplicate,
-       lambda: school.commit([{"insert": "receipts", "with": {"_id": 2}}], key="k", key_time=when))
-raises("a key without its time", TypeError, lambda: school.commit(key="k"))
-raises("a late diff", truce.Conflict, lambda: school.commit([{"change": "accounts", "id": "a", "with": {"n": [9, 1]}}]))
-raises("nonsense", truce.Invalid, lambda: school.commit([{"dance": 1}]))
-raises("a field that nobody knows", truce.Invalid, lambda: school.command("truceSequence", "s", steps=1))
-raises("a command that nobody knows", pymongo.errors.OperationFailure, lambda: school.command("truceNothing", 1))
+    def again():
+        with db.commit(key="k", key_time=when) as c:
+            c.insert("receipts", {"_id": 2})
 
-
-def within(inner):
-    inner.database.accounts.update_one({"_id": "a"}, {"$inc": {"n": 100}}, session=inner.session)
-    inner.commit([{"update": "accounts", "id": "b", "with": {"$inc": {"n": 100}}}])
-    return "given"
-
-
-check("transact", school.transact(within) == "given" and db.accounts.find_one("b")["n"] == 105)
-try:
-    with school.transaction() as inner:
-        inner.commit([{"update": "accounts", "id": "b", "with": {"$inc": {"n": 100}}}])
-        raise KeyError("no")
-except KeyError:
-    pass
-check("a transaction that raised", db.accounts.find_one("b")["n"] == 105)
-tried = []
-
-
-def met(inner):
-    tried.append(1)
-    inner.commit([{"update": "accounts", "id": "a", "with": {"$inc": {"n": 1}}}])
-    if len(tried) == 1:
-        db.accounts.update_one({"_id": "a"}, {"$inc": {"n": 1000}})
-    inner.commit([{"update": "accounts", "id": "a", "with": {"$inc": {"n": 1}}}])
+    raises("a key with other changes", truce.Duplicate, again)
+    raises("a key without its time", TypeError, lambda: db.commit(key="k"))
+    late = [{"change": "accounts", "id": "a", "with": {"n": [9, 1]}}]
+    raises("a late change", truce.Conflict, lambda: db.commit_changes(late))
+    raises("an unknown change", truce.Invalid, lambda: db.commit_changes([{"dance": 1}]))
+    raises("an unknown option of a commit", TypeError, lambda: db.commit(kye="k"))
+    raises("an unknown option", TypeError, lambda: db.sequence("s", steps=1))
+    raises("an unknown field", truce.Invalid, lambda: db.command({"truceSequence": "s", "steps": 1}))
+    raises("an unknown command", truce.WrongServer, lambda: db.command({"truceNothing": 1}))
 
 
-school.transact(met)
-check("run again, for others were faster", len(tried) == 2 and db.accounts.find_one("a")["n"] == 1106,
-      (tried, db.accounts.find_one("a")))
+def check_transactions(db):
+    accounts = db["accounts"]
 
-# ---- sequences, requests, help ----
-orders = school.sequence("orders")
-check("sequence", list(orders.take(3)) == [1, 2, 3] and next(orders) == 4 and orders.last == 4)
-orders.raise_to(10)
-check("raised", next(orders) == 11)
-school.request("mail 1", "mail", {"to": "ada"})
-check("request", school.request_state("mail 1")["state"] == "waiting" and school.request_state("x") is None)
-check("help", "truceTree" in school.help() and school.help("truceClaim")["fields"])
+    def within(inner):
+        inner["accounts"].update_one({"_id": "a"}, {"$inc": {"n": 100}})
+        with inner.commit() as c:
+            c.update("accounts", "b", {"$inc": {"n": 100}})
+        return "result"
 
-# ---- sets, revisions, items, copies ----
-classes = school.set("students", "classes", "name")
-check("set", classes.add({"student_id": 1}, {"name": "CS"}, 2) == "applied")
-check("stale", classes.remove({"student_id": 1}, {"name": "CS"}, 1) == "stale")
-check("members", [x["name"] for x in classes.members({"student_id": 1})] == ["CS"])
-check("no members", classes.members({"student_id": 9}) == [] and classes.show({"student_id": 9}) is None)
-check("source", classes.source("student_id", idle=3)["status"] == "ok")
-check("many", len(classes.apply([{"add": {"name": "x"}, "key": {"student_id": 2}, "seq": 5}])["results"]) == 1)
-posts = school.revisions("posts", keep=5)
-check("a new one", posts.save({"_id": 1, "title": "a", "n": 0}).version == 1)
-mine, theirs = posts.get(1), posts.get(1)
-theirs["title"] = "b"
-check("saved", posts.save(theirs).version == 2)
-mine["n"] = 5
-check("who was late", raises("late", truce.Conflict, lambda: posts.save(mine)).answer["version"] == 2)
-merged = posts.merge(mine)
-check("merged", merged.outcome == "merged" and merged["title"] == "b" and merged["n"] == 5)
-posts.remove(merged)
-check("removed", posts.get(1) is None)
-for id, how in ((2, posts.save), (3, posts.merge)):  # an edit within a list or a document
-    posts.save({"_id": id, "tags": ["a"], "by": {"names": [{"n": 1}]}})
-    edited = posts.get(id)
-    edited["tags"].append("b")
-    edited["by"]["names"][0]["n"] = 2
-    again = how(edited)
-    again["tags"].append("c")
-    how(again)
-    stored = db.posts.find_one(id)
-    check("edits in place", stored["tags"] == ["a", "b", "c"] and stored["by"] == {"names": [{"n": 2}]}, stored)
-raises("an unknown option", truce.Invalid, lambda: school.revisions("posts", kep=5).get(1))
-inbox = school.revisions("notes", keep=5, inbox=True)
-note = inbox.save({"_id": 1, "text": "one"})
-other = inbox.get(1)
-other["text"] = "two"
-inbox.save(other)
-note["text"] = "three"
-told = raises("told", truce.Conflict, lambda: inbox.merge(note))
-check("its paths", [x["path"] for x in told.conflicts] == ["text"], told.answer)
-check("decided", inbox.resolve(inbox.conflicts()[0], "mine") == "saved" and inbox.get(1)["text"] == "three")
-badges = school.items("employees", "badges", "type")
-check("no document", badges.upsert({"_id": 1}, {"type": "A"}) is None)
-db.employees.insert_one({"_id": 1})
-check("items", badges.upsert({"_id": 1}, {"type": "A", "n": 1})["added"] and
-      badges.update({"_id": 1}, {"type": "A"}, {"$inc": {"n": 1}})["modified"] == 1 and
-      badges.remove({"_id": 1}, {})["modified"] == 1)
-school.sync.declare("author", "users", "comments", "user", {"author": "name"}, settle_ms=1)
-db.users.insert_one({"_id": 17, "name": "John"})
-school.sync.insert("comments", {"_id": 1, "user": 17})
-check("copies", school.sync.update("users", 17, {"$set": {"name": "J"}})["copies"] == 1)
-check("a copy", school.sync.read("comments", 1)["author"] == "J" and school.sync.update("users", 9, {"$set": {"x": 1}}) is None)
-raises("a copy itself", truce.Invalid, lambda: school.sync.update("comments", 1, {"$set": {"author": "x"}}))
-check("rules", [x["rule"] for x in school.sync.status()] == ["author"] and school.sync.repair("author", dry_run=True)["differ"] == 0)
-check("dropped", school.sync.drop("author") and not school.sync.drop("author"))
+    check("transact", db.transact(within) == "result" and accounts.find_one("b")["n"] == 105)
+    try:
+        with db.transaction() as inner:
+            inner["accounts"].update_one({"_id": "b"}, {"$inc": {"n": 100}})
+            raise KeyError("no")
+    except KeyError:
+        pass
+    check("a transaction that raised", accounts.find_one("b")["n"] == 105)
+    tried = []
 
-# ---- money ----
-bank = school.ledger("bank")
-bank.open("EUR", digits=2)
-bank.open("EUR", "cash", min=0)
-bank.open("EUR", "world")
-check("post", bank.post(1, {"world": -1000, "cash": 1000}) and not bank.post(1, {"world": -1000, "cash": 1000}))
-raises("overdrawn", truce.Limit, lambda: bank.post(2, {"cash": -1001, "world": 1001}))
-raises("overdrawn by a commit", truce.Limit,
-       lambda: school.commit([{"post": "bank", "id": 2, "with": {"cash": -1001, "world": 1001}}]))
-for i in range(5):
-    bank.post(f"x{i}", {"cash": -1, "world": 1})
-check("balance", bank.balance("cash")["balance"] == 995 and bank.balance("nobody") is None)
-check("statement", [x["value"] for x in bank.statement("cash", page=2)] == [0, 1000] + [-1] * 5)
-moves = school.transfers("moves", accounts="purses")
-db.purses.insert_many([{"_id": "a", "balance": 5}, {"_id": "b", "balance": 0}])
-check("transfer", moves.start(1, "a", "b", 5) and not moves.start(1, "a", "b", 5))
-raises("refused", truce.Refused, lambda: moves.start(2, "a", "b", 5))
-check("transfers", [x["_id"] for x in moves.list(page=1)] == [2, 1] and moves.show(2)["state"] == "canceled")
-check("cancel", moves.cancel(2) == "canceled" and moves.cancel(9) is None and moves.resume(1) == "done")
+    def met(inner):
+        tried.append(1)
+        inner["accounts"].find_one("a")
+        if len(tried) == 1:
+            accounts.update_one({"_id": "a"}, {"$inc": {"n": 1000}})
+        inner["accounts"].update_one({"_id": "a"}, {"$inc": {"n": 2}})
 
-# ---- trees ----
-site = school.tree("site", collection="pages", parent="up")
-raises("no tree", truce.NotFound, site.read)
-check("no status", site.status() is None and list(site.log()) == [])
-with site.edit("the first pages", author="ada") as edit:
-    edit.put({"itemId": "home"})
-    for i in range(7):
-        edit.put({"itemId": i, "up": "home", "n": i % 2})
-check("published", edit.version == 1 and edit.outcome == "published")
-first = site.read()
-with site.edit() as edit:
-    edit.put({"itemId": "jobs", "up": "home"})
-    edit.remove(3)
-check("pages", [x["itemId"] for x in first.find(page=3)] == [0, 1, 2, 3, 4, 5, 6, "home"])
-check("sorted", [x["itemId"] for x in first.find({"n": {"$gte": 0}}, sort={"n": -1}, page=2)] == [1, 3, 5, 0, 2, 4, 6])
-check("whole", len(list(site.read())) == 8 and site.read().get("jobs")["up"] == "home" and first.get("jobs") is None)
+    db.transact(met)
+    found = accounts.find_one("a")
+    check("a conflict is repeated", len(tried) == 2 and found["n"] == 1106, (tried, found))
 
 
-def late():
-    with site.edit() as edit:
-        edit.put({"itemId": "home", "title": "mine"})
-        with site.edit() as theirs:
-            theirs.put({"itemId": "home", "title": "theirs"})
+def check_documents(db):
+    people = db["people"]
+    documents = [{"_id": i, "n": i % 3} for i in range(250)]
+    check("insert_many", people.insert_many(documents).inserted_ids == list(range(250)))
+    added = {"n": 0}
+    check("insert_one", people.insert_one(added).inserted_id == added["_id"])
+    people.delete_one({"_id": added["_id"]})
+    check("find in batches", [x["_id"] for x in people.find(sort="_id", batch_size=60)] == list(range(250)))
+    check("find", people.find({"n": 0}, ["n"], sort=[("_id", -1)], limit=2).to_list() == [{"_id": 249, "n": 0}, {"_id": 246, "n": 0}])
+    check("count, distinct", people.count_documents({"n": 1}) == 83 and people.distinct("n") == [0, 1, 2])
+    grouped = people.aggregate([{"$group": {"_id": "$n", "all": {"$sum": 1}}}, {"$sort": {"_id": 1}}])
+    check("aggregate", [x["all"] for x in grouped] == [84, 83, 83])
+    result = people.update_one({"_id": 1}, {"$set": {"name": "Ada"}})
+    check("update_one", (result.matched_count, result.modified_count, result.upserted_id) == (1, 1, None))
+    result = people.update_one({"_id": "new"}, {"$set": {"name": "Bob"}}, upsert=True)
+    check("upsert", result.upserted_id == "new" and result.matched_count == 0)
+    check("update_many", people.update_many({"n": 0}, {"$inc": {"n": 3}}).modified_count == 84)
+    check("replace_one", people.replace_one({"_id": 1}, {"name": "Eve"}).modified_count == 1)
+    raises("a replacement with operators", ValueError, lambda: people.replace_one({"_id": 1}, {"$set": {}}))
+    after = people.find_one_and_update({"_id": 1}, {"$set": {"age": 3}}, return_document=pymongo.ReturnDocument.AFTER)
+    check("find_one_and_update", after == {"_id": 1, "name": "Eve", "age": 3}, after)
+    check("find_one_and_delete", people.find_one_and_delete({"_id": 1})["age"] == 3 and people.find_one(1) is None)
+    check("delete_many", people.delete_many({"n": 3}).deleted_count == 84)
+    check("create_index", people.create_index([("name", 1)], unique=True, sparse=True) == "name_1")
+    check("list_indexes", [x["name"] for x in people.list_indexes()] == ["_id_", "name_1"])
+    error = raises("a duplicate", truce.Duplicate, lambda: people.insert_one({"name": "Bob"}))
+    check("it is pymongo's DuplicateKeyError", isinstance(error, pymongo.errors.DuplicateKeyError))
+    people.drop_index("name_1")
+    raises("an unknown operator", truce.TruceError, lambda: people.find_one({"$nothing": 1}))
+    cursor = people.find(batch_size=2)
+    next(cursor)
+    del cursor  # the next cursor closes it
+    with people.find(batch_size=2) as cursor:
+        next(cursor)
+    check("a closed cursor", not cursor.alive and cursor.to_list() == [] and not db._abandoned)
+    check("names of collections", "people" in db.list_collection_names())
+    people.drop()
+    check("drop", people.find_one() is None)
 
 
-check("late", raises("an edit that was late", truce.Conflict, late).answer["version"] == 3)
-with site.edit(merge=True) as edit:
-    edit.put({"itemId": 0, "up": "home", "n": 9})
-    with site.edit() as theirs:
-        theirs.put({"itemId": 1, "up": "home", "n": 9})
-check("merged", edit.version == 5 and site.read().get(1)["n"] == 9 == site.read().get(0)["n"])
-raises("an orphan", truce.Invalid, lambda: site.publish([{"put": {"itemId": "x", "up": "nobody"}}]))
-id = ObjectId()
-base = site.read().token
-check("once", [site.publish([{"put": {"itemId": 1, "up": "home"}}], id=id, base=base)["outcome"] for _ in (1, 2)] == ["published", "exists"])
-check("tag", site.tag("launch", 1) and site.read(tag="launch").version == 1 and site.untag("launch") and not site.untag("launch"))
-check("by time", site.read(time=datetime.datetime.now(datetime.timezone.utc)).version == 6)
-check("log", [x["version"] for x in site.log(page=2)] == [6, 5, 4, 3, 2, 1])
-check("diff", [(x["itemId"], x["change"]) for x in site.diff(1, 2, page=1)] == [(3, "removed"), ("jobs", "added")])
-check("revert", site.revert(1)["version"] == 7 and site.read().get(3) is not None)
-draft = site.branch("draft")
-with draft.edit() as edit:
-    edit.put({"itemId": "team", "up": "home"})
-check("merge", site.merge(draft)["outcome"] == "published" and site.read().get("team") is not None)
-site.keep(versions=1)
-site.collect()
-raises("collected", truce.Expired, lambda: first.get("home"))
-check("erase", site.erase("team") > 0 and draft.drop())
-check("status", site.status()["current"] == 8)
+def check_small_patterns(db):
+    def take():
+        return db.sequence("orders", take=1)["first"]
 
-# ---- queues ----
-mail = school.queue("mail")
-id = ObjectId()
-check("add", mail.add({"n": 0}, id=id) == id)
-mail.add_many([{"n": i} for i in range(1, 6)])
-check("jobs", len(mail.jobs()) == 6 and school.queues()[0]["ready"] == 6)
-seen = []
-for job in mail.work(until_empty=True, most=4):
-    seen.append(job.payload["n"])
-    if job.payload["n"] == 1:
-        job.commit([{"insert": "letters", "with": {"_id": 1}}], result={"sent": True})
-    if job.payload["n"] == 2:
-        job.fail("no", delay_ms=datetime.timedelta(hours=1))
-jobs = {x["payload"]["n"]: x for x in mail.jobs()}
-check("worked", sorted(seen) == sorted(jobs) == [0, 1, 2, 3, 4, 5], seen)
-check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [2] and jobs[2]["state"] == "delayed")
-check("its effect", db.letters.find_one(1) and jobs[1]["result"] == {"sent": True})
-logging.getLogger("truce").setLevel(logging.CRITICAL)
-mail.add_many([{"n": i} for i in range(10, 13)])
-for job in mail.work(most=3):
-    break  # all three go back
-del job
-check("given back", len(mail.jobs(state="ready")) + len(mail.jobs(state="delayed")) == 4, mail.jobs())
-for job in mail.work():
-    with job:
-        raise RuntimeError("no answer")
-    break
-check("failed", "no answer" in [x["errors"][0]["text"] for x in mail.jobs() if x.get("errors")])
-with mail.claim()[0] as job:
-    done = job.id
-check("done at the end of with", mail.jobs(id=done)[0]["state"] == "done")
-raises("it is done", truce.Expired, lambda: job.commit([{"insert": "letters", "with": {"_id": 2}}]))
-stop = threading.Event()
-ran = []
+    reply = db.sequence("orders", take=3)
+    check("sequence", (reply["first"], reply["last"], take(), db.sequence("orders")["last"]) == (1, 3, 4, 4))
+    db.sequence("orders", raise_=10)
+    check("raised", take() == 11)
+    db.request("mail 1", name="mail", input={"to": "ada"})
+    check("request", db.request_state("mail 1")["request"]["state"] == "waiting")
+    check("no request", db.request_state("x")["status"] == "not found")
+    names = [one["name"] for one in db.help()["commands"]]
+    check("help", "truceTree" in names and db.help("truceClaim")["fields"])
+    check("replies are clean", set(db.help("truceClaim")).isdisjoint({"ok", "$clusterTime", "operationTime"}))
 
 
-def handler(job):
-    ran.append(job.payload["n"])
-    stop.set()
-    raise ValueError("again")
+def check_sets_and_items(db):
+    how = {"field": "classes", "name": "name"}
+    one = {"student_id": 1}
+    check("set", db.set("students", key=one, add={"name": "CS"}, seq=2, **how)["outcome"] == "applied")
+    check("stale", db.set("students", key=one, remove={"name": "CS"}, seq=1, **how)["outcome"] == "stale")
+    check("members", [x["name"] for x in db.set("students", key=one, **how)["members"]] == ["CS"])
+    check("no members", db.set("students", key={"student_id": 9}, **how)["status"] == "not found")
+    check("source", db.set_source("students", key="student_id", idle=3, **how)["status"] == "ok")
+    many = [{"add": {"name": "x"}, "key": {"student_id": 2}, "seq": 5}]
+    check("many", len(db.set("students", apply=many, **how)["results"]) == 1)
+    badges = {"field": "badges", "identity": "type", "filter": {"_id": 1}}
+    check("no document", db.item("employees", upsert={"type": "A"}, **badges)["status"] == "not found")
+    db["employees"].insert_one({"_id": 1})
+    check("items", db.item("employees", upsert={"type": "A", "n": 1}, **badges)["added"])
+    check("update of items", db.item("employees", query={"type": "A"}, update={"$inc": {"n": 1}}, **badges)["modified"] == 1)
+    check("removal of items", db.item("employees", query={}, remove=True, **badges)["modified"] == 1)
 
 
-mail.add({"n": 50}, priority=5)
-mail.run(handler, stop=stop)
-check("run", ran == [50] and [x["errors"][0]["text"] for x in mail.jobs() if x["payload"]["n"] == 50] == ["again"], ran)
-job = mail.claim(wait_ms=1000)[0]
-with school.transaction() as inner:
-    inner.database.letters.insert_one({"_id": 9}, session=inner.session)
-    job.done(truce=inner)
-check("in a transaction", mail.jobs(id=job.id)[0]["state"] == "done")
-# the lease is kept while the job is at work; and told when it is lost
-held = school.queue("held")
-held.add({})
-bad = school.queue("bad")
-bad.add_many([{"n": n} for n in range(4)])
-worked = []
-for job in bad.work(until_empty=True, most=2):
-    with job:
-        if job.payload["n"] % 2:
+def check_revisions(db):
+    check("a new document", db.revision("posts", save={"_id": 1, "title": "a", "n": 0})["version"] == 1)
+    mine, theirs = db.revision("posts", get=1)["document"], db.revision("posts", get=1)["document"]
+    theirs["title"] = "b"
+    check("saved", db.revision("posts", save=theirs, version=1, base=mine)["version"] == 2)
+    edited = dict(mine, n=5)
+    error = raises("a late save", truce.Conflict, lambda: db.revision("posts", save=edited, version=1, base=mine))
+    check("the current version", error.details["version"] == 2)
+    merged = db.revision("posts", merge=edited, version=1, base=mine)
+    document = merged["document"]
+    check("merged", merged["outcome"] == "merged" and document["title"] == "b" and document["n"] == 5, merged)
+    db.revision("posts", remove=1, version=merged["version"])
+    check("removed", db.revision("posts", get=1)["status"] == "not found")
+    inbox = {"keep": 5, "inbox": True}
+    note = db.revision("notes", save={"_id": 1, "text": "one"}, **inbox)["document"]
+    db.revision("notes", save=dict(note, text="two"), version=1, base=note, **inbox)
+    conflict = raises("a conflict", truce.Conflict,
+                      lambda: db.revision("notes", merge=dict(note, text="three"), version=1, base=note, **inbox))
+    check("its paths", [x["path"] for x in conflict.conflicts] == ["text"], conflict.details)
+    open_one = db.conflicts("notes", **inbox)["conflicts"][0]
+    seen = {"version": open_one["version"]}
+    resolved = db.resolve("notes", conflict=open_one["_id"], take="mine", seen=seen, **inbox)
+    check("resolved", resolved["outcome"] == "saved" and db.revision("notes", get=1)["document"]["text"] == "three")
+
+
+def check_sync(db):
+    db.sync_declare("author", source="users", dependent="comments", reference="user",
+                    copies={"author": "name"}, settle_ms=1)
+    db["users"].insert_one({"_id": 17, "name": "John"})
+    db.sync_insert("comments", document={"_id": 1, "user": 17})
+    check("copies", db.sync_update("users", id=17, update={"$set": {"name": "J"}})["copies"] == 1)
+    check("a copy", db.sync_read("comments", id=1)["document"]["author"] == "J")
+    check("no source", db.sync_update("users", id=9, update={"$set": {"x": 1}})["status"] == "not found")
+    raises("a copy itself", truce.Invalid, lambda: db.sync_update("comments", id=1, update={"$set": {"author": "x"}}))
+    check("rules", [x["rule"] for x in db.sync_status()["rules"]] == ["author"])
+    check("repair", db.sync_repair("author", dry_run=True)["differ"] == 0)
+    check("dropped", [db.sync_drop("author")["status"] for _ in (1, 2)] == ["ok", "not found"])
+
+
+def check_money(db):
+    db.ledger_open("bank", currency="EUR", digits=2)
+    db.ledger_open("bank", currency="EUR", account="cash", min=0)
+    db.ledger_open("bank", currency="EUR", account="world")
+
+    def post(id, value):
+        return db.ledger_post("bank", id=id, entries=[{"account": "world", "value": -value}, {"account": "cash", "value": value}])
+
+    check("post", [post(1, 1000)["exists"], post(1, 1000)["exists"]] == [False, True])
+    raises("overdrawn", truce.Limit, lambda: post(2, -1001))
+
+    def commit():
+        with db.commit() as c:
+            c.ledger_post("bank", id=2, entries=[{"account": "world", "value": 1001}, {"account": "cash", "value": -1001}])
+
+    raises("overdrawn by a commit", truce.Limit, commit)
+    for i in range(5):
+        post(f"x{i}", -1)
+    check("balance", db.ledger_balance("bank", account="cash")["balance"] == 995)
+    check("no account", db.ledger_balance("bank", account="nothing")["status"] == "not found")
+    lines = db.iterate_statement("bank", "cash", page=2)
+    check("statement", [x["value"] for x in lines] == [0, 1000] + [-1] * 5)
+    db["purses"].insert_many([{"_id": "a", "balance": 5}, {"_id": "b", "balance": 0}])
+    move = {"accounts": "purses", "source": "a", "destination": "b", "amount": 5}
+    check("transfer", [db.transfer("moves", id=1, **move)["exists"] for _ in (1, 2)] == [False, True])
+    raises("refused", truce.Refused, lambda: db.transfer("moves", id=2, **move))
+    check("transfers", [x["_id"] for x in db.iterate_transfers("moves", page=1)] == [2, 1])
+    check("its state", db.transfer_show("moves", id=2)["transfer"]["state"] == "canceled")
+    check("cancel", db.transfer_cancel("moves", id=2)["state"] == "canceled")
+    check("resume", db.transfer_resume("moves", id=1)["state"] == "done")
+
+
+def check_trees(db):
+    check("no tree", db.tree_read("site")["status"] == "not found" and list(db.iterate_tree_log("site")) == [])
+    with db.edit("site", message="the first pages", author="ada", collection="pages", parent="up") as edit:
+        edit.put({"itemId": "home"})
+        for i in range(7):
+            edit.put({"itemId": i, "up": "home", "n": i % 2})
+    check("published", edit.version == 1 and edit.outcome == "published")
+    token = db.tree_read("site", limit=1)["token"]
+    with db.edit("site") as edit:
+        edit.put({"itemId": "jobs", "up": "home"})
+        edit.remove(3)
+    items = [x["itemId"] for x in db.iterate_tree("site", token=token, page=3)]
+    check("pages of one version", items == [0, 1, 2, 3, 4, 5, 6, "home"], items)
+    by_n = db.iterate_tree("site", filter={"n": {"$gte": 0}}, sort={"n": -1}, token=token, page=2)
+    check("sorted", [x["itemId"] for x in by_n] == [1, 3, 5, 0, 2, 4, 6])
+    check("the current version", len(list(db.iterate_tree("site"))) == 8)
+
+    def late():
+        with db.edit("site") as edit:
+            edit.put({"itemId": "home", "title": "mine"})
+            with db.edit("site") as theirs:
+                theirs.put({"itemId": "home", "title": "theirs"})
+
+    check("a late edit", raises("late", truce.Conflict, late).details["version"] == 3)
+    with db.edit("site", merge=True) as edit:
+        edit.put({"itemId": 0, "up": "home", "n": 9})
+        with db.edit("site") as theirs:
+            theirs.put({"itemId": 1, "up": "home", "n": 9})
+    check("merged", edit.version == 5 and [db.tree_read("site", id=i)["item"]["n"] for i in (0, 1)] == [9, 9])
+    orphan = [{"put": {"itemId": "x", "up": "nothing"}}]
+    raises("an orphan", truce.Invalid, lambda: db.tree_publish("site", changes=orphan))
+    id, base = ObjectId(), db.tree_read("site", limit=1)["token"]
+    put = [{"put": {"itemId": 1, "up": "home"}}]
+    outcomes = [db.tree_publish("site", changes=put, id=id, base=base)["outcome"] for _ in (1, 2)]
+    check("published once", outcomes == ["published", "exists"])
+    db.tree("site", tag="launch", version=1)
+    check("tag", db.tree_read("site", tag="launch", limit=1)["version"] == 1)
+    check("untag", [db.tree("site", untag="launch")["status"] for _ in (1, 2)] == ["ok", "not found"])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    check("by time", db.tree_read("site", time_ms=now, limit=1)["version"] == 6)
+    check("log", [x["version"] for x in db.iterate_tree_log("site", page=2)] == [6, 5, 4, 3, 2, 1])
+    difference = db.iterate_tree_diff("site", from_=1, to=2, page=1)
+    check("diff", [(x["itemId"], x["change"]) for x in difference] == [(3, "removed"), ("jobs", "added")])
+    check("revert", db.tree_publish("site", revert=1)["version"] == 7 and "item" in db.tree_read("site", id=3))
+    db.tree("site", branch="draft")
+    with db.edit("draft") as edit:
+        edit.put({"itemId": "team", "up": "home"})
+    check("merge", db.tree("site", merge="draft")["outcome"] == "published" and "item" in db.tree_read("site", id="team"))
+    db.tree("site", keep={"versions": 1})
+    db.tree("site", collect=True)
+    raises("collected", truce.Expired, lambda: db.tree_read("site", id="home", token=token))
+    check("erase", db.tree("site", erase="team")["versions"] > 0 and db.tree("draft", drop=True)["status"] == "ok")
+    check("status", db.tree("site")["current"] == 8)
+
+
+def check_jobs(db):
+    id = ObjectId()
+    check("enqueue", db.enqueue("mail", payload={"n": 0}, id=id)["id"] == id)
+    db.enqueue("mail", payloads=[{"n": i} for i in range(1, 6)])
+    check("jobs", len(list(db.iterate_jobs("mail", page=4))) == 6)
+    seen = []
+
+    def work(job):
+        seen.append(job.payload["n"])
+        if job.payload["n"] == 1:
+            with job.commit(result={"sent": True}) as c:
+                c.insert("letters", {"_id": 1})
+        if job.payload["n"] == 2:
+            job.fail("no", delay_ms=datetime.timedelta(hours=1))
+        if job.payload["n"] == 3:
             raise ValueError("a bad payload")
-        worked.append(job.payload["n"])
-check("a job that raises ends no loop", worked == [0, 2])
-check("it has failed", sorted(one["state"] for one in bad.jobs()) == ["delayed", "delayed", "done", "done"])
-raises("another name of an option", TypeError, lambda: list(bad.work(untilempty=True)))
-away = truce.connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=100", database)
-for call in (lambda: away.queue("q").add({}), lambda: away.queue("q").claim(), lambda: away.help(), lambda: away.commit([{"insert": "x", "with": {"_id": 1}}])):
-    check("nothing is there", isinstance(raises("unreachable", truce.Unreachable, call), truce.TruceError))
-for job in held.work(lease_ms=1000, until_empty=True):
-    time.sleep(2.5)
-    check("its lease is kept", not job.lost and held.claim() == [])
-    held.cancel(job.id)
-    while not job.lost:
-        time.sleep(0.05)
-    check("what is lost is refused", isinstance(raises("lost", truce.Expired, job.done), truce.Expired))
-    job.ended = True
-# SIGTERM: the job that is at work is brought to its end
-slow = school.queue("slow")
-slow.add({}), slow.add({})
-worker = subprocess.Popen([sys.executable, __file__, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-check("a worker", worker.stdout.readline() == "at work\n")
-worker.send_signal(signal.SIGTERM)
-worker.stdin.write("\n")
-worker.stdin.flush()
-check("it ends by itself", worker.stdout.readline() == "ended\n" and worker.wait() == 0)
-check("its job is done", sorted(x["state"] for x in slow.jobs()) == ["done", "ready"], [x["state"] for x in slow.jobs()])
+        if job.payload["n"] == 4:
+            check("a heartbeat", job.heartbeat({"percent": 50}) == 30000)
+        return {"n": job.payload["n"]}
 
-db.client.drop_database(database)
-school.close()
+    truce.Worker(db, "mail", work, until_empty=True).run()
+    jobs = {x["payload"]["n"]: x for x in db.iterate_jobs("mail")}
+    check("worked", sorted(seen) == sorted(jobs) == [0, 1, 2, 3, 4, 5], seen)
+    check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [2, 3], jobs)
+    check("a result", jobs[0]["result"] == {"n": 0} and jobs[4]["progress"] == {"percent": 50}, jobs[4])
+    check("a commit and its job", db["letters"].find_one(1) and jobs[1]["result"] == {"sent": True})
+    check("an error", "a bad payload" in jobs[3]["errors"][0]["text"])
+    db.enqueue("by hand", payload={})
+    with db.claim_jobs("by hand")[0] as job:
+        pass
+    check("done at the end of with", db.jobs("by hand", id=job.id)["jobs"][0]["state"] == "done")
+    raises("a job that has ended", truce.Expired, lambda: job.done())
+    db.enqueue("by hand", payload={})
+    with db.claim_jobs("by hand")[0] as job:
+        raise RuntimeError("no answer")
+    check("failed", job.ended and db.jobs("by hand", id=job.id)["jobs"][0]["state"] == "delayed")
+    db.enqueue("by hand", payload={})
+    try:
+        with db.claim_jobs("by hand", wait_ms=1000)[0] as job:
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    check("requeued", db.jobs("by hand", id=job.id)["jobs"][0]["state"] == "ready")
+    job = db.claim_jobs("by hand", wait_ms=1000)[0]
+    with db.transaction() as inner:
+        inner["letters"].insert_one({"_id": 9})
+        job.done(database=inner)
+    check("done in a transaction", db.jobs("by hand", id=job.id)["jobs"][0]["state"] == "done")
+    check("no job", db.claim_jobs("by hand") == [])
+
+
+def check_workers(db):
+    barrier = threading.Barrier(4)
+    db.enqueue("many", payloads=[{"n": n} for n in range(4)])
+    with truce.Worker(db, "many", lambda job: barrier.wait(20) and None, concurrency=4):
+        deadline = time.time() + 20
+        while time.time() < deadline and any(x["state"] != "done" for x in db.iterate_jobs("many")):
+            time.sleep(0.02)
+    check("four jobs at a time", [x["state"] for x in db.iterate_jobs("many")] == ["done"] * 4)
+    began, go_on = threading.Event(), threading.Event()
+
+    def hold(job):
+        began.set()
+        go_on.wait(20)
+
+    db.enqueue("stopped", payloads=[{}, {}])
+    worker = truce.Worker(db, "stopped", hold)
+    worker.start()
+    began.wait(20)
+    worker.stop()
+    check("a running job delays the end", not worker.join(0.1))
+    go_on.set()
+    check("the running job ends", worker.join(20))
+    check("no other job began", sorted(x["state"] for x in db.iterate_jobs("stopped")) == ["done", "ready"])
+    raises("a second start", RuntimeError, worker.start)
+    raises("no concurrency", ValueError, lambda: truce.Worker(db, "q", hold, concurrency=0))
+    raises("an unknown option", TypeError, lambda: truce.Worker(db, "q", hold, untilempty=True))
+    raises("an error of a claim ends the worker", truce.Invalid, lambda: truce.Worker(db, "q", hold, lease_ms=1).run())
+    lost = []
+
+    def canceled(job):
+        time.sleep(1.5)
+        lost.append(job.lost or db.claim_jobs("held"))
+        db.queue("held", action="cancel", id=job.id)
+        deadline = time.time() + 20
+        while time.time() < deadline and not job.lost:
+            time.sleep(0.02)
+        lost.append(job.lost)
+        job.done()
+
+    db.enqueue("held", payload={})
+    truce.Worker(db, "held", canceled, lease_ms=1000, until_empty=True).run()
+    check("the lease is extended, and a cancellation is seen", lost == [[], True], lost)
+    check("a canceled job", [x["state"] for x in db.iterate_jobs("held")] == ["cancelled"], list(db.iterate_jobs("held")))
+
+
+def check_all(db):
+    for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
+                 check_revisions, check_sync, check_money, check_trees, check_jobs, check_workers):
+        part(db)
+
+
+def check_in_process(folder):
+    path = os.path.join(folder, "school.truce")
+    with truce.open(path, "school") as db:
+        check_all(db)
+        raises("a wrong name of a database", truce.Invalid, lambda: truce.open("memory:", "a b").queues())
+    raises("a closed store", truce.Invalid, db.queues)
+    with truce.open(path, "school", read_only=True) as db:
+        check("opened again", db["accounts"].find_one("b")["n"] == 105)
+        raises("read only", truce.TruceError, lambda: db["accounts"].insert_one({}))
+    with truce.open(path, must_exist=True) as db:
+        check("another database", db["accounts"].find_one() is None)
+    with truce.open("memory:") as db:
+        db["x"].insert_one({"when": datetime.datetime(2026, 1, 1)})
+        check("in memory", db["x"].find_one()["when"] == datetime.datetime(2026, 1, 1))
+    raises("no such file", truce.NotFound, lambda: truce.open(os.path.join(folder, "none"), must_exist=True))
+    raises("an unknown option of open", TypeError, lambda: truce.open("memory:", must_exits=True))
+    other = os.path.join(folder, "text")
+    with open(other, "w") as file:
+        file.write("no store" * 100)
+    raises("not a store", truce.Corrupt, lambda: truce.open(other))
+
+
+def check_server():
+    database = "module_" + uuid.uuid4().hex[:8]
+    with truce.connect(uri, database) as db:
+        check_all(db)
+        stream = db["watched"].watch(max_await_time_ms=200)
+        db["watched"].insert_one({"_id": 1})
+        check("watch", next(stream)["documentKey"] == {"_id": 1} and stream.try_next() is None)
+        db["watched"].insert_one({"_id": 2})
+        with db["watched"].watch(resume_after=stream.resume_token) as resumed:
+            check("resumed", next(resumed)["documentKey"] == {"_id": 2})
+        stream.close()
+        # SIGTERM: the running jobs end
+        db.enqueue("slow", payload={})
+        worker = subprocess.Popen([sys.executable, __file__, database], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, text=True)
+        check("a worker", worker.stdout.readline() == "at work\n")
+        worker.send_signal(signal.SIGTERM)
+        worker.stdin.write("\n")
+        worker.stdin.flush()
+        check("it ends by itself", worker.stdout.readline() == "ended\n" and worker.wait() == 0)
+        check("its job is done", [x["state"] for x in db.iterate_jobs("slow")] == ["done"])
+        with pymongo.MongoClient(uri) as client:
+            check("a client", truce.connect(client, database)["accounts"].find_one("b")["n"] == 105)
+        db.drop()
+    check("the database of a URI", truce.connect("mongodb://127.0.0.1:9/school").name == "school")
+    away = truce.connect("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50", database)
+    for call in (lambda: away.enqueue("q", payload={}), lambda: away.claim("q"), away.help, lambda: away["a"].find_one()):
+        check("no server", isinstance(raises("unreachable", truce.Unreachable, call), truce.TruceError))
+
+
+check("versions", truce.library_version() == truce.__version__, truce.library_version())
+where = "in process"
+with tempfile.TemporaryDirectory() as folder:
+    check_in_process(folder)
+if uri:
+    where = "through a server"
+    check_server()
 print(f"module-python: truce {truce.__version__}, pymongo {pymongo.version}: {checks - failed} passed, {failed} failed")
 sys.exit(1 if failed else 0)

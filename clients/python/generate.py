@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""
+Writes the generated modules of the package:
+
+    truce/_operations.py    one method for each row of the table of operations, from {truceHelp: ...}
+    truce/_database.py, _collection.py, _job.py
+                            the blocking forms of truce/_async_*.py
+
+    clients/python/generate.py build/dev/libtruce.so            # writes them
+    clients/python/generate.py --check build/dev/libtruce.so    # fails if they are not current
+
+The script needs only the standard library: it calls libtruce, and libbson for JSON, through ctypes.
+"""
+import ctypes
+import difflib
+import json
+import keyword
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent / "truce"
+WIDTH = 100
+TYPES = {
+    "string": "str",
+    "document": "Document",
+    "array": "Sequence[Any]",
+    "document or array": "Union[Document, Sequence[Any]]",
+    "number": "int",
+    "true or false": "bool",
+    "any": "Any",
+    "ObjectId": "ObjectId",
+}
+# Targets that are not strings.
+TARGETS = {"changes": "Sequence[Document]", "cursor": "int"}
+# These operations can be repeated if the caller gives an id or a key.
+REPEATABLE_WITH = {"truceCommit": "key", "truceEnqueue": "id", "truceTreePublish": "id"}
+# The name belongs to the commit builder.
+METHODS = {"truceCommit": "commit_changes"}
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+class Library:
+    """Runs commands on an empty store in memory."""
+
+    def __init__(self, path):
+        self.truce = truce = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+        for function, result in (
+            (truce.bson_new, ctypes.c_void_p),
+            (truce.bson_new_from_json, ctypes.c_void_p),
+            (truce.bson_as_relaxed_extended_json, ctypes.c_void_p),
+        ):
+            function.restype = result
+        self.error = ctypes.create_string_buffer(512)
+        self.store = ctypes.c_void_p()
+        if truce.truce_store_open(b"memory:", None, ctypes.byref(self.store), self.error):
+            sys.exit("cannot open a store in memory: " + self.message())
+
+    def message(self):
+        return self.error.raw[8:].split(b"\0")[0].decode()
+
+    def command(self, document):
+        truce = self.truce
+        request = truce.bson_new_from_json(json.dumps(document).encode(), ctypes.c_ssize_t(-1), None)
+        reply = truce.bson_new()
+        arguments = (self.store, None, ctypes.c_void_p(request), ctypes.c_void_p(reply), self.error)
+        if truce.truce_command(*arguments):
+            sys.exit(f"{document} failed: {self.message()}")
+        text = truce.bson_as_relaxed_extended_json(ctypes.c_void_p(reply), None)
+        return json.loads(ctypes.string_at(text))
+
+
+def read_table(path):
+    library = Library(path)
+    listed = library.command({"truceHelp": 1})["commands"]
+    return [dict(library.command({"truceHelp": row["name"]}), group=row["group"]) for row in listed]
+
+
+# ---- _operations.py ------------------------------------------------------------------------------
+
+
+def python_name(wire):
+    """leaseMS becomes lease_ms, `from` becomes from_."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", wire).lower()
+    return name + "_" if keyword.iskeyword(name) else name
+
+
+def is_time(name):
+    return name.endswith("MS") or name == "keyTime"
+
+
+def field_type(field):
+    if "words" in field:
+        return "Literal[" + ", ".join(json.dumps(word) for word in field["words"]) + "]"
+    return "Milliseconds" if is_time(field["name"]) else TYPES[field["type"]]
+
+
+def bounds(field):
+    if "least" not in field:
+        return ""
+    if field["most"] == 2**63 - 1:
+        return f" (from {field['least']})"
+    return f" ({field['least']} to {field['most']})"
+
+
+def wrapped(text, indent, more="    "):
+    return textwrap.fill(
+        text.replace("\\", "\\\\"),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent + more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def docstring(row, target):
+    summary = row["help"][0].upper() + row["help"][1:]
+    lines = [wrapped(f'"""{summary}.', " " * 8, "")]
+    described = [(target, row["value"])] if target else []
+    described += [(python_name(field["name"]), field["help"] + bounds(field)) for field in row["fields"]]
+    if described:
+        lines += ["", *(wrapped(f"{name}: {text}", " " * 8) for name, text in described)]
+    lines += ["", wrapped(f"Reply: {row['answer']}", " " * 8, ""), " " * 8 + '"""']
+    return lines
+
+
+def method(row):
+    wire, fields = row["name"], row["fields"]
+    target = python_name(row["target"]) if row.get("target") else None
+    optional_target = target == "name"  # truceHelp
+    name = METHODS.get(wire, python_name(wire[len("truce"):]))
+    lines = [f"    def {name}(", "        self,"]
+    if optional_target:
+        lines.append(f"        {target}: Optional[str] = None,")
+    elif target:
+        lines.append(f"        {target}: {TARGETS.get(target, 'str')},")
+    if fields:
+        lines.append("        *,")
+    for field in sorted(fields, key=lambda one: not one["needed"]):
+        kind = field_type(field)
+        if field["needed"]:
+            lines.append(f"        {python_name(field['name'])}: {kind},")
+        else:
+            lines.append(f"        {python_name(field['name'])}: Optional[{kind}] = None,")
+    lines += ["    ) -> R:", *docstring(row, target)]
+    value = f"1 if {target} is None else {target}" if optional_target else target or "1"
+    lines += ["        return self._run(", "            {", f'                "{wire}": {value},']
+    for field in fields:
+        given = python_name(field["name"])
+        given = f"milliseconds({given})" if is_time(field["name"]) else given
+        lines.append(f'                "{field["name"]}": {given},')
+    again = str(bool(row["again"]))
+    if wire in REPEATABLE_WITH:
+        again = f"{REPEATABLE_WITH[wire]} is not None"
+    return [*lines, "            },", f"            again={again},", "        )", ""]
+
+
+HEADER = '''# Generated by clients/python/generate.py from the table of operations. Do not edit.
+"""The operations of truce, one method each."""
+from __future__ import annotations
+
+from typing import Any, Dict, Generic, Literal, Optional, Sequence, TypeVar
+
+from bson import ObjectId
+
+from ._values import Document, Milliseconds, milliseconds
+
+R = TypeVar("R")
+
+
+class Runs(Generic[R]):
+    """Runs the commands of the methods: R is a reply, a coroutine of one, or a part of a commit."""
+
+    def _run(self, document: Dict[str, Any], *, again: bool) -> R:
+        raise NotImplementedError
+
+
+'''
+
+
+def operations_module(table):
+    lines = ["class CommitOperations(Runs[R]):", '    """The operations that can be part of a commit."""', ""]
+    for row in (row for row in table if row["commit"]):
+        lines += method(row)
+    lines += ["", "class Operations(CommitOperations[R]):", '    """All operations."""', ""]
+    for row in (row for row in table if not row["commit"]):
+        lines += method(row)
+    return HEADER + "\n".join(lines)
+
+
+# ---- the blocking forms --------------------------------------------------------------------------
+
+BLOCKING = (
+    (r"\b_async_(?=[a-z])", "_"),
+    (r"\bAsync(?=[A-Z])", ""),
+    (r"\basync (def|with|for)\b", r"\1"),
+    (r"\bawait ", ""),
+    (r"\b__a(enter|exit|iter|next)__", r"__\1__"),
+    (r"\bStopAsyncIteration\b", "StopIteration"),
+    (r"\basynccontextmanager\b", "contextmanager"),
+    (r"\basyncio\b", "time"),
+    (r"\baio\.", "truce."),
+    (r"\bAwaitable\[(\w+)\]", r"\1"),
+    (r"\bCoroutine\[Any, Any, (\w+)\]", r"\1"),
+    (r"^    (Awaitable|Coroutine),\n", ""),
+)
+
+
+def blocking(source):
+    text = source.read_text()
+    for pattern, replacement in BLOCKING:
+        text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
+    return f"# Generated by clients/python/generate.py from {source.name}. Do not edit.\n" + text
+
+
+# ---- main ----------------------------------------------------------------------------------------
+
+
+def main():
+    arguments = [one for one in sys.argv[1:] if one != "--check"]
+    if len(arguments) != 1:
+        sys.exit("usage: generate.py [--check] LIBTRUCE")
+    modules = {
+        PACKAGE / "_operations.py": operations_module(read_table(Path(arguments[0]).resolve())),
+    }
+    for source in PACKAGE.glob("_async_*.py"):
+        modules[PACKAGE / source.name.replace("_async_", "_")] = blocking(source)
+    stale = 0
+    for path, text in modules.items():
+        text = text.rstrip("\n") + "\n"
+        before = path.read_text() if path.exists() else ""
+        if text == before:
+            continue
+        if "--check" in sys.argv:
+            stale += 1
+            difference = difflib.unified_diff(before.splitlines(), text.splitlines(), str(path), "generated", lineterm="", n=1)
+            print("\n".join(list(difference)[:40]))
+        else:
+            path.write_text(text)
+    if stale:
+        sys.exit(f"{stale} generated modules are not current: run clients/python/generate.py {arguments[0]}")
+
+
+main()

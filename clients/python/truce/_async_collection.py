@@ -1,0 +1,417 @@
+"""Documents: the common methods of MongoDB's driver, in process and through a server alike."""
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+from bson import ObjectId
+from pymongo.results import DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
+
+from . import errors
+from ._values import Document, Reply, without_none
+
+if TYPE_CHECKING:
+    from ._async_database import AsyncDatabase
+
+Sort = Union[str, Sequence[Tuple[str, Any]], Document]
+
+
+def _ordered(keys: Optional[Sort]) -> Optional[Dict[str, Any]]:
+    if keys is None:
+        return None
+    if isinstance(keys, str):
+        return {keys: 1}
+    return dict(keys)
+
+
+def _check_writes(reply: Reply) -> Reply:
+    """Raises the first error of the writes that failed one by one."""
+    failed = reply.get("writeErrors")
+    if failed:
+        first = failed[0]
+        raise errors.of_reply({**reply, "errmsg": first["errmsg"], "code": first["code"]}, "write")
+    return reply
+
+
+class AsyncCursor:
+    """The documents of a reply, batch by batch. A cursor that is not read to its end is closed by
+    `close()` or at the end of `with`."""
+
+    def __init__(
+        self, database: AsyncDatabase, command: Document, *, batch_size: Optional[int] = None
+    ) -> None:
+        self._database = database
+        self._command = command
+        self._batch: Deque[Reply] = deque()
+        self._session: Any = None
+        self._started = False
+        self._id = 0
+        self._name = ""
+        self._more: Dict[str, Any] = without_none({"batchSize": batch_size})
+
+    async def _start(self) -> None:
+        self._started = True
+        await self._database._kill_abandoned()
+        # A server knows a cursor in the session that made it.
+        self._session = await self._database._begin_cursor()
+        reply = await self._database.command(self._command, session=self._session)
+        self._name = reply["cursor"]["ns"].split(".", 1)[1]
+        self._take(reply["cursor"], "firstBatch")
+        if not self._id:
+            await self._end()
+
+    def _take(self, cursor: Reply, field: str) -> None:
+        self._id = cursor["id"]
+        self._batch.extend(cursor[field])
+
+    async def _get_more(self) -> None:
+        request = {"getMore": self._id, "collection": self._name, **self._more}
+        try:
+            reply = await self._database.command(request, session=self._session)
+        except errors.TruceError:
+            self._id = 0
+            await self._end()
+            raise
+        self._take(reply["cursor"], "nextBatch")
+        if not self._id:
+            await self._end()
+
+    async def _end(self) -> None:
+        session, self._session = self._session, None
+        await self._database._end_cursor(session)
+
+    @property
+    def alive(self) -> bool:
+        """Returns whether more documents may come."""
+        return bool(self._batch or self._id or not self._started)
+
+    def __aiter__(self) -> AsyncCursor:
+        return self
+
+    async def __anext__(self) -> Reply:
+        if not self._started:
+            await self._start()
+        while not self._batch:
+            if not self._id:
+                raise StopAsyncIteration
+            await self._get_more()
+        return self._batch.popleft()
+
+    async def to_list(self, length: Optional[int] = None) -> List[Reply]:
+        """Returns all further documents, or at most `length`."""
+        found: List[Reply] = []
+        while length is None or len(found) < length:
+            try:
+                found.append(await self.__anext__())
+            except StopAsyncIteration:
+                break
+        return found
+
+    async def close(self) -> None:
+        number, self._id, self._started = self._id, 0, True
+        self._batch.clear()
+        if number:
+            kill = {"killCursors": self._name, "cursors": [number]}
+            await self._database.command(kill, session=self._session)
+            await self._end()
+
+    async def __aenter__(self) -> AsyncCursor:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        # A finalizer may run within any call. The next cursor closes this one.
+        if getattr(self, "_id", 0):
+            self._database._abandoned.append((self._name, self._id, self._session))
+
+
+class AsyncChangeStream(AsyncCursor):
+    """The changes of a collection or database. The iteration waits for the next change."""
+
+    @property
+    def resume_token(self) -> Optional[Mapping[str, Any]]:
+        """The token of the last change that was returned, for `resume_after` of a new stream."""
+        return self._token
+
+    def __init__(self, database: AsyncDatabase, command: Document, max_await_time_ms: int) -> None:
+        super().__init__(database, command)
+        self._token: Optional[Mapping[str, Any]] = None
+        self._more["maxTimeMS"] = max_await_time_ms
+
+    async def try_next(self) -> Optional[Reply]:
+        """Returns the next change, or None if none comes within the stream's waiting time."""
+        if not self._started:
+            await self._start()
+        if not self._batch and self._id:
+            await self._get_more()
+        return await self.__anext__() if self._batch else None
+
+    async def __anext__(self) -> Reply:
+        change = await super().__anext__()
+        self._token = change["_id"]
+        return change
+
+
+class AsyncCollection:
+    """The documents of a collection. Methods and results are those of pymongo."""
+
+    def __init__(self, database: AsyncDatabase, name: str) -> None:
+        self.database = database
+        self.name = name
+
+    async def _command(self, document: Document) -> Reply:
+        return _check_writes(await self.database.command(without_none(document)))
+
+    # ---- reading ----
+
+    def find(
+        self,
+        filter: Optional[Document] = None,
+        projection: Optional[Union[Document, Sequence[str]]] = None,
+        *,
+        sort: Optional[Sort] = None,
+        skip: Optional[int] = None,
+        limit: Optional[int] = None,
+        batch_size: Optional[int] = None,
+        hint: Optional[Union[str, Document]] = None,
+        max_time_ms: Optional[int] = None,
+    ) -> AsyncCursor:
+        """Returns the documents that match, as a cursor that runs with its first use."""
+        if projection is not None and not isinstance(projection, Mapping):
+            projection = {name: 1 for name in projection}
+        command = {
+            "find": self.name,
+            "filter": filter or {},
+            "projection": projection,
+            "sort": _ordered(sort),
+            "skip": skip,
+            "limit": limit,
+            "batchSize": batch_size,
+            "hint": hint,
+            "maxTimeMS": max_time_ms,
+        }
+        return AsyncCursor(self.database, without_none(command), batch_size=batch_size)
+
+    async def find_one(
+        self,
+        filter: Optional[Union[Document, Any]] = None,
+        projection: Optional[Union[Document, Sequence[str]]] = None,
+        *,
+        sort: Optional[Sort] = None,
+        skip: Optional[int] = None,
+        hint: Optional[Union[str, Document]] = None,
+    ) -> Optional[Reply]:
+        """Returns the first document that matches, or None. `filter` may be an _id."""
+        if filter is not None and not isinstance(filter, Mapping):
+            filter = {"_id": filter}
+        if projection is not None and not isinstance(projection, Mapping):
+            projection = {name: 1 for name in projection}
+        command = {
+            "find": self.name,
+            "filter": filter or {},
+            "projection": projection,
+            "sort": _ordered(sort),
+            "skip": skip,
+            "hint": hint,
+            "limit": 1,
+            "singleBatch": True,
+        }
+        batch = (await self._command(command))["cursor"]["firstBatch"]
+        return batch[0] if batch else None
+
+    async def count_documents(self, filter: Optional[Document] = None) -> int:
+        return int((await self._command({"count": self.name, "query": filter or {}}))["n"])
+
+    async def distinct(self, key: str, filter: Optional[Document] = None) -> List[Any]:
+        command = {"distinct": self.name, "key": key, "query": filter or {}}
+        return list((await self._command(command))["values"])
+
+    async def aggregate(
+        self, pipeline: Sequence[Document], *, batch_size: Optional[int] = None
+    ) -> AsyncCursor:
+        """Runs a pipeline of stages."""
+        command = {
+            "aggregate": self.name,
+            "pipeline": list(pipeline),
+            "cursor": without_none({"batchSize": batch_size}),
+        }
+        cursor = AsyncCursor(self.database, command, batch_size=batch_size)
+        await cursor._start()
+        return cursor
+
+    async def watch(
+        self,
+        pipeline: Sequence[Document] = (),
+        *,
+        full_document: Optional[str] = None,
+        resume_after: Optional[Document] = None,
+        max_await_time_ms: int = 1000,
+    ) -> AsyncChangeStream:
+        """Returns the changes of the collection that follow, or those after a resume token."""
+        return await self.database._watch(
+            self.name, pipeline, full_document, resume_after, max_await_time_ms
+        )
+
+    # ---- writing ----
+
+    async def insert_one(self, document: Document) -> InsertOneResult:
+        """Inserts a document. If it has no _id, a dict gets one."""
+        return InsertOneResult((await self.insert_many([document])).inserted_ids[0], True)
+
+    async def insert_many(
+        self, documents: Sequence[Document], *, ordered: bool = True
+    ) -> InsertManyResult:
+        """Inserts documents. If one has no _id, a dict gets one."""
+        complete: List[Document] = []
+        for document in documents:
+            if "_id" not in document:
+                if isinstance(document, dict):
+                    document["_id"] = ObjectId()
+                else:
+                    document = {"_id": ObjectId(), **document}
+            complete.append(document)
+        command = {"insert": self.name, "documents": complete, "ordered": ordered}
+        await self._command(command)
+        return InsertManyResult([one["_id"] for one in complete], True)
+
+    async def _update(self, update: Document) -> UpdateResult:
+        reply = await self._command({"update": self.name, "updates": [without_none(update)]})
+        upserted = reply.get("upserted") or []
+        raw = {**reply, "updatedExisting": bool(reply["n"]) and not upserted}
+        if upserted:
+            raw["upserted"] = upserted[0]["_id"]
+        return UpdateResult(raw, True)
+
+    async def update_one(
+        self,
+        filter: Document,
+        update: Union[Document, Sequence[Document]],
+        *,
+        upsert: bool = False,
+        array_filters: Optional[Sequence[Document]] = None,
+    ) -> UpdateResult:
+        """Changes the first document that matches, by operators or a pipeline."""
+        return await self._update(
+            {"q": filter, "u": update, "upsert": upsert, "arrayFilters": array_filters}
+        )
+
+    async def update_many(
+        self,
+        filter: Document,
+        update: Union[Document, Sequence[Document]],
+        *,
+        upsert: bool = False,
+        array_filters: Optional[Sequence[Document]] = None,
+    ) -> UpdateResult:
+        """Changes all documents that match."""
+        return await self._update(
+            {
+                "q": filter,
+                "u": update,
+                "multi": True,
+                "upsert": upsert,
+                "arrayFilters": array_filters,
+            }
+        )
+
+    async def replace_one(
+        self, filter: Document, replacement: Document, *, upsert: bool = False
+    ) -> UpdateResult:
+        """Replaces the first document that matches."""
+        if any(name.startswith("$") for name in replacement):
+            raise ValueError("replacement must be a document without operators")
+        return await self._update({"q": filter, "u": replacement, "upsert": upsert})
+
+    async def _delete(self, filter: Document, limit: int) -> DeleteResult:
+        command = {"delete": self.name, "deletes": [{"q": filter, "limit": limit}]}
+        return DeleteResult(await self._command(command), True)
+
+    async def delete_one(self, filter: Document) -> DeleteResult:
+        return await self._delete(filter, 1)
+
+    async def delete_many(self, filter: Document) -> DeleteResult:
+        return await self._delete(filter, 0)
+
+    async def _find_and_modify(self, **fields: Any) -> Optional[Reply]:
+        value: Optional[Reply] = (
+            await self._command({"findAndModify": self.name, **fields})
+        ).get("value")
+        return value
+
+    async def find_one_and_update(
+        self,
+        filter: Document,
+        update: Union[Document, Sequence[Document]],
+        projection: Optional[Document] = None,
+        *,
+        sort: Optional[Sort] = None,
+        upsert: bool = False,
+        return_document: bool = False,
+    ) -> Optional[Reply]:
+        """Changes a document, and returns it as it was (or is, with ReturnDocument.AFTER)."""
+        return await self._find_and_modify(
+            query=filter,
+            update=update,
+            fields=projection,
+            sort=_ordered(sort),
+            upsert=upsert,
+            new=return_document,
+        )
+
+    async def find_one_and_replace(
+        self,
+        filter: Document,
+        replacement: Document,
+        projection: Optional[Document] = None,
+        *,
+        sort: Optional[Sort] = None,
+        upsert: bool = False,
+        return_document: bool = False,
+    ) -> Optional[Reply]:
+        """Replaces a document, and returns it as it was (or is, with ReturnDocument.AFTER)."""
+        if any(name.startswith("$") for name in replacement):
+            raise ValueError("replacement must be a document without operators")
+        return await self.find_one_and_update(
+            filter,
+            replacement,
+            projection,
+            sort=sort,
+            upsert=upsert,
+            return_document=return_document,
+        )
+
+    async def find_one_and_delete(
+        self,
+        filter: Document,
+        projection: Optional[Document] = None,
+        *,
+        sort: Optional[Sort] = None,
+    ) -> Optional[Reply]:
+        """Deletes a document, and returns it."""
+        return await self._find_and_modify(
+            query=filter, remove=True, fields=projection, sort=_ordered(sort)
+        )
+
+    # ---- indexes ----
+
+    async def create_index(self, keys: Sort, **options: Any) -> str:
+        """Creates an index, and returns its name. Options are those of MongoDB: unique, sparse,
+        partialFilterExpression, expireAfterSeconds, name."""
+        ordered = _ordered(keys) or {}
+        name = options.pop("name", None) or "_".join(f"{key}_{way}" for key, way in ordered.items())
+        index = {"key": ordered, "name": name, **options}
+        await self._command({"createIndexes": self.name, "indexes": [index]})
+        return str(name)
+
+    async def list_indexes(self) -> AsyncCursor:
+        cursor = AsyncCursor(self.database, {"listIndexes": self.name})
+        await cursor._start()
+        return cursor
+
+    async def drop_index(self, name: str) -> None:
+        await self._command({"dropIndexes": self.name, "index": name})
+
+    async def drop(self) -> None:
+        await self._command({"drop": self.name})

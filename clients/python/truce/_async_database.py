@@ -1,0 +1,443 @@
+"""
+The client core: every method makes one command document and runs it through a transport.
+
+Replies are the documents of the server without `ok`, `$clusterTime`, and `operationTime`. If the
+`outcome` of a reply is "conflict", Conflict is raised.
+"""
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import (
+    Any,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+    Union,
+)
+
+from bson import ObjectId
+
+from . import errors
+from ._async_collection import AsyncChangeStream, AsyncCollection
+from ._async_job import AsyncJob
+from ._commit_list import CommitList
+from ._operations import Operations
+from ._transport import AsyncTransport
+from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+
+T = TypeVar("T")
+
+_TRIES = 4
+_TRANSACTION_SECONDS = 120
+_NOT_IN_A_REPLY = ("ok", "$clusterTime", "operationTime")
+
+
+class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
+    """
+    A database of a store or server: the operations of truce, collections, commits, transactions.
+
+    Make it by `aio.open()` or `aio.connect()`. Any number of callers may use it at the same time;
+    a transaction is for one caller. At the end of `with`, it is closed.
+    """
+
+    def __init__(
+        self, transport: AsyncTransport, name: Optional[str] = None, session: Any = None
+    ) -> None:
+        self.name = name
+        self._transport = transport
+        self._session = session
+        self._abandoned: List[Tuple[str, int, Any]] = []
+
+    async def __aenter__(self) -> AsyncDatabase:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes the store, or the connections that `connect` made."""
+        await self._transport.close()
+
+    # ---- commands ----
+
+    async def command(self, document: Document, *, again: bool = False, session: Any = None) -> Reply:
+        """
+        Runs a command document and returns its reply. With `again`, the command is sent again if
+        its reply is lost or the server says that it may be repeated.
+        """
+        session = session or self._session
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                reply = await self._transport.command(self.name, document, session)
+                break
+            except errors.TruceError as error:
+                lost = isinstance(error, errors.Unreachable)
+                repeats = lost or error.has_error_label("RetryableWriteError")
+                if not (again and repeats and left) or self._session is not None:
+                    raise
+            await asyncio.sleep(0.05 if lost else 0.1 * (_TRIES - left))
+        for field in _NOT_IN_A_REPLY:
+            reply.pop(field, None)
+        if reply.get("outcome") == "conflict":
+            details = {"errmsg": "another write conflicts with this one", "code": 112, **reply}
+            raise errors.of_reply(details, "", status="conflict")
+        return reply
+
+    def _run(self, document: Dict[str, Any], *, again: bool) -> Coroutine[Any, Any, Reply]:
+        return self.command(without_none(document), again=again)
+
+    # ---- collections ----
+
+    def collection(self, name: str) -> AsyncCollection:
+        return AsyncCollection(self, name)
+
+    def __getitem__(self, name: str) -> AsyncCollection:
+        return AsyncCollection(self, name)
+
+    async def list_collection_names(self) -> List[str]:
+        reply = await self.command({"listCollections": 1, "nameOnly": True, "cursor": {}})
+        return [one["name"] for one in reply["cursor"]["firstBatch"]]
+
+    async def drop(self) -> None:
+        """Drops the database with all its collections, queues, and other objects."""
+        await self.command({"dropDatabase": 1})
+
+    async def watch(
+        self,
+        pipeline: Sequence[Document] = (),
+        *,
+        full_document: Optional[str] = None,
+        resume_after: Optional[Document] = None,
+        max_await_time_ms: int = 1000,
+    ) -> AsyncChangeStream:
+        """Returns the changes of all collections that follow, or those after a resume token."""
+        return await self._watch(1, pipeline, full_document, resume_after, max_await_time_ms)
+
+    async def _watch(
+        self,
+        of: Union[str, int],
+        pipeline: Sequence[Document],
+        full_document: Optional[str],
+        resume_after: Optional[Document],
+        max_await_time_ms: int,
+    ) -> AsyncChangeStream:
+        stage = without_none({"fullDocument": full_document, "resumeAfter": resume_after})
+        command: Dict[str, Any] = {
+            "aggregate": of,
+            "pipeline": [{"$changeStream": stage}, *pipeline],
+            "cursor": {},
+        }
+        stream = AsyncChangeStream(self, command, max_await_time_ms)
+        await stream._start()
+        return stream
+
+    async def _begin_cursor(self) -> Any:
+        return self._session or await self._transport.begin(transaction=False)
+
+    async def _end_cursor(self, session: Any) -> None:
+        if session is not None and session is not self._session:
+            await self._transport.end(session)
+
+    async def _kill_abandoned(self) -> None:
+        """Closes the cursors that were freed before their end."""
+        while self._abandoned:
+            name, number, session = self._abandoned.pop()
+            try:
+                await self.command({"killCursors": name, "cursors": [number]}, session=session)
+            except errors.TruceError:
+                pass  # the store closes an unused cursor after some minutes
+            await self._end_cursor(session)
+
+    # ---- commits and transactions ----
+
+    def commit(
+        self,
+        *,
+        key: Optional[str] = None,
+        key_time: Optional[Milliseconds] = None,
+        leave: Optional[Document] = None,
+        input: Optional[Document] = None,
+    ) -> AsyncCommit:
+        """
+        Returns a commit for `with`: several changes, all or none.
+
+        key: an idempotency key; the commit takes effect at most once under it
+        key_time: when the key was made: the same time each time that the commit is sent
+        leave: with a key: what a later call with the same key gets as `result`
+        input: what identifies the request, instead of the changes
+        """
+        if (key is None) != (key_time is None):
+            raise TypeError("key and key_time must be given together")
+        options = {"key": key, "keyTime": milliseconds(key_time), "leave": leave, "input": input}
+        return AsyncCommit(self, options)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncDatabase]:
+        """
+        Runs the calls of the database that it yields in one transaction: all take effect at the end
+        of `with`, or none if it raises. A conflict raises an error; `transact` repeats the calls.
+        """
+        session = await self._transport.begin(transaction=True)
+        try:
+            yield AsyncDatabase(self._transport, self.name, session)
+            await self._transport.commit(session)
+        finally:
+            await self._transport.end(session)
+
+    async def transact(self, function: Callable[[AsyncDatabase], Awaitable[T]]) -> T:
+        """
+        Runs `function(database)` in a transaction, and again after a conflict with other writes.
+        Returns the function's result.
+        """
+        for seconds in range(_TRANSACTION_SECONDS):
+            try:
+                async with self.transaction() as inner:
+                    return await function(inner)
+            except errors.TruceError as error:
+                if not error.has_error_label("TransientTransactionError"):
+                    raise
+                last = error
+            await asyncio.sleep(min(0.01 * 2**seconds, 1.0))
+        raise last
+
+    # ---- jobs ----
+
+    async def claim_jobs(
+        self,
+        queue: str,
+        *,
+        most: Optional[int] = None,
+        wait_ms: Optional[Milliseconds] = None,
+        lease_ms: Optional[Milliseconds] = None,
+        worker: Optional[str] = None,
+    ) -> List[AsyncJob]:
+        """Claims the next jobs as objects, with the options of `claim`."""
+        reply = await self.claim(
+            queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, worker=worker
+        )
+        return [AsyncJob(self, queue, document) for document in reply.get("jobs", [])]
+
+    # ---- all pages of a reply ----
+
+    async def iterate_jobs(
+        self, queue: str, *, state: Optional[str] = None, page: int = 100
+    ) -> AsyncIterator[Reply]:
+        """Returns all jobs of a queue, the oldest first."""
+        after = None
+        while True:
+            reply = await self.jobs(queue, state=state, after=after, limit=page)
+            for job in reply["jobs"]:
+                yield job
+            if not reply["more"]:
+                return
+            after = reply["jobs"][-1]["_id"]
+
+    async def iterate_statement(
+        self, ledger: str, account: str, *, after: Optional[int] = None, page: int = 100
+    ) -> AsyncIterator[Reply]:
+        """Returns all lines of an account, in order."""
+        while True:
+            reply = await self.ledger_statement(ledger, account=account, after=after, limit=page)
+            lines = reply.get("lines", [])
+            for line in lines:
+                yield line
+            if not reply.get("more"):
+                return
+            after = lines[-1]["number"]
+
+    async def iterate_transfers(
+        self, collection: str, *, state: Any = None, page: int = 100
+    ) -> AsyncIterator[Reply]:
+        """Returns all transfers, the last changed first."""
+        skip = 0
+        while True:
+            reply = await self.transfers(collection, state=state, limit=page, skip=skip)
+            for transfer in reply["transfers"]:
+                yield transfer
+            if not reply["more"]:
+                return
+            skip += len(reply["transfers"])
+
+    async def iterate_tree(
+        self,
+        tree: str,
+        *,
+        filter: Optional[Document] = None,
+        sort: Optional[Document] = None,
+        version: Optional[int] = None,
+        tag: Optional[str] = None,
+        token: Optional[str] = None,
+        time_ms: Optional[Milliseconds] = None,
+        page: int = 100,
+    ) -> AsyncIterator[Reply]:
+        """Returns all items that match, of one version: by itemId if there is no `sort`."""
+        reply = await self.tree_read(
+            tree,
+            filter=filter,
+            sort=sort,
+            version=version,
+            tag=tag,
+            token=token,
+            time_ms=time_ms,
+            limit=page,
+        )
+        skip = 0
+        while True:
+            items = reply.get("items", [])
+            for item in items:
+                yield item
+            if not reply.get("more"):
+                return
+            skip += len(items)
+            reply = await self.tree_read(
+                tree,
+                filter=filter,
+                sort=sort,
+                token=reply["token"],
+                limit=page,
+                skip=skip if sort else None,
+                after=None if sort else items[-1]["itemId"],
+            )
+
+    async def iterate_tree_log(self, tree: str, *, page: int = 100) -> AsyncIterator[Reply]:
+        """Returns the versions of a tree, the newest first."""
+        before = None
+        while before != 1:
+            reply = await self.tree_log(tree, before=before, limit=page)
+            for version in reply.get("versions", []):
+                yield version
+            if not reply.get("more"):
+                return
+            before = reply["versions"][-1]["version"]
+
+    async def iterate_tree_diff(
+        self, tree: str, *, from_: int, to: int, contents: Optional[bool] = None, page: int = 100
+    ) -> AsyncIterator[Reply]:
+        """Returns all changes from one version of a tree to another, by itemId."""
+        after = None
+        while True:
+            reply = await self.tree_diff(
+                tree, from_=from_, to=to, contents=contents, after=after, limit=page
+            )
+            for change in reply.get("changes", []):
+                yield change
+            if not reply.get("more"):
+                return
+            after = reply["changes"][-1]["itemId"]
+
+    # ---- trees ----
+
+    def edit(
+        self,
+        tree: str,
+        *,
+        message: Optional[str] = None,
+        author: Optional[str] = None,
+        collection: Optional[str] = None,
+        parent: Optional[str] = None,
+        merge: Optional[bool] = None,
+        prefer: Optional[str] = None,
+        rules: Optional[Document] = None,
+    ) -> AsyncEdit:
+        """Returns an edit of a tree for `with`; the options are those of `tree_publish`."""
+        options = {
+            "message": message,
+            "author": author,
+            "collection": collection,
+            "parent": parent,
+            "merge": merge,
+            "prefer": prefer,
+            "rules": rules,
+        }
+        return AsyncEdit(self, tree, options)
+
+
+class AsyncCommit(CommitList):
+    """
+    Changes of several documents, all or none, at the end of `with`; if the block raises, none.
+
+    Each method adds a change and returns its number. These attributes are set at the end:
+
+    earlier: whether the commit took effect before, under the same key
+    result: what that commit left
+    inserted: the _ids that were made
+    results: the replies of operations, by the numbers of their changes
+    """
+
+    def __init__(self, database: AsyncDatabase, options: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.earlier = False
+        self.result: Optional[Reply] = None
+        self.inserted: List[Any] = []
+        self.results: Dict[int, Reply] = {}
+        self._database = database
+        self._options = options
+
+    async def __aenter__(self) -> AsyncCommit:
+        return self
+
+    async def __aexit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None and self.changes:
+            await self.run()
+
+    async def run(self) -> None:
+        """Applies the changes now."""
+        command = {"truceCommit": self.changes, **without_none(self._options)}
+        again = self._options["key"] is not None
+        reply = await self._database.command(command, again=again)
+        self.earlier = reply["earlier"]
+        self.result = reply.get("result")
+        self.inserted = reply.get("inserted", [])
+        self.results = {one.pop("change"): one for one in reply.get("results", [])}
+
+
+class AsyncEdit:
+    """
+    Changes of a tree, published together at the end of `with`. After the end, `version` and
+    `outcome` say what was published. If another edit was published in the meantime, Conflict is
+    raised, unless the edit merges.
+    """
+
+    def __init__(self, database: AsyncDatabase, tree: str, options: Mapping[str, Any]) -> None:
+        self.changes: List[Document] = []
+        self.version: Optional[int] = None
+        self.outcome: Optional[str] = None
+        self._database = database
+        self._tree = tree
+        self._options = options
+        self._base = "new"
+
+    async def __aenter__(self) -> AsyncEdit:
+        current = await self._database.tree_read(self._tree, limit=1)
+        self._base = current.get("token", "new")
+        return self
+
+    def put(self, item: Document) -> None:
+        """Adds or replaces an item: a whole one, with its itemId."""
+        self.changes.append({"put": item})
+
+    def remove(self, id: Any) -> None:
+        self.changes.append({"remove": id})
+
+    async def __aexit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is not None:
+            return
+        command = {
+            "truceTreePublish": self._tree,
+            "changes": self.changes,
+            "base": self._base,
+            "id": ObjectId(),
+            **without_none(self._options),
+        }
+        reply = await self._database.command(command, again=True)
+        self.version = reply["version"]
+        self.outcome = reply["outcome"]

@@ -1,0 +1,166 @@
+"""A claimed job."""
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Optional
+
+from . import errors
+from ._commit_list import CommitList
+from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+
+if TYPE_CHECKING:
+    from ._async_database import AsyncDatabase
+
+_log = logging.getLogger("truce")
+
+
+class AsyncJob:
+    """
+    A claimed job: `id`, `payload`, `attempt`, and `document`, all of it.
+
+    At the end of `with`, the job is done. If the block raises an Exception, the job fails, the
+    exception is logged, and the program continues after the block. Other exceptions, such as
+    KeyboardInterrupt, requeue the job and propagate. If another worker has the job, its changes
+    are refused (Expired).
+    """
+
+    def __init__(self, database: AsyncDatabase, queue: str, document: Reply) -> None:
+        self.queue = queue
+        self.document = document
+        self.id = document["_id"]
+        self.token = document["token"]
+        self.payload: Reply = document.get("payload", {})
+        self.metadata: Reply = document.get("metadata", {})
+        self.attempt: int = document.get("attempt", 1)
+        self.log = logging.LoggerAdapter(_log, {"queue": queue, "job": str(self.id)})
+        # Whether this worker has reported the end of the job.
+        self.ended = False
+        # Whether the job was canceled or another worker has it: a heartbeat was refused.
+        self.lost = False
+        self._database = database
+
+    async def _end(
+        self, command: str, database: Optional[AsyncDatabase] = None, **fields: Any
+    ) -> None:
+        if self.ended:
+            raise errors.Expired(f"job {self.id} has already ended", 125, {"status": "expired"})
+        document = {command: self.queue, "id": self.id, "token": self.token, **fields}
+        again = command in ("truceDone", "truceJobCommit")
+        await (database or self._database).command(without_none(document), again=again)
+        self.ended = True
+
+    async def done(
+        self, result: Optional[Document] = None, *, database: Optional[AsyncDatabase] = None
+    ) -> None:
+        """Reports the end. With the database of a transaction, the job is done if it commits."""
+        await self._end("truceDone", database, result=result)
+
+    def commit(self, result: Optional[Document] = None) -> AsyncJobCommit:
+        """Returns a commit for `with`: its changes and the end of the job are one."""
+        return AsyncJobCommit(self, result)
+
+    async def fail(
+        self,
+        error: object,
+        *,
+        delay_ms: Optional[Milliseconds] = None,
+        database: Optional[AsyncDatabase] = None,
+    ) -> None:
+        """Reports a failure. The job is tried again later, or is dead after its last attempt."""
+        text = str(error) or type(error).__name__
+        await self._end("truceFail", database, error=text, delayMS=milliseconds(delay_ms))
+
+    async def snooze(
+        self, delay_ms: Milliseconds = 0, *, database: Optional[AsyncDatabase] = None
+    ) -> None:
+        """Requeues the job for later. The attempt does not count."""
+        await self._end("truceSnooze", database, delayMS=milliseconds(delay_ms))
+
+    async def heartbeat(self, progress: Optional[Document] = None) -> int:
+        """Extends the lease, and returns its length in milliseconds. `progress` is kept in the job.
+
+        If the job was canceled or another worker has it, Expired is raised, and `lost` is set.
+        """
+        document = {
+            "truceHeartbeat": self.queue,
+            "id": self.id,
+            "token": self.token,
+            "progress": progress,
+        }
+        try:
+            reply = await self._database.command(without_none(document), again=True)
+        except errors.Expired:
+            self.lost = not self.ended
+            raise
+        return int(reply["leaseMS"])
+
+    async def __aenter__(self) -> AsyncJob:
+        return self
+
+    async def __aexit__(
+        self, kind: Optional[type], error: Optional[BaseException], _: object
+    ) -> bool:
+        if error is None:
+            await self._finish(None)
+            return False
+        if isinstance(error, Exception):
+            await self._failed(error)
+            return True
+        await self._requeue()
+        return False
+
+    # ---- for workers: these log what they cannot report ----
+
+    async def _finish(self, result: Any) -> None:
+        if self.ended:
+            return
+        try:
+            await self.done(result if isinstance(result, dict) else None)
+        except errors.Expired:
+            self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
+        except errors.Unreachable as error:  # if it is not done, its lease ends
+            self.log.warning("job %s of queue %s: %s", self.id, self.queue, error)
+
+    async def _failed(self, error: Exception) -> None:
+        if isinstance(error, errors.Expired) and (self.lost or not self.ended):
+            self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
+            self.ended = True
+            return
+        self.log.error("job %s of queue %s failed", self.id, self.queue, exc_info=error)
+        if self.ended:
+            return
+        try:
+            await self.fail(error)
+        except (errors.Expired, errors.Unreachable) as why:
+            self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
+
+    async def _requeue(self) -> None:
+        if self.ended or self.lost:
+            return
+        try:
+            await self.snooze(0)
+        except errors.TruceError as why:  # its lease ends
+            self.log.warning("job %s of queue %s: %s", self.id, self.queue, why)
+
+
+class AsyncJobCommit(CommitList):
+    """Changes that take effect together with the end of a job, or not at all."""
+
+    def __init__(self, job: AsyncJob, result: Optional[Document]) -> None:
+        super().__init__()
+        self.result = result
+        self._job = job
+
+    async def __aenter__(self) -> AsyncJobCommit:
+        return self
+
+    async def __aexit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None:
+            await self.run()
+
+    async def run(self) -> None:
+        """Applies the changes now, and ends the job."""
+        if not self.changes:
+            await self._job.done(self.result)
+            return
+        await self._job._end("truceJobCommit", changes=self.changes, result=self.result)

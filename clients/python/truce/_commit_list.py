@@ -1,0 +1,61 @@
+"""The changes of a commit."""
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from ._operations import CommitOperations
+from ._values import Document, without_none
+
+
+class CommitList(CommitOperations[int]):
+    """
+    A list of changes: of documents, by the methods here, and operations, by their own names.
+
+    `where` is a condition (a filter) on the document. If it does not match, the commit fails with
+    NotFound and changes nothing.
+    """
+
+    def __init__(self) -> None:
+        self.changes: List[Document] = []
+
+    def _run(self, document: Dict[str, Any], *, again: bool) -> int:
+        return self._add(**document)
+
+    def _add(self, **change: Any) -> int:
+        self.changes.append(without_none(change))
+        return len(self.changes)
+
+    def insert(self, collection: str, document: Document) -> int:
+        return self._add(insert=collection, **{"with": document})
+
+    def update(
+        self, collection: str, id: Any, operators: Document, *, where: Optional[Document] = None
+    ) -> int:
+        """Changes a document by update operators."""
+        return self._add(update=collection, id=id, **{"with": operators, "if": where})
+
+    def replace(
+        self, collection: str, id: Any, document: Document, *, where: Optional[Document] = None
+    ) -> int:
+        return self._add(replace=collection, id=id, **{"with": document, "if": where})
+
+    def remove(self, collection: str, id: Any, *, where: Optional[Document] = None) -> int:
+        return self._add(remove=collection, id=id, **{"if": where})
+
+    def require(self, collection: str, id: Any, *, where: Optional[Document] = None) -> int:
+        """Checks that the document exists and matches."""
+        return self._add(require=collection, id=id, **{"if": where})
+
+    def hold(self, collection: str, id: Any, *, where: Optional[Document] = None) -> int:
+        """Checks the document as `require` does, and that no other commit changes it."""
+        return self._add(hold=collection, id=id, **{"if": where})
+
+    def missing(self, collection: str, id: Any) -> int:
+        """Checks that no document has this _id."""
+        return self._add(missing=collection, id=id)
+
+    def change(
+        self, collection: str, id: Any, old_and_new: Mapping[str, Sequence[Any]]
+    ) -> int:
+        """Changes fields from an old value to a new one: {"n": [9, 4]}."""
+        return self._add(change=collection, id=id, **{"with": old_and_new})

@@ -1,0 +1,234 @@
+"""
+libtruce in this process, by cffi in ABI mode. A call releases the GIL.
+
+The library is searched in this order: the file that TRUCE_LIBRARY names, the one within the
+package, and the one that the system's loader finds.
+"""
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+import bson
+from bson.codec_options import DEFAULT_CODEC_OPTIONS, CodecOptions
+from cffi import FFI  # type: ignore[import-untyped,unused-ignore]
+
+from . import errors
+
+_SONAME = "libtruce.so.0"
+_NEEDED = (0, 1, 0)
+_OLD = "libtruce {version} is too old: this package needs {needed} or later"
+
+ffi: Any = FFI()
+ffi.cdef(
+    """
+    typedef struct { uint32_t flags; uint32_t len; uint8_t padding[120]; } bson_t;
+    typedef struct { uint32_t domain; uint32_t code; char message[504]; } bson_error_t;
+    typedef struct truce_store truce_store;
+    typedef struct {
+        bool read_only, must_exist, relaxed;
+        uint32_t deadline_ms, snapshot_age_ms, cache_mb;
+        uint64_t snapshot_log_bytes;
+        const void *hooks;
+        const char *database;
+        uint64_t reserved[3];
+    } truce_store_options;
+
+    const char *truce_version(void);
+    const char *truce_status_name(int status);
+    int truce_store_open(const char *uri, const truce_store_options *options, truce_store **store,
+                         bson_error_t *error);
+    void truce_store_close(truce_store *store);
+    int truce_command(truce_store *store, const char *database, const bson_t *request,
+                      bson_t *reply, bson_error_t *error);
+    bool bson_init_static(bson_t *bson, const uint8_t *data, size_t length);
+    const uint8_t *bson_get_data(const bson_t *bson);
+    void bson_destroy(bson_t *bson);
+    """
+)
+
+
+def _load() -> Any:
+    named = os.environ.get("TRUCE_LIBRARY")
+    within = Path(__file__).with_name(_SONAME)
+    path = named or (str(within) if within.exists() else _SONAME)
+    try:
+        found = ffi.dlopen(path)
+    except OSError as error:
+        raise errors.LibraryError(
+            f"cannot load {path}: {error}. Install the wheel truce-db or libtruce, or set "
+            f"TRUCE_LIBRARY to the path of {_SONAME}"
+        ) from error
+    try:
+        version = str(ffi.string(found.truce_version()).decode())
+        found.truce_command
+    except AttributeError as error:
+        raise errors.LibraryError(f"{path} is not libtruce, or too old: {error}") from error
+    if tuple(int(part) for part in version.split(".")) < _NEEDED:
+        needed = ".".join(str(part) for part in _NEEDED)
+        raise errors.LibraryError(f"{path}: " + _OLD.format(version=version, needed=needed))
+    return found
+
+
+_lock = threading.Lock()
+_library: Any = None
+
+
+def library() -> Any:
+    """Returns libtruce, which is loaded by the first call."""
+    global _library
+    with _lock:
+        if _library is None:
+            _library = _load()
+    return _library
+
+
+def version() -> str:
+    """Returns the version of libtruce."""
+    return str(ffi.string(library().truce_version()).decode())
+
+
+class _Frame:
+    """The structures of one call. They are reused, because ffi.new is the larger part of a call."""
+
+    __slots__ = ("memory", "request", "reply", "error")
+
+    def __init__(self) -> None:
+        # libbson may declare bson_t with an alignment of 128 bytes.
+        self.memory = ffi.new("char[]", 3 * 128)
+        address = int(ffi.cast("uintptr_t", self.memory))
+        address += -address % 128
+        self.request = ffi.cast("bson_t *", address)
+        self.reply = ffi.cast("bson_t *", address + 128)
+        self.error = ffi.new("bson_error_t *")
+
+
+class _Handle:
+    """An open truce_store, and the number of calls that use it.
+
+    The handle is separate from NativeStore, so that a finalizer can close it.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.calls = 0
+        self.closed = False
+        self.idle = threading.Condition(threading.Lock())
+        self.process = os.getpid()
+
+    def enter(self) -> Any:
+        if os.getpid() != self.process:
+            raise errors.Invalid(
+                "the store was opened before a fork: open it in each process, or start processes "
+                'by "spawn"',
+                2,
+            )
+        with self.idle:
+            if self.closed:
+                raise errors.Invalid("the store is closed", 2)
+            self.calls += 1
+        return self.store
+
+    def leave(self) -> None:
+        with self.idle:
+            self.calls -= 1
+            if self.calls == 0:
+                self.idle.notify_all()
+
+    def close(self) -> None:
+        """Closes the store when the calls of other threads have ended."""
+        if os.getpid() != self.process:  # the parent's store
+            return
+        with self.idle:
+            if self.closed:
+                return
+            self.closed = True
+            while self.calls:
+                self.idle.wait()
+        library().truce_store_close(self.store)
+
+    def finalize(self) -> None:
+        """Closes the store unless a thread, which may never end, is within a call."""
+        if self.calls == 0:
+            self.close()
+
+
+def _open(uri: str, options: Mapping[str, Any]) -> Any:
+    given = ffi.new("truce_store_options *")
+    for name, value in options.items():
+        setattr(given, name, value)
+    store, error = ffi.new("truce_store **"), ffi.new("bson_error_t *")
+    found = library()
+    status = found.truce_store_open(uri.encode(), given, store, error)
+    if status:
+        message = ffi.string(error.message).decode(errors="replace")
+        raise errors.of_reply(
+            {"errmsg": message, "code": error.code},
+            "open",
+            status=ffi.string(found.truce_status_name(status)).decode(),
+        )
+    return store[0]
+
+
+class NativeStore:
+    """A store in this process. Any number of threads may use it."""
+
+    def __init__(
+        self,
+        path: Union[str, "os.PathLike[str]"],
+        codec_options: Optional[CodecOptions[Dict[str, Any]]],
+        options: Mapping[str, Any],
+    ) -> None:
+        uri = path if isinstance(path, str) else "file:" + os.fspath(path)
+        self._codec: CodecOptions[Dict[str, Any]] = codec_options or DEFAULT_CODEC_OPTIONS
+        self._handle = _Handle(_open(uri, options))
+        self._library = library()
+        self._frames: List[_Frame] = []
+        self._names: Dict[str, Any] = {}
+        self._finalizer = weakref.finalize(self, self._handle.finalize)
+
+    def _name(self, database: Optional[str]) -> Any:
+        if database is None:
+            return ffi.NULL
+        if database not in self._names:
+            self._names[database] = ffi.new("char[]", database.encode())
+        return self._names[database]
+
+    def _call(self, name: Any, request: bytes, frame: _Frame) -> Tuple[int, bytes]:
+        lib = self._library
+        data = ffi.from_buffer("uint8_t[]", request)
+        lib.bson_init_static(frame.request, data, len(request))
+        store = self._handle.enter()
+        try:
+            status = lib.truce_command(store, name, frame.request, frame.reply, frame.error)
+        finally:
+            self._handle.leave()
+        try:
+            return status, ffi.buffer(lib.bson_get_data(frame.reply), frame.reply.len)[:]
+        finally:
+            lib.bson_destroy(frame.reply)
+
+    def command(self, database: Optional[str], document: Mapping[str, Any]) -> Dict[str, Any]:
+        """Runs a command. An error is raised as an exception of its status."""
+        request = bson.encode(document, codec_options=self._codec)
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame()
+        try:
+            status, data = self._call(self._name(database), request, frame)
+        finally:
+            self._frames.append(frame)
+        reply: Dict[str, Any] = bson.decode(data, codec_options=self._codec)
+        if status:
+            name = ffi.string(self._library.truce_status_name(status)).decode()
+            raise errors.of_reply(reply, next(iter(document)), status=name)
+        return reply
+
+    def close(self) -> None:
+        """Waits for the calls of other threads, and closes the store."""
+        self._finalizer.detach()
+        self._handle.close()

@@ -1,0 +1,206 @@
+"""
+The two ways of a command: to libtruce in this process, or to a server through pymongo. Each has a
+blocking and an asynchronous form with the same methods. The client core uses nothing else.
+"""
+from __future__ import annotations
+
+import asyncio
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Callable, Dict, Mapping, Optional, Protocol, TypeVar
+
+import pymongo
+from bson import Binary, Int64
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
+
+from . import errors
+from ._native import NativeStore
+from ._values import Document, Reply
+
+T = TypeVar("T")
+
+
+class Transport(Protocol):
+    """Runs commands. A session is opaque: one of cursors, or a transaction."""
+
+    def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply: ...
+    def begin(self, *, transaction: bool) -> Any: ...
+    def commit(self, session: Any) -> None: ...
+    def end(self, session: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+class AsyncTransport(Protocol):
+    async def command(
+        self, database: Optional[str], document: Document, session: Any = None
+    ) -> Reply: ...
+    async def begin(self, *, transaction: bool) -> Any: ...
+    async def commit(self, session: Any) -> None: ...
+    async def end(self, session: Any) -> None: ...
+    async def close(self) -> None: ...
+
+
+# ---- in process ----------------------------------------------------------------------------------
+
+
+class _Transaction:
+    """A transaction in process: the fields that its commands carry."""
+
+    def __init__(self) -> None:
+        self.fields: Dict[str, Any] = {
+            "lsid": {"id": Binary.from_uuid(uuid.uuid4())},
+            "txnNumber": Int64(1),
+            "autocommit": False,
+        }
+        self.open = True
+        self.used = False
+
+    def take(self) -> Mapping[str, Any]:
+        fields = self.fields if self.used else {**self.fields, "startTransaction": True}
+        self.used = True
+        return fields
+
+
+class NativeTransport:
+    def __init__(self, store: NativeStore) -> None:
+        self._store = store
+
+    def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
+        if session is not None:
+            document = {**document, **session.take()}
+        return self._store.command(database, document)
+
+    def begin(self, *, transaction: bool) -> Any:
+        return _Transaction() if transaction else None
+
+    def _finish(self, session: _Transaction, command: str) -> None:
+        session.open = False
+        if session.used:
+            self._store.command("admin", {command: 1, **session.fields})
+
+    def commit(self, session: Any) -> None:
+        self._finish(session, "commitTransaction")
+
+    def end(self, session: Any) -> None:
+        if session is not None and session.open:
+            try:
+                self._finish(session, "abortTransaction")
+            except errors.TruceError:
+                pass  # its error has ended the transaction
+
+    def close(self) -> None:
+        self._store.close()
+
+
+class AsyncNativeTransport:
+    """Runs each command in a thread of a pool."""
+
+    def __init__(self, store: NativeStore, threads: int) -> None:
+        self._blocking = NativeTransport(store)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="truce")
+
+    async def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, partial(function, *arguments, **named))
+
+    async def command(
+        self, database: Optional[str], document: Document, session: Any = None
+    ) -> Reply:
+        return await self._run(self._blocking.command, database, document, session)
+
+    async def begin(self, *, transaction: bool) -> Any:
+        return self._blocking.begin(transaction=transaction)
+
+    async def commit(self, session: Any) -> None:
+        await self._run(self._blocking.commit, session)
+
+    async def end(self, session: Any) -> None:
+        if session is not None:
+            await self._run(self._blocking.end, session)
+
+    async def close(self) -> None:
+        await self._run(self._blocking.close)
+        self._pool.shutdown()
+
+
+# ---- a server ------------------------------------------------------------------------------------
+
+
+def name_in_uri(uri: str) -> str:
+    """Returns the database that the URI names; "test" without one, as in MongoDB's shell."""
+    parsed = pymongo.uri_parser.parse_uri(uri) if uri.startswith("mongodb:") else {}
+    return parsed.get("database") or "test"
+
+
+class ServerTransport:
+    def __init__(self, client: "pymongo.MongoClient[Dict[str, Any]]", owned: bool) -> None:
+        self.client = client
+        self._owned = owned
+
+    def command(self, database: Optional[str], document: Document, session: Any = None) -> Reply:
+        try:
+            return dict(self.client[database or "test"].command(dict(document), session=session))
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, next(iter(document))) from error
+
+    def begin(self, *, transaction: bool) -> ClientSession:
+        try:
+            session = self.client.start_session()
+            if transaction:
+                session.start_transaction()
+            return session
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, "startSession") from error
+
+    def commit(self, session: ClientSession) -> None:
+        try:
+            session.commit_transaction()
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, "commitTransaction") from error
+
+    def end(self, session: ClientSession) -> None:
+        session.end_session()
+
+    def close(self) -> None:
+        if self._owned:
+            self.client.close()
+
+
+class AsyncServerTransport:
+    def __init__(self, client: "pymongo.AsyncMongoClient[Dict[str, Any]]", owned: bool) -> None:
+        self.client = client
+        self._owned = owned
+
+    async def command(
+        self, database: Optional[str], document: Document, session: Any = None
+    ) -> Reply:
+        try:
+            found = self.client[database or "test"]
+            return dict(await found.command(dict(document), session=session))
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, next(iter(document))) from error
+
+    async def begin(self, *, transaction: bool) -> AsyncClientSession:
+        try:
+            session = self.client.start_session()
+            if transaction:
+                await session.start_transaction()
+            return session
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, "startSession") from error
+
+    async def commit(self, session: AsyncClientSession) -> None:
+        try:
+            await session.commit_transaction()
+        except PyMongoError as error:
+            raise errors.of_pymongo(error, "commitTransaction") from error
+
+    async def end(self, session: AsyncClientSession) -> None:
+        await session.end_session()
+
+    async def close(self) -> None:
+        if self._owned:
+            await self.client.close()

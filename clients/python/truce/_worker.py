@@ -1,0 +1,180 @@
+"""Workers: threads that claim jobs, run a function, and report its outcome."""
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set
+
+from . import errors
+from ._database import Database
+from ._job import Job
+
+_log = logging.getLogger("truce")
+_RETRY_SECONDS = 1.0
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+class Worker:
+    """
+    Runs `handler(job)` for the jobs of a queue, `concurrency` of them at a time.
+
+    A dict that the handler returns is the job's result. If the handler raises, the job fails and is
+    tried again later. The worker extends the leases of running jobs; `job.lost` says that a job was
+    canceled or is lost. If the server is away, the worker waits for it.
+
+        Worker(db, "mail", send, concurrency=8).run()      # until SIGTERM or SIGINT
+
+    `stop()` ends the worker: no further job is claimed, and the running ones end. In `with`, the
+    worker runs concurrently with the block and stops at its end.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        queue: str,
+        handler: Callable[[Job], Any],
+        *,
+        concurrency: int = 1,
+        lease_ms: int = 30000,
+        wait_ms: int = 1000,
+        until_empty: bool = False,
+        name: Optional[str] = None,
+    ) -> None:
+        """
+        concurrency: the number of jobs, each in its own thread
+        lease_ms: how long a claim lasts if the worker dies
+        wait_ms: how long one call waits for a job; `stop` may take this long
+        until_empty: ends the worker when the queue has no ready job
+        name: the worker's name in the jobs
+        """
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        self.queue = queue
+        self._database = database
+        self._handler = handler
+        self._concurrency = concurrency
+        self._lease_ms = lease_ms
+        self._wait_ms = 0 if until_empty else wait_ms
+        self._until_empty = until_empty
+        self._name = name or worker_name()
+        self._stop = threading.Event()
+        self._ended = threading.Event()
+        self._threads: List[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._jobs: Set[Job] = set()
+        self._working = 0
+        self._error: Optional[BaseException] = None
+
+    # ---- start and end ----
+
+    def start(self) -> None:
+        """Starts the threads and returns."""
+        if self._threads:
+            raise RuntimeError("the worker was started before: make a new one")
+        self._working = self._concurrency
+        targets = [self._work] * self._concurrency + [self._keep_leases]
+        self._threads = [
+            threading.Thread(target=target, name=f"truce worker {self.queue}", daemon=True)
+            for target in targets
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Asks the worker to end after its running jobs. Any thread may call it."""
+        self._stop.set()
+
+    def join(self, timeout: Optional[float] = None) -> bool:
+        """Waits until the worker has ended. Returns False after `timeout` seconds. Raises the error
+        that ended the worker."""
+        if not self._ended.wait(timeout):
+            return False
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return True
+
+    def run(self, *, signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        """Runs until `stop`, or until one of the signals if this is the main thread."""
+        before: Dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            before = {one: signal.signal(one, lambda *_: self.stop()) for one in signals}
+        try:
+            self.start()
+            self.join()
+        finally:
+            self.stop()
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+    def __enter__(self) -> Worker:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self.join()
+
+    # ---- the threads ----
+
+    def _work(self) -> None:
+        try:
+            while not self._stop.is_set():
+                job = self._claim()
+                if job is not None:
+                    self._run_job(job)
+                elif self._until_empty:
+                    break
+        except BaseException as error:
+            self._error = error
+            self._stop.set()
+        finally:
+            with self._lock:
+                self._working -= 1
+                if self._working == 0:
+                    self._ended.set()
+
+    def _claim(self) -> Optional[Job]:
+        try:
+            jobs = self._database.claim_jobs(
+                self.queue, wait_ms=self._wait_ms, lease_ms=self._lease_ms, worker=self._name
+            )
+        except errors.Unreachable as error:
+            _log.warning("queue %s: %s", self.queue, error)
+            self._stop.wait(_RETRY_SECONDS)
+            return None
+        return jobs[0] if jobs else None
+
+    def _run_job(self, job: Job) -> None:
+        with self._lock:
+            self._jobs.add(job)
+        try:
+            job._finish(self._handler(job))
+        except Exception as error:
+            job._failed(error)
+        except BaseException:
+            job._requeue()
+            raise
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+
+    def _keep_leases(self) -> None:
+        while not self._ended.wait(self._lease_ms / 3000):
+            with self._lock:
+                jobs = [job for job in self._jobs if not job.ended and not job.lost]
+            for job in jobs:
+                try:
+                    job.heartbeat()
+                except errors.Expired:
+                    pass  # job.lost
+                except errors.TruceError as error:
+                    _log.warning("job %s of queue %s: no heartbeat: %s", job.id, self.queue, error)

@@ -1,0 +1,145 @@
+"""truce.aio as it is installed: in process, and through a server if TRUCE_TEST_CLIENT_URI names one."""
+import asyncio
+import inspect
+import logging
+import os
+import sys
+import tempfile
+import uuid
+
+import truce
+from truce import aio
+
+uri = os.environ.get("TRUCE_TEST_CLIENT_URI")
+logging.getLogger("truce").setLevel(logging.CRITICAL)
+checks = failed = 0
+where = ""
+
+
+def check(what, condition, more=""):
+    global checks, failed
+    checks += 1
+    if not condition:
+        failed += 1
+        print(f"FAILED: {where}: {what} {more}")
+
+
+async def raises(what, kind, call):
+    try:
+        await call()
+    except kind as error:
+        check(what, True)
+        return error
+    except Exception as error:
+        check(what, False, repr(error))
+        return error
+    check(what, False, "nothing was raised")
+
+
+def check_same_methods():
+    """The blocking classes and those for asyncio have the same methods with the same parameters."""
+    for name in ("Database", "Collection", "Cursor", "Commit", "Edit", "Job", "JobCommit"):
+        blocking, asynchronous = getattr(truce, name), getattr(aio, name)
+        for method in (one for one in dir(blocking) if not one.startswith("_")):
+            mine, theirs = getattr(blocking, method), getattr(asynchronous, method, None)
+            same = theirs and (not inspect.isfunction(mine) or
+                               list(inspect.signature(mine).parameters) == list(inspect.signature(theirs).parameters))
+            check(f"{name}.{method}", same)
+
+
+async def check_database(db):
+    await db["accounts"].insert_many([{"_id": "a", "n": 9}, {"_id": "b", "n": 0}])
+    async with db.commit() as c:
+        c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+        c.update("accounts", "b", {"$inc": {"n": 5}})
+        number = c.enqueue("mail", payload={"n": 0})
+    check("commit", (await db["accounts"].find_one("b"))["n"] == 5 and c.results[number]["added"] == "new")
+    check("find", [x["_id"] async for x in db["accounts"].find(sort="_id", batch_size=1)] == ["a", "b"])
+    check("aggregate", await (await db["accounts"].aggregate([{"$count": "n"}])).to_list() == [{"n": 2}])
+
+    async def overdraw():
+        async with db.commit() as c:
+            c.update("accounts", "a", {"$inc": {"n": -5}}, where={"n": {"$gte": 5}})
+
+    await raises("a condition does not match", truce.NotFound, overdraw)
+
+    async def within(inner):
+        await inner["accounts"].update_one({"_id": "a"}, {"$inc": {"n": 100}})
+        await inner.enqueue("mail", payload={"n": 1})
+        return "result"
+
+    check("transact", await db.transact(within) == "result" and (await db["accounts"].find_one("a"))["n"] == 104)
+
+    async def raising():
+        async with db.transaction() as inner:
+            await inner["accounts"].delete_many({})
+            raise KeyError("no")
+
+    await raises("a transaction that raises", KeyError, raising)
+    check("nothing was deleted", await db["accounts"].count_documents() == 2)
+    await raises("an unknown option", TypeError, lambda: db.claim("mail", wait=1))
+    replies = await asyncio.gather(*(db.sequence("orders", take=1) for _ in range(100)))
+    check("many at a time", sorted(one["first"] for one in replies) == list(range(1, 101)))
+    async with db.edit("site", collection="pages") as edit:
+        edit.put({"itemId": "home"})
+    check("edit", edit.version == 1 and [x["itemId"] async for x in db.iterate_tree("site")] == ["home"])
+
+
+async def check_worker(db):
+    together = asyncio.Event()
+    seen = []
+
+    async def work(job):
+        seen.append(job.payload["n"])
+        if len(seen) >= 20:
+            together.set()
+        if job.payload["n"] == 7:
+            raise ValueError("seven")
+        await asyncio.wait_for(together.wait(), 20)
+        return {"n": job.payload["n"]}
+
+    await db.enqueue("mail", payloads=[{"n": n} for n in range(2, 30)])
+    await aio.Worker(db, "mail", work, concurrency=20, until_empty=True).run()
+    jobs = {x["payload"]["n"]: x async for x in db.iterate_jobs("mail")}
+    check("worked", sorted(seen) == list(range(30)))
+    check("their states", [n for n in jobs if jobs[n]["state"] != "done"] == [7] and jobs[3]["result"] == {"n": 3}, jobs)
+    began = asyncio.Event()
+
+    async def hold(job):
+        began.set()
+        await asyncio.sleep(60)
+
+    await db.enqueue("held", payload={})
+    running = asyncio.create_task(aio.Worker(db, "held", hold, wait_ms=100, concurrency=2).run())
+    await asyncio.wait_for(began.wait(), 20)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    check("a canceled worker requeues its job", [x["state"] async for x in db.iterate_jobs("held")] == ["ready"])
+    worker = aio.Worker(db, "held", lambda job: asyncio.sleep(0.01), wait_ms=100)
+    asyncio.get_running_loop().call_later(0.1, worker.stop)
+    await worker.run()
+    check("stopped", [x["state"] async for x in db.iterate_jobs("held")] == ["done"])
+
+
+async def main():
+    global where
+    check_same_methods()
+    where = "in process"
+    with tempfile.TemporaryDirectory() as folder:
+        async with aio.open(os.path.join(folder, "school.truce"), "school") as db:
+            await check_database(db)
+            await check_worker(db)
+    if uri:
+        where = "through a server"
+        async with aio.connect(uri, "module_" + uuid.uuid4().hex[:8]) as db:
+            await check_database(db)
+            await check_worker(db)
+            async with await db["watched"].watch(max_await_time_ms=200) as stream:
+                await db["watched"].insert_one({"_id": 1})
+                check("watch", (await stream.__anext__())["documentKey"] == {"_id": 1})
+            await db.drop()
+
+
+asyncio.run(main())
+print(f"module-python: aio: {checks - failed} passed, {failed} failed")
+sys.exit(1 if failed else 0)

@@ -1,0 +1,35 @@
+"""Uses of the package that mypy --strict accepts, and misuses: each `ignore` must be needed."""
+import datetime
+from typing import Any, Dict, List, Optional
+
+import truce
+from truce import aio
+
+
+def check(db: truce.Database) -> None:
+    reply: Dict[str, Any] = db.enqueue("mail", payload={"n": 1}, delay_ms=datetime.timedelta(hours=1))
+    found: Optional[Dict[str, Any]] = db["people"].find_one({"_id": 1})
+    with db.commit() as c:
+        number: int = c.enqueue("mail", payload=reply)
+        c.update("people", 1, {"$set": {"n": number}}, where=found)
+    names: List[str] = [job["name"] for job in db.iterate_jobs("mail")]
+    truce.Worker(db, "mail", lambda job: job.done({"names": names}), concurrency=4).run()
+    db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
+    db.enqueue("mail", payload={}, on_conflict="nothing")  # type: ignore[arg-type]
+    db.ledger_balance("bank")  # type: ignore[call-arg]
+    truce.open("school.truce", must_exits=True)  # type: ignore[call-arg]
+
+
+async def check_async(db: aio.Database) -> None:
+    reply: Dict[str, Any] = await db.enqueue("mail", payload={"n": 1})
+    async with db.commit() as c:
+        c.enqueue("mail", payload=reply)
+    async for job in db.iterate_jobs("mail"):
+        print(job["state"])
+    value: int = await db.transact(count)
+    print(value)
+    await db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
+
+
+async def count(inner: aio.Database) -> int:
+    return await inner["people"].count_documents()
