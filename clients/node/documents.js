@@ -4,7 +4,7 @@ import { refuseUnknown } from "./options.js";
 
 const ok = (answer) => (answer.status === "ok" ? answer : undefined);
 
-// Operations in whatever order they come.
+// Accepts operations in whatever order they come.
 export class OrderedSet {
   #send;
   constructor(truce, collection, named) {
@@ -113,7 +113,7 @@ export class Items {
   }
 }
 
-// Copies kept in step.
+// Denormalized copies.
 export class Sync {
   #truce;
   constructor(truce) {

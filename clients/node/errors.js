@@ -33,7 +33,7 @@ export class StoreFailed extends TruceError { static status = "input or output f
 export class Corrupt extends TruceError { static status = "corrupt"; }
 // The user may not do this, or is not logged in.
 export class Unauthorized extends TruceError { static status = "unauthorized"; }
-// No server answered, or the connection was lost: what was sent may have happened or not.
+// No server answered, or the connection was lost: the command may have happened or not.
 export class Unreachable extends TruceError { static status = "unreachable"; }
 
 const classes = new Map(

@@ -15,9 +15,9 @@ export { Job, Queue } from "./queue.js";
 export { Edit, Snapshot, Tree } from "./tree.js";
 export { Items, Ledger, OrderedSet, Revision, Revisions, Sync, Transfers } from "./documents.js";
 
-const TRIES = 4; // of what may be sent again
+const TRIES = 4; // the most sends of a repeatable command
 
-// A Truce of a client of its own: close() ends it, as `await using` does.
+// A Truce with a client of its own: close() ends it, as `await using` does.
 export async function connect(uri, database = "test", options = {}) {
   const client = await new MongoClient(uri, options).connect();
   return new Truce(client.db(database), { client });
@@ -76,7 +76,7 @@ export class Truce {
     }
   }
 
-  // The same, with all commands within the transaction of that session.
+  // Returns the same with all commands within the transaction of that session.
   bound(session) {
     return new Truce(this.database, { session });
   }
@@ -195,7 +195,7 @@ export class Changes {
   }
 }
 
-// Numbers that only rise, each given once.
+// Numbers that only rise, each assigned once.
 export class Sequence {
   #truce;
   constructor(truce, name) {

@@ -25,7 +25,7 @@ export class Job {
     await this.#send(command, fields, by);
     this.ended = true;
   }
-  // `by`: bound to a transaction, the job is done with all else that it changes.
+  // `by`: bound to a transaction, the end of the job and the other changes are one commit.
   done(result, by) {
     return this.#end("truceDone", { result }, by);
   }
@@ -123,7 +123,7 @@ export class Queue {
     }
   }
 
-  // A server that is away is waited for.
+  // The loop waits for a server that is away.
   async #claimOrWait(options, onError, signal) {
     try {
       return await this.claim(options);

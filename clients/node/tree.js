@@ -87,7 +87,7 @@ export class Tree {
   async untag(name) {
     return (await this.#act({ untag: name })).status === "ok";
   }
-  // {versions, ageMS}: what is kept at least; {}: all.
+  // {versions, ageMS}: the least that is kept; {}: all.
   async keep(keep = {}) {
     await this.#act({ keep });
   }

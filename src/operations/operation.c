@@ -343,11 +343,12 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
 
 /* A label that drivers know says that the operation may be repeated. In a transaction, another label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
-                                   bool transaction, bson_t *reply)
+                                   uint32_t code, bool transaction, bson_t *reply)
 {
     bool again = truce__unanswered(status) || status == TRUCE_LOCKED || status == TRUCE_TIMEOUT;
 
-    BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    BSON_APPEND_UTF8(reply, "status",
+                     code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status));
     if (!transaction && again && row->ways & OPERATION_AGAIN)
         BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
 }

@@ -144,9 +144,9 @@ extern const struct operation_group truce__operation_groups[];
 const struct operation_row *truce__operation_named(const char *name);
 /* Runs the operation call->row. */
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
-/* Appends to the reply of a failed operation what drivers need to know of the failure. */
+/* Appends `status` and labels to the reply of a failed operation. `code` is the code of the reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
-                                   bool transaction, bson_t *reply);
+                                   uint32_t code, bool transaction, bson_t *reply);
 /* Returns the name of a field's type: "string", "document", ... */
 const char *truce__operation_type(const struct operation_field *field);
 

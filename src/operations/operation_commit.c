@@ -2,9 +2,11 @@
 #include <string.h>
 
 #include "operations/operation.h"
+#include "operations/reply_list.h"
 #include "patterns/change_list/change_list.h"
 #include "truce/request.h"
 #include "truce/sequence.h"
+#include "truce/sweep.h"
 
 /* ---- truceCommit ------------------------------------------------------------------------------ */
 
@@ -292,6 +294,188 @@ static const struct operation_row show_operation = {
     .example = "{truceCommitShow: 'payment 17'}",
 };
 
+/* ---- truceCommits, truceCommitResolve --------------------------------------------------------- */
+
+struct commits_given {
+    const char *state, *keyPrefix;
+    int64_t limit;
+};
+
+static const char *const commit_states[] = {"pending", "committed", "done", "aborted", NULL};
+
+static const struct operation_field commits_fields[] = {
+    {GIVEN(commits_given, state, FIELD_TEXT), "only commits in this state", .words = commit_states},
+    {GIVEN(commits_given, keyPrefix, FIELD_TEXT), "only commits whose key begins with this string"},
+    {GIVEN(commits_given, limit, FIELD_NUMBER), "the maximum number of commits; absent: 100", 1,
+     REPLY_LIST_MAX},
+    {{0}}};
+
+static truce_status commit_run_list(struct operation_call *call, const void *arg, bson_t *reply,
+                                    bson_error_t *error)
+{
+    const struct commits_given *given = arg;
+    const truce_commit_list_options options = {.state = given->state,
+                                               .key_prefix = given->keyPrefix};
+    struct reply_list list;
+    truce_cursor *cursor;
+    truce_status status = truce_commit_list(call->store, &options, &cursor, error);
+
+    truce__reply_list_begin(&list, given->limit);
+    if (!status)
+        status = truce__reply_list_read(&list, cursor, error);
+    return truce__reply_list_end(&list, status, "commits", reply);
+}
+
+static const struct operation_row list_operation = {
+    OPERATION("truceCommits", ROLE_READ, "lists recorded commits, newest first"),
+    .value = "1",
+    .answer = "`commits`: those of the journal, and those that had a key or an input, each as in "
+              "truceCommitShow; and `more`: true if others match",
+    .fields = commits_fields,
+    .size = sizeof(struct commits_given),
+    .run = commit_run_list,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .example = "{truceCommits: 1, state: 'done', keyPrefix: 'payment', limit: 20}",
+};
+
+static truce_status commit_run_resolve(struct operation_call *call, const void *given,
+                                       bson_t *reply, bson_error_t *error)
+{
+    const bson_oid_t *id;
+    bson_t document;
+    truce_status status = truce__operation_oid(call, &id, error);
+
+    (void)given;
+    if (status)
+        return status;
+    status = truce_commit_resolve(call->store, id, &document, error);
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, "commit", &document);
+    bson_destroy(&document);
+    return status;
+}
+
+static const struct operation_row resolve_operation = {
+    OPERATION("truceCommitResolve", ROLE_WRITE,
+              "completes a commit of the journal whose process died, or undoes it"),
+    .target = "commit",
+    .value = "the _id of the commit",
+    .answer = "`commit`: the resulting commit. \"not found\": the commit never took effect, or was "
+              "purged. An error: 24 (locked) its lease has not ended",
+    .fields = no_fields,
+    .run = commit_run_resolve,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceCommitResolve: {$oid: '0123456789abcdef01234567'}}",
+};
+
+/* ---- truceReadMany ---------------------------------------------------------------------------- */
+
+#define READ_MANY_MAX 1000
+
+struct read_many_given {
+    const bson_t *documents;
+};
+
+static const struct operation_field read_many_fields[] = {
+    {GIVEN(read_many_given, documents, FIELD_ARRAY), "up to 1,000, each {collection, id}",
+     .needed = true},
+    {{0}}};
+
+struct look_given {
+    const char *collection;
+    const bson_value_t *id;
+};
+
+static const struct operation_field look_fields[] = {
+    {GIVEN(look_given, collection, FIELD_TEXT), "the collection", .needed = true},
+    {GIVEN(look_given, id, FIELD_VALUE), "the _id", .needed = true},
+    {{0}}};
+
+static truce_status commit_read_looks(struct operation_call *call, const bson_t *array,
+                                      truce_look *looks, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, array);
+    for (size_t i = 0; !status && bson_iter_next(&at); i++) {
+        struct look_given given = {0};
+
+        if (!BSON_ITER_HOLDS_DOCUMENT(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error,
+                                 "an element of 'documents' must be a document");
+        status = truce__operation_nested(call, truce__field_view(call->arena, &at), look_fields,
+                                         &given, error);
+        if (!status)
+            status = truce__operation_collection(call, given.collection, false, error);
+        looks[i] = (truce_look){.collection = given.collection, .id = given.id};
+    }
+    return status;
+}
+
+static truce_status commit_append_looks(truce_look *looks, uint32_t count, bson_t *reply,
+                                        bson_error_t *error)
+{
+    bool fits = true;
+    bson_t array;
+
+    BSON_APPEND_ARRAY_BEGIN(reply, "documents", &array);
+    for (uint32_t i = 0; i < count; i++) {
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string(i, &key, buffer, sizeof buffer);
+        fits = fits && array.len + looks[i].document.len < TRUCE_DOCUMENT_BYTES_MAX;
+        if (fits && looks[i].found)
+            BSON_APPEND_DOCUMENT(&array, key, &looks[i].document);
+        else
+            BSON_APPEND_NULL(&array, key);
+    }
+    bson_append_array_end(reply, &array);
+    return fits ? TRUCE_OK
+                : truce__fail(
+                      TRUCE_LIMIT, error,
+                      "the documents exceed the maximum size of a reply: read fewer at once");
+}
+
+static truce_status commit_run_read_many(struct operation_call *call, const void *arg,
+                                         bson_t *reply, bson_error_t *error)
+{
+    const struct read_many_given *given = arg;
+    uint32_t count = bson_count_keys(given->documents);
+    truce_look *looks;
+    truce_status status;
+
+    if (!count || count > READ_MANY_MAX)
+        return truce__refuse(CODE_INVALID_LENGTH, error,
+                             "'documents' must have 1 to %d elements, and has %u", READ_MANY_MAX,
+                             count);
+    looks = truce__arena_take(call->arena, count * sizeof *looks);
+    status = commit_read_looks(call, given->documents, looks, error);
+    if (status)
+        return status;
+    status = truce_read_many(call->store, looks, count, NULL, error);
+    if (!status)
+        status = commit_append_looks(looks, count, reply, error);
+    for (uint32_t i = 0; i < count; i++)
+        bson_destroy(&looks[i].document);
+    return status;
+}
+
+static const struct operation_row read_many_operation = {
+    OPERATION("truceReadMany", ROLE_READ, "reads several documents from one snapshot"),
+    .value = "1",
+    .answer =
+        "`documents`: for each element the document, or null if it does not exist. No document "
+        "shows a part of a commit",
+    .fields = read_many_fields,
+    .size = sizeof(struct read_many_given),
+    .run = commit_run_read_many,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceReadMany: 1, documents: [{collection: 'accounts', id: 'a'}, {collection: "
+               "'accounts', id: 'b'}]}",
+};
+
 /* ---- requests --------------------------------------------------------------------------------- */
 
 struct request_given {
@@ -407,10 +591,9 @@ static const struct operation_row sequence_operation = {
     .example = "{truceSequence: 'orders', take: 3}",
 };
 
-const struct operation_row *const commit_operations[] = {&commit_operation,
-                                                         &result_operation,
-                                                         &show_operation,
-                                                         &request_operation,
-                                                         &request_state_operation,
-                                                         &sequence_operation,
-                                                         NULL};
+const struct operation_row *const commit_operations[] = {
+    &commit_operation,   &result_operation,
+    &show_operation,     &list_operation,
+    &resolve_operation,  &read_many_operation,
+    &request_operation,  &request_state_operation,
+    &sequence_operation, NULL};

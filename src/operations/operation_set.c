@@ -1,12 +1,13 @@
-/* Ordered sets: operations, their sources, the collecting of tombstones. */
+/* Ordered sets: operations, their sources, collecting, and the quarantine. */
 #include <stdio.h>
 #include <string.h>
 
 #include "base/buffer.h"
 #include "operations/operation.h"
+#include "operations/reply_list.h"
 #include "truce/set.h"
 
-/* What names a set, in every command; first in their structs. */
+/* The fields that name a set; first in the struct of every command. */
 struct set_named {
     const char *field, *name, *deleted, *seqField, *sourceField, *watermark;
     const bson_value_t *key;
@@ -19,16 +20,22 @@ struct set_named {
         {GIVEN(set_named, name, FIELD_TEXT), "the field of an element that names it: \"name\"",    \
          .needed = true},                                                                          \
         {GIVEN(set_named, deleted, FIELD_TEXT),                                                    \
-         "the list of tombstones, if it is another than \"deleted_\" and the field"},              \
+         "the list of tombstones; absent: \"deleted_\" and the field"},                            \
         {GIVEN(set_named, seqField, FIELD_TEXT),                                                   \
-         "the field of an element with its number, if it is another than \"seq\""},                \
+         "the field of an element with its number; absent: \"seq\""},                              \
         {GIVEN(set_named, sourceField, FIELD_TEXT),                                                \
-         "the field of an element with its source, if it is another than \"src\""},                \
+         "the field of an element with its source; absent: \"src\""},                              \
         {GIVEN(set_named, watermark, FIELD_TEXT),                                                  \
-         "the field of the document with the watermark, if it is another than \"_wm\""},           \
+         "the field of the document with the watermark; absent: \"_wm\""},                         \
     {                                                                                              \
         GIVEN(set_named, byElement, FIELD_FLAG),                                                   \
             "one document for each element, for sets that outgrow a document"                      \
+    }
+
+#define SET_KEY_FIELD                                                                              \
+    {                                                                                              \
+        GIVEN(set_named, key, FIELD_VALUE),                                                        \
+            "the fields of the key, separated by commas: \"student_id\"; or a key", .needed = true \
     }
 
 static void *operation_set_make_set(void *arg)
@@ -71,7 +78,7 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
     return TRUCE_OK;
 }
 
-/* The set that the command is about. `key` NULL: as the command names it. */
+/* Takes the set of the command. `key` NULL: the key that the command names. */
 static truce_status operation_set_take_set(struct operation_call *call,
                                            const struct set_named *given, const bson_value_t *key,
                                            bool writes, struct handle **handle, bson_error_t *error)
@@ -119,12 +126,12 @@ static const struct operation_field set_fields[] = {
     {GIVEN(set_given, add, FIELD_DOCUMENT), "the element to add, with its name and any payload"},
     {GIVEN(set_given, remove, FIELD_DOCUMENT), "the element to remove: its name"},
     {GIVEN(set_given, seq, FIELD_NUMBER), "the number of the operation", 1, INT64_MAX},
-    {GIVEN(set_given, source, FIELD_TEXT), "who gave the number, where there are several"},
+    {GIVEN(set_given, source, FIELD_TEXT), "the source of the number, if several sources publish"},
     {GIVEN(set_given, apply, FIELD_ARRAY),
-     "instead: many operations, of any documents, each {add or remove, key, seq, source}"},
+     "instead: many operations of any documents, each {add or remove, key, seq, source}"},
     {GIVEN(set_given, consumer, FIELD_TEXT),
-     "records for this consumer what was applied; then its messages may be acknowledged"},
-    {GIVEN(set_given, show, FIELD_FLAG), "reads the tombstones and the watermark, too"},
+     "records for this consumer that the operations were applied; then it may acknowledge its messages"},
+    {GIVEN(set_given, show, FIELD_FLAG), "returns the tombstones and the watermark, too"},
     {{0}}};
 
 struct operation_given {
@@ -195,7 +202,7 @@ static truce_status read_operations(struct operation_call *call, const struct se
     if (!given->add && !given->remove)
         return given->seq || given->source || given->consumer
                    ? truce__refuse(CODE_INVALID_OPTIONS, error,
-                                   "'seq', 'source' and 'consumer' belong to an operation")
+                                   "'seq', 'source', and 'consumer' belong to an operation")
                    : TRUCE_OK;
     if (key && key->value_type == BSON_TYPE_DOCUMENT)
         one.key = truce__bytes_view(call->arena, key->value.v_doc.data, key->value.v_doc.data_len);
@@ -223,7 +230,7 @@ static void append_results(const truce_set_result *results, size_t count, bson_t
     bson_append_array_end(reply, &array);
 }
 
-/* Some failed, and the others were applied all the same. */
+/* Returns whether some operations failed, and others were applied. */
 static bool is_partial(const truce_set_result *results, size_t count)
 {
     size_t failed = 0, applied = 0;
@@ -289,6 +296,9 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
 
     if (status)
         return status;
+    if (call->commit && given->consumer)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'consumer' cannot be part of a commit: send truceSetRecord after it");
     if (given->apply) { /* the fields of all keys are those of the first */
         first.value.v_doc.data = (uint8_t *)bson_get_data(operations[0].key);
         first.value.v_doc.data_len = operations[0].key->len;
@@ -309,15 +319,16 @@ static truce_status operation_set_run_set(struct operation_call *call, const voi
 }
 
 static const struct operation_row set_operation = {
-    OPERATION("truceSet", ROLE_READ,
-              "adds to an ordered set, removes from it, or reads it; in whatever order the "
-              "operations come"),
+    OPERATION(
+        "truceSet", ROLE_READ,
+        "adds to an ordered set, removes from it, or reads it; the operations may arrive in any order"),
     .target = "collection",
     .value = "the collection",
-    .answer = "of one operation `outcome`: \"applied\", \"stale\", \"duplicate\" or "
-              "\"quarantined\"; of `apply` an array of `results`, each {status, outcome}, and "
-              "`failure`, the first reason, where one failed and others were applied; of neither "
-              "`members`, or `document` with `show`. \"not found\": nothing was ever applied there",
+    .answer =
+        "for one operation `outcome`: \"applied\", \"stale\", \"duplicate\", or "
+        "\"quarantined\". For `apply`, an array of `results`, each {status, outcome}, and "
+        "`failure`, the first reason, if one failed and others were applied. For a read, "
+        "`members`, or `document` with `show`. \"not found\": no operation was applied to the key",
     .fields = set_fields,
     .size = sizeof(struct set_given),
     .run = operation_set_run_set,
@@ -337,18 +348,18 @@ struct source_given {
 
 static const struct operation_field source_fields[] = {
     SET_FIELDS,
-    {GIVEN(set_named, key, FIELD_VALUE),
-     "the key's fields, comma between: \"student_id\"; or a key", .needed = true},
-    {GIVEN(source_given, source, FIELD_TEXT), "the source; absent: numbers without one"},
-    {GIVEN(source_given, start, FIELD_FLAG), "announces it: answers its first number"},
+    SET_KEY_FIELD,
+    {GIVEN(source_given, source, FIELD_TEXT), "the source; absent: the numbers without a source"},
+    {GIVEN(source_given, start, FIELD_FLAG), "announces the source, and returns its first number"},
     {GIVEN(source_given, idle, FIELD_NUMBER),
-     "every number below this one is recorded or will never come", 1, INT64_MAX},
-    {GIVEN(source_given, from, FIELD_NUMBER), "numbers from this one ...", 1, INT64_MAX},
-    {GIVEN(source_given, to, FIELD_NUMBER), "... to this one were never published", 1, INT64_MAX},
+     "every number below this one was recorded or will never be published", 1, INT64_MAX},
+    {GIVEN(source_given, from, FIELD_NUMBER),
+     "with `to`: the numbers from this one to `to` were never published", 1, INT64_MAX},
+    {GIVEN(source_given, to, FIELD_NUMBER), "the last of these numbers", 1, INT64_MAX},
     {{0}}};
 
-static truce_status tell_source(const struct source_given *given, truce_set *set, bson_t *reply,
-                                bson_error_t *error)
+static truce_status set_change_source(const struct source_given *given, truce_set *set,
+                                      bson_t *reply, bson_error_t *error)
 {
     truce_status status;
     int64_t first;
@@ -372,20 +383,21 @@ static truce_status run_source(struct operation_call *call, const void *arg, bso
 
     if (given->start + (given->idle != 0) + (given->from != 0) != 1 || !given->from != !given->to)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "one of 'start', 'idle' and 'from' with 'to' must be given");
+                             "one of 'start', 'idle', and 'from' with 'to' must be given");
     status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
     if (status)
         return status;
-    status = tell_source(given, handle->thing, reply, error);
+    status = set_change_source(given, handle->thing, reply, error);
     truce__operation_give(call, handle);
     return status;
 }
 
 static const struct operation_row source_operation = {
-    OPERATION("truceSetSource", ROLE_WRITE, "what a publisher says of its numbers"),
+    OPERATION("truceSetSource", ROLE_WRITE,
+              "announces a source, or declares which numbers it does not use"),
     .target = "collection",
     .value = "the collection",
-    .answer = "with `start`, `first`: its first number",
+    .answer = "with `start`, `first`: the first number of the source",
     .fields = source_fields,
     .size = sizeof(struct source_given),
     .run = run_source,
@@ -403,8 +415,7 @@ struct collect_given {
 
 static const struct operation_field collect_fields[] = {
     SET_FIELDS,
-    {GIVEN(set_named, key, FIELD_VALUE),
-     "the key's fields, comma between: \"student_id\"; or a key", .needed = true},
+    SET_KEY_FIELD,
     {GIVEN(collect_given, collect, FIELD_FLAG), "removes the tombstones at or below the watermark"},
     {{0}}};
 
@@ -444,11 +455,13 @@ static truce_status operation_set_run_collect(struct operation_call *call, const
 
 static const struct operation_row collect_operation = {
     OPERATION("truceSetCollect", ROLE_READ,
-              "up to where all operations have come; and removes the tombstones that nobody needs"),
+              "returns the watermark of a set, and removes tombstones below it"),
     .target = "collection",
     .value = "the collection",
-    .answer = "`watermark`, and `sources`: [{source, watermark, floor, missing}]; with `collect`, "
-              "`documents` and `tombstones`: how many were changed, and are gone",
+    .answer =
+        "`watermark`: all operations up to this number were applied; and `sources`: [{source, "
+        "watermark, floor, missing}]. With `collect`, `documents`: the number of documents that "
+        "changed, and `tombstones`: the number of tombstones that were removed",
     .fields = collect_fields,
     .size = sizeof(struct collect_given),
     .run = operation_set_run_collect,
@@ -457,5 +470,286 @@ static const struct operation_row collect_operation = {
                "collect: true}",
 };
 
-const struct operation_row *const set_operations[] = {&set_operation, &source_operation,
-                                                      &collect_operation, NULL};
+/* ---- truceSetRecord --------------------------------------------------------------------------- */
+
+struct record_given {
+    struct set_named named; /* first */
+    const bson_t *apply;
+    const char *consumer;
+};
+
+static const struct operation_field record_fields[] = {
+    SET_FIELDS,
+    {GIVEN(record_given, consumer, FIELD_TEXT),
+     "the name of the consumer, which it keeps after a restart", .needed = true},
+    {GIVEN(record_given, apply, FIELD_ARRAY),
+     "the operations that were applied, each {add or remove, key, seq, source}", .needed = true},
+    {{0}}};
+
+static truce_status set_run_record(struct operation_call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    const struct record_given *given = arg;
+    bson_value_t key = {.value_type = BSON_TYPE_DOCUMENT};
+    truce_set_operation *operations;
+    struct handle *handle;
+    size_t count;
+    truce_status status = read_apply(call, given->apply, &operations, &count, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    key.value.v_doc.data = (uint8_t *)bson_get_data(operations[0].key);
+    key.value.v_doc.data_len = operations[0].key->len;
+    status = operation_set_take_set(call, &given->named, &key, true, &handle, error);
+    if (status)
+        return status;
+    status = truce_set_record(handle->thing, given->consumer, operations, count, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row record_operation = {
+    OPERATION("truceSetRecord", ROLE_WRITE,
+              "records that a consumer has applied operations, for example in a commit"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "nothing more. After it, the consumer may acknowledge its messages. Recording an "
+              "operation that was not applied loses it",
+    .fields = record_fields,
+    .size = sizeof(struct record_given),
+    .run = set_run_record,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example =
+        "{truceSetRecord: 'students', field: 'classes', name: 'name', consumer: 'one', apply: "
+        "[{add: {name: 'CS 101'}, key: {student_id: 1}, seq: 1001}]}",
+};
+
+/* ---- the quarantine --------------------------------------------------------------------------- */
+
+struct quarantine_given {
+    struct set_named named; /* first */
+    int64_t limit;
+};
+
+static const struct operation_field quarantine_fields[] = {
+    SET_FIELDS,
+    SET_KEY_FIELD,
+    {GIVEN(quarantine_given, limit, FIELD_NUMBER), "the maximum number of operations; absent: 100",
+     1, REPLY_LIST_MAX},
+    {{0}}};
+
+static truce_status set_run_quarantine(struct operation_call *call, const void *arg, bson_t *reply,
+                                       bson_error_t *error)
+{
+    const struct quarantine_given *given = arg;
+    struct reply_list list;
+    struct handle *handle;
+    truce_cursor *cursor;
+    truce_status status = operation_set_take_set(call, &given->named, NULL, false, &handle, error);
+
+    if (status)
+        return status;
+    truce__reply_list_begin(&list, given->limit);
+    status = truce_set_quarantine(handle->thing, &cursor, error);
+    if (!status)
+        status = truce__reply_list_read(&list, cursor, error);
+    truce__operation_give(call, handle);
+    return truce__reply_list_end(&list, status, "quarantined", reply);
+}
+
+static const struct operation_row quarantine_operation = {
+    OPERATION("truceSetQuarantine", ROLE_READ,
+              "lists operations that arrived after their number was declared void"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "`quarantined`: each {_id: {set, source, seq, verb, key, name}, element, reason, time}; "
+        "and `more`: true if others exist",
+    .fields = quarantine_fields,
+    .size = sizeof(struct quarantine_given),
+    .run = set_run_quarantine,
+    .ways = OPERATION_AGAIN,
+    .example =
+        "{truceSetQuarantine: 'students', key: 'student_id', field: 'classes', name: 'name'}",
+};
+
+struct replay_given {
+    struct set_named named; /* first */
+    const bson_t *quarantined;
+    int64_t seq;
+    const char *consumer;
+};
+
+static const struct operation_field replay_fields[] = {
+    SET_FIELDS,
+    SET_KEY_FIELD,
+    {GIVEN(replay_given, quarantined, FIELD_DOCUMENT),
+     "the operation, as truceSetQuarantine returned it", .needed = true},
+    {GIVEN(replay_given, seq, FIELD_NUMBER), "a new number of its source", 1, INT64_MAX,
+     .needed = true},
+    {GIVEN(replay_given, consumer, FIELD_TEXT),
+     "the consumer for which the number is recorded; absent: it is not recorded"},
+    {{0}}};
+
+static truce_status set_run_replay(struct operation_call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    const struct replay_given *given = arg;
+    truce_set_outcome outcome;
+    struct handle *handle;
+    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
+
+    if (status)
+        return status;
+    status = truce_set_replay(handle->thing, given->quarantined, given->seq, given->consumer,
+                              &outcome, error);
+    truce__operation_give(call, handle);
+    if (!status)
+        BSON_APPEND_UTF8(reply, "outcome", truce_set_outcome_name(outcome));
+    return status;
+}
+
+static const struct operation_row replay_operation = {
+    OPERATION("truceSetReplay", ROLE_WRITE,
+              "applies a quarantined operation under a new number, and releases it"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "`outcome`: \"applied\", \"stale\", or \"duplicate\". \"not found\": the operation is "
+        "not, or no longer, in the quarantine. An error: 2 (invalid) the number is not above "
+        "the collected ones, and the operation stays there",
+    .fields = replay_fields,
+    .size = sizeof(struct replay_given),
+    .run = set_run_replay,
+    .example = "{truceSetReplay: 'students', key: 'student_id', field: 'classes', name: 'name', "
+               "quarantined: {_id: {set: 'students.classes', source: '', seq: 7, verb: 'add', key: "
+               "{student_id: 1}, name: 'CS 101'}}, seq: 2001}",
+};
+
+/* ---- truceSetProtect, truceSetConvert, truceSetForget ----------------------------------------- */
+
+struct protect_given {
+    struct set_named named; /* first */
+    bool on;
+};
+
+static const struct operation_field protect_fields[] = {SET_FIELDS,
+                                                        SET_KEY_FIELD,
+                                                        {GIVEN(protect_given, on, FIELD_FLAG),
+                                                         "true: sets the rule; false: removes it",
+                                                         .needed = true},
+                                                        {{0}}};
+
+static truce_status set_run_protect(struct operation_call *call, const void *arg, bson_t *reply,
+                                    bson_error_t *error)
+{
+    const struct protect_given *given = arg;
+    struct handle *handle;
+    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status = truce_set_protect(handle->thing, given->on, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row protect_operation = {
+    OPERATION("truceSetProtect", ROLE_WRITE,
+              "refuses elements that programs without watermarks would bring back"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "nothing more. The validator of the collection gets a rule: such a write fails with "
+              "error 121. An error: 24 (locked) a commit holds a document; send the command again",
+    .fields = protect_fields,
+    .size = sizeof(struct protect_given),
+    .run = set_run_protect,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example =
+        "{truceSetProtect: 'students', key: 'student_id', field: 'classes', name: 'name', on: "
+        "true}",
+};
+
+static const struct operation_field convert_fields[] = {SET_FIELDS, SET_KEY_FIELD, {{0}}};
+
+static truce_status set_run_convert(struct operation_call *call, const void *given, bson_t *reply,
+                                    bson_error_t *error)
+{
+    truce_set_converted converted;
+    struct handle *handle;
+    truce_status status = operation_set_take_set(call, given, NULL, true, &handle, error);
+
+    if (status)
+        return status;
+    status = truce_set_convert(handle->thing, &converted, error);
+    truce__operation_give(call, handle);
+    if (!status)
+        BCON_APPEND(reply, "documents", BCON_INT64(converted.documents), "elements",
+                    BCON_INT64(converted.elements), "left", BCON_INT64(converted.left));
+    return status;
+}
+
+static const struct operation_row convert_operation = {
+    OPERATION("truceSetConvert", ROLE_WRITE,
+              "gives every element without a number the number 0, in all documents"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "`documents` that were written, `elements` that changed, and documents that were `left` "
+        "unchanged. An error: 2 (invalid) a document has a value other than a list",
+    .fields = convert_fields,
+    .size = sizeof(struct set_named),
+    .run = set_run_convert,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceSetConvert: 'students', key: 'student_id', field: 'classes', name: 'name'}",
+};
+
+struct forget_given {
+    struct set_named named; /* first */
+    bool anyway;
+};
+
+static const struct operation_field forget_fields[] = {
+    SET_FIELDS,
+    SET_KEY_FIELD,
+    {GIVEN(forget_given, anyway, FIELD_FLAG), "also if documents still contain its lists"},
+    {{0}}};
+
+static truce_status set_run_forget(struct operation_call *call, const void *arg, bson_t *reply,
+                                   bson_error_t *error)
+{
+    const struct forget_given *given = arg;
+    struct handle *handle;
+    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status = truce_set_forget(handle->thing, given->anyway, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row forget_operation = {
+    OPERATION("truceSetForget", ROLE_WRITE,
+              "removes the definition of a set with its sources and records"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "nothing more. No process may use the set during the command. The lists in the documents "
+        "stay. \"not found\": no such set exists. An error: 112 (conflict) a document contains one "
+        "of the lists, and `anyway` is absent",
+    .fields = forget_fields,
+    .size = sizeof(struct forget_given),
+    .run = set_run_forget,
+    .example = "{truceSetForget: 'students', key: 'student_id', field: 'classes', name: 'name', "
+               "anyway: true}",
+};
+
+const struct operation_row *const set_operations[] = {&set_operation,        &source_operation,
+                                                      &collect_operation,    &record_operation,
+                                                      &quarantine_operation, &replay_operation,
+                                                      &protect_operation,    &convert_operation,
+                                                      &forget_operation,     NULL};

@@ -62,7 +62,7 @@ static int64_t count_sweep(truce_store *store)
     truce_sweep_report report;
     bson_error_t error;
 
-    CHECK_OK(truce_sweep(store, NULL, &report, &error), error); /* what there is to do */
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error); /* does the pending work */
     messages = 0;
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     return messages;
@@ -130,7 +130,7 @@ static void fill_waiting_jobs(truce_store *store, int from, int to)
     truce_queue_free(queue);
 }
 
-/* A queue of each own gate, with a job that runs. */
+/* Makes a queue for each limiter of its own, with a job that runs. */
 static void fill_gates(truce_store *store, int from, int to)
 {
     for (int i = from; i < to; i++) {
@@ -171,7 +171,7 @@ static void fill_commits(truce_store *store, int from, int to)
     }
 }
 
-/* Documents that one pending commit holds. */
+/* Inserts documents that one pending commit holds. */
 static void fill_held(truce_store *store, int from, int to)
 {
     static const char *const held = "{'$oid': '5f0000000000000000000001'}";
@@ -291,7 +291,7 @@ TEST(messages_of_a_check_do_not_grow_with_the_documents)
     check_growth("sets", fill_sets);
 }
 
-/* Transactions over accounts of their own. */
+/* Posts transactions over accounts of their own. */
 static void fill_accounts(truce_store *store, int from, int to)
 {
     truce_ledger *ledger = from ? book_ledger(store) : begin(store);
@@ -310,7 +310,7 @@ static void fill_accounts(truce_store *store, int from, int to)
     truce_ledger_free(ledger);
 }
 
-/* Pending transactions that are settled, for every second number: each is two transactions. */
+/* Posts pending transactions, and settles every second one: each of these is two transactions. */
 static void fill_settled(truce_store *store, int from, int to)
 {
     truce_ledger *ledger = from ? book_ledger(store) : begin(store);

@@ -124,7 +124,7 @@ static truce_status change_two(truce_commit *commit, bson_error_t *error)
     return status ? status : add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", error);
 }
 
-/* The commit fails from its write of that number on. False: it has fewer writes. */
+/* Applies the commit, which fails from its write of that number on. False: it has fewer writes. */
 static bool die_at(truce_store *store, uint64_t at)
 {
     truce_commit_options options = {

@@ -31,7 +31,7 @@ static int64_t number_of(truce_cursor *cursor, const char *field)
     }
 }
 
-/* How many documents; with a field, the sum of it. */
+/* Returns the number of documents; with a field, the sum of it. */
 static int64_t find_all(truce_store *view, const char *collection, const char *json,
                         const truce_find_options *options, const char *field)
 {

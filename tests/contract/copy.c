@@ -281,7 +281,7 @@ TEST(a_collection_that_is_not_there_is_named)
 
 /* ---- while others write ---------------------------------------------------------------------- */
 
-/* Writes to the store under the copy when it has read so many documents. */
+/* Writes to the store that is copied when the copy has read so many documents. */
 struct writer {
     truce_store *store;
     int reads, at;
@@ -311,7 +311,7 @@ static void write_beside(const bson_t *event, void *arg)
     }
 }
 
-/* Of the changes that were made in one moment, all or none are in a copy that is called good. */
+/* A complete copy has all changes of one snapshot, or none of them. */
 static void check_one_moment(truce_store *to)
 {
     int64_t seen = copy_count(to, "people", "{'_id': 0, 'n': 1}");
@@ -322,7 +322,7 @@ static void check_one_moment(truce_store *to)
     CHECK_INT(copy_count(to, "people", "{'_id': 3, 'mail': 'm2'}"), ==, seen);
 }
 
-/* As an old server: it can take no snapshot, and so writers cost rounds. */
+/* Acts as an old server: it can take no snapshot, and so writers cost rounds. */
 static truce_store *old_store(void)
 {
     static truce_store_ops ops;
@@ -405,7 +405,7 @@ TEST(a_source_without_snapshots_that_never_rests_is_never_called_the_same)
 
 /* ---- unfinished copies ----------------------------------------------------------------------- */
 
-/* A store with a copy that ended at the n-th write. */
+/* Opens a store with a copy that ended at the n-th write. */
 static truce_store *cut_off(truce_store *from, uint64_t at)
 {
     truce_fault_options fault = {

@@ -89,7 +89,7 @@ static void fired(truce_store *store, const struct setting *setting)
     sweep(store);
     CHECK_JOBS(store, 1);
     back(store, "nightly", due_ms);
-    sweep(store); /* so does the sweep */
+    sweep(store); /* the recovery pass does so, too */
     CHECK_JOBS(store, 2);
     CHECK_INT(count_json(store, "truce_queue_crons", "{'fired': 2}"), ==, 1);
     truce_job_free(job);
@@ -295,7 +295,7 @@ static void broken(truce_store *store, const struct setting *setting)
     back(store, "good", past_ms);
     CHECK_OK(truce_check(store, NULL, rig_count_finding, &found, &report, &error), error);
     CHECK_INT(found.count, ==, (int)count);
-    truce_job_free(rig_claim_later(queue)); /* one that is wrong stops no other */
+    truce_job_free(rig_claim_later(queue)); /* a wrong line stops no other */
     CHECK_INT(count_json(store, "truce_queue", "{'cron.name': 'good'}"), ==, 1);
     CHECK_INT(
         count_json(store, "truce_queue", "{'queue': 'reports', 'payload': {'$exists': true}}"), ==,

@@ -192,14 +192,14 @@ TEST(a_drop_ends_and_drops_nothing)
     check_drop(drop_collection);
     CHECK_OK(truce_count(store, "c", NULL, NULL, &count, &error), error);
     CHECK_INT(count, ==, DOCUMENTS);
-    check_ends(check); /* the writer goes on, and so do others */
+    check_ends(check); /* the writer continues, and so do others */
     CHECK_OK(check(&error), error);
     CHECK_OK(drop_index(&error), error);
     CHECK_OK(drop_collection(&error), error);
     truce_store_close(store);
 }
 
-/* Nothing is done with the rows. */
+/* Ignores the rows. */
 TEST(a_find_that_skips_all_ends)
 {
     enum { ROWS = 40000 };
@@ -442,7 +442,7 @@ TEST(constants_that_take_long_are_computed_in_the_time_of_the_call)
     truce_store_close(store);
 }
 
-/* Half a megabyte, in which each point of return has half a million others behind it. */
+/* Half a megabyte, in which each return point has half a million others after it. */
 TEST(a_pattern_with_many_gaps_ends_by_itself_and_at_the_deadline)
 {
     enum { BYTES = 512 * 1024 };

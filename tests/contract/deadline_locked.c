@@ -75,7 +75,7 @@ static void end(void)
 }
 
 static int64_t begun_ns;
-static int refused; /* calls that did not end with OK */
+static int refused; /* calls that did not return OK */
 
 #define ENDS_IN_TIME(call)                                                                         \
     do {                                                                                           \
@@ -175,7 +175,7 @@ TEST(commits_end_at_their_deadline)
     end();
 }
 
-/* `deadline_ms` of the handles; 0: they have the store's. */
+/* `deadline_ms` of the handles; 0: the deadline of the store. */
 static void try_patterns(uint32_t deadline_ms)
 {
     truce_ledger *ledger;

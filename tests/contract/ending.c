@@ -195,7 +195,7 @@ TEST(a_write_ends_at_its_deadline_in_a_file)
     writes_end("file:");
 }
 
-/* The last document takes hours; those before it are as they were. */
+/* The last document takes hours; those before it are unchanged. */
 static void nothing_stays(const char *uri)
 {
     truce_write_options options = {.deadline_ms = 200, .multi = true, .pipeline = true};
@@ -296,7 +296,7 @@ static bson_t *numbers(int from, int count)
     return array;
 }
 
-/* 10^5 items among 2 * 10^5: compared one by one, it would be half an hour. */
+/* 10^5 items among 2 * 10^5: comparing them one by one would take half an hour. */
 TEST(sets_of_many_values_are_compared_by_hash)
 {
     bson_t *old = numbers(0, 200000), *added = numbers(150000, 100000), *pipeline;
@@ -350,7 +350,7 @@ TEST(sets_of_many_values_are_compared_by_hash)
     bson_destroy(added);
 }
 
-/* Each stage alone holds far less than it may. */
+/* Each stage alone holds far less than its limit. */
 TEST(the_stages_of_a_pipeline_share_one_maximum_of_memory)
 {
     static const char stage[] =
@@ -436,7 +436,7 @@ static void run_wide(const char *json)
     CHECK_INT(peak_kb(), <, MEMORY_MAX_KB);
 }
 
-/* Each in a process of its own, whose memory is measured. */
+/* Runs each in a process of its own, whose memory is measured. */
 TEST(no_pipeline_takes_more_memory_than_a_pipeline_may)
 {
     if (TEST_SANITIZED) {

@@ -1,5 +1,4 @@
-/* The contract, kept by the fault decorator while nothing is to go wrong; and what it does when
- * something is. */
+/* The contract, kept by the fault decorator without faults; and its behaviour with faults. */
 #include "tests/support/contract.h"
 #include "truce/sys/decorate.h"
 
@@ -58,7 +57,7 @@ CONTRACT(a_lost_answer_is_unknown_and_the_effect_is_there)
     CHECK_HOLDS("things", "[{'_id': 1, 'a': 2}]");
 }
 
-/* One of each verb. Returns how many failed with `expected`. */
+/* Makes one call of each verb. Returns how many failed with `expected`. */
 static int call_everything(struct contract *c, truce_status expected)
 {
     truce_cursor *cursor = NULL;
@@ -146,7 +145,7 @@ static void leave(void *arg)
     _exit(*(int *)arg);
 }
 
-/* Inserts one document in a child that is to die; how the child ended. */
+/* Inserts one document in a child that is to die; returns how the child ended. */
 static int end_of_child(truce_fault_kind kind, const char *path, void (*die)(void *), void *arg)
 {
     pid_t child = fork();

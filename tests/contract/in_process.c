@@ -71,7 +71,7 @@ TEST(runs_the_example_of_every_operation)
             truce_status status = run(store, "shop", row->example, &reply, &error);
             bool has_token = strstr(row->example, "token") != NULL;
 
-            /* an example with a token names a job that no worker has claimed */
+            /* an example with a token names a job that is not claimed */
             if (status != (has_token ? TRUCE_EXPIRED : TRUCE_OK))
                 test_fail(__FILE__, __LINE__, "%s: %d, %s", row->example, (int)status,
                           error.message);

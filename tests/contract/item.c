@@ -14,7 +14,7 @@ struct story {
     const char *before, *call, *after;
     int64_t matched, modified;
     bool added;
-    bool arrays_only; /* items that a map cannot hold */
+    bool arrays_only; /* items that a map cannot contain */
 };
 
 #define ABC                                                                                        \
@@ -71,7 +71,7 @@ static const struct story stories[] = {
     {"{'_id': 1}", "remove {'type': 'Z'}", "{'_id': 1}", 0, 0},
     {"{'_id': 1}", "update {'type': 'Z'} {'$set': {'n': 1}}", "{'_id': 1}", 0, 0},
     {ABC, "remove {}", "{'_id': 1, 'badges': []}", 3, 3},
-    /* names that a path cannot say as they are */
+    /* names that a path cannot contain unchanged */
     {"{'_id': 1, 'badges': [{'type': 'a.b', 'n': 1}, {'type': '', 'n': 1}, {'type': '$x', 'n': 1}]}",
      "update {'type': 'a.b'} {'$inc': {'n': 1}}",
      "{'_id': 1, 'badges': [{'type': 'a.b', 'n': 2}, {'type': '', 'n': 1}, {'type': '$x', 'n': 1}]}",
@@ -84,7 +84,7 @@ static const struct story stories[] = {
     {"{'_id': 1, 'badges': [{'type': '0', 'n': 1}, {'type': '1', 'n': 1}]}",
      "update {'type': '1'} {'$inc': {'n': 1}}",
      "{'_id': 1, 'badges': [{'type': '0', 'n': 1}, {'type': '1', 'n': 2}]}", 1, 1},
-    /* items that are no documents */
+    /* items that are not documents */
     {"{'_id': 1, 'badges': [5, {'type': 'A'}, 7]}", "update {'type': null} {'$set': {'n': 1}}",
      "{'_id': 1, 'badges': [5, {'type': 'A'}, 7]}", 0, 0, false, true},
     {"{'_id': 1, 'badges': [5, {'type': 'A'}, 7]}", "update {} {'$set': {'n': 1}}",

@@ -1,4 +1,4 @@
-/* Ledgers: every call on every store. Money that is asked for twice moves once, rules hold. */
+/* Ledgers: every call on every store. A repeated request moves money once, and rules hold. */
 #include "tests/support/ledger_rig.h"
 
 /* ---- posting -------------------------------------------------------------------------------- */
@@ -282,7 +282,7 @@ static void in_bulk(truce_store *store, const struct setting *setting)
         transactions[i] =
             (truce_ledger_transaction){.id = &ids[i], .entries = entries[i], .count = 2};
     }
-    /* what this handle remembers is old by then */
+    /* the cache of this handle is outdated by then */
     CHECK_OK(book_transfer(other, "o1", "people:a", "bank", 10, &error), error);
     CHECK_OK(book_transfer(other, "o2", "bank", "people:a", 10, &error), error);
     for (int round = 0; round < 2; round++) {
@@ -326,7 +326,7 @@ static void rules(truce_store *store, const struct setting *setting)
     balance = book_balance(ledger, "people:a");
     CHECK_OK(truce_ledger_rules(ledger, NULL, &overdraft, &error), error);
     CHECK_INT(book_balance(ledger, "people:a").number, ==, balance.number);
-    /* the other handle remembers the old rules */
+    /* the cache of the other handle has the old rules */
     CHECK_OK(book_transfer(other, "t1", "people:a", "bank", 1400, &error), error);
     CHECK_STATUS(TRUCE_LIMIT, book_transfer(other, "t2", "people:a", "bank", 101, &error), error);
     CHECK_OK(

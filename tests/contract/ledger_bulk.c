@@ -1,4 +1,5 @@
-/* Ledgers: many at a time, some of them refused: each as if they came one by one. */
+/* Ledgers: many transactions in one call, some of them refused: the results are those of single
+ * calls. */
 #include "base/random.h"
 #include "tests/support/ledger_rig.h"
 
@@ -91,7 +92,7 @@ static void foresee(struct model *model, int id, int from, int to, int64_t amoun
     }
 }
 
-/* Few ids, so that they come back, in the same bulk too. */
+/* Makes few ids, so that they repeat, in the same bulk too. */
 static void random_bulk(truce_ledger *ledger, struct model *model, int round, struct random *random)
 {
     struct bulk bulk = {0};
@@ -151,7 +152,7 @@ TEST(partially_refused_bulks_equal_those_of_a_model)
 
 /* ---- caches ---------------------------------------------------------------------------------- */
 
-/* The other handle posts what this one does not know of. */
+/* The other handle posts transactions that this one does not know. */
 static void unknown(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store), *other = book_ledger(store);
@@ -166,11 +167,11 @@ static void unknown(truce_store *store, const struct setting *setting)
     add(&bulk, "t4", TRUCE_LEDGER_TRANSFER, "people:a", "bank", 800, NULL);
     post_bulk(ledger, &bulk);
     RESULT(&bulk, 0, TRUCE_OK, false);
-    RESULT(&bulk, 1, TRUCE_OK, false); /* refused, if what was remembered were so */
+    RESULT(&bulk, 1, TRUCE_OK, false); /* refused, if the cache were right */
     RESULT(&bulk, 2, TRUCE_LIMIT, false);
     RESULT(&bulk, 3, TRUCE_OK, false);
     BALANCE("people:a", 0, 0);
-    /* nothing is planned before it: what is remembered refuses nothing */
+    /* no plan precedes it: the cache refuses nothing */
     CHECK_OK(book_transfer(other, "o2", "bank", "people:a", 50, &error), error);
     CHECK_OK(book_transfer(other, "o3", "bank", "people:b", 50, &error), error);
     bulk = (struct bulk){0};
@@ -179,7 +180,7 @@ static void unknown(truce_store *store, const struct setting *setting)
     post_bulk(ledger, &bulk);
     RESULT(&bulk, 0, TRUCE_OK, false);
     RESULT(&bulk, 1, TRUCE_OK, false);
-    /* nor what is reversed */
+    /* it does not refuse a reversal either */
     CHECK_OK(book_transfer(other, "o4", "bank", "people:a", 50, &error), error);
     bulk = (struct bulk){0};
     add(&bulk, "v1", TRUCE_LEDGER_REVERSE, NULL, NULL, 0, "o4");

@@ -1,4 +1,4 @@
-/* Ledgers: money that moves in a commit with anything else, and linked transactions. */
+/* Ledgers: transfers in a commit with other changes, and linked transactions. */
 #include "tests/support/ledger_rig.h"
 
 /* ---- in a commit ---------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ static void in_a_commit(truce_store *store, const struct setting *setting)
     order.other = NULL;
     CHECK_OK(truce_transact(store, pay, &order, &options, &error), error);
     BALANCE("people:a", 500, 500);
-    /* refused: nothing of it */
+    /* refused: no part of it happens */
     CHECK_OK(book_transfer(other, "again", "bank", "people:a", 100, &error), error);
     order.amount = 9999;
     CHECK_STATUS(TRUCE_DUPLICATE, truce_transact(store, pay, &order, &options, &error), error);

@@ -52,7 +52,7 @@ static void post_some(truce_ledger *ledger, struct random *random, int count)
     bson_free(transactions);
 }
 
-/* The values of an account in the stored documents; returns how many. */
+/* Reads the values of an account in the stored documents; returns how many. */
 static uint32_t read_values(truce_store *store, const char *account, int64_t (*values)[2],
                             uint32_t room)
 {
@@ -167,7 +167,7 @@ static void random_dates(truce_store *store, const struct setting *setting)
 
         DATES(view, then, "people:b");
         truce_ledger_free(then);
-        /* a view cannot build what is missing */
+        /* a view cannot build a missing run */
         truce_store_close(view);
         CHECK_OK(truce_collection_drop(store, LEDGER_SUMS, &error), error);
         CHECK_OK(truce_snapshot(store, NULL, &view, &error), error);

@@ -1,4 +1,4 @@
-/* Ledgers: what is pending, what expires, and what is reversed. */
+/* Ledgers: pending, expired, and reversed transactions. */
 #include "base/clock.h"
 #include "tests/support/ledger_rig.h"
 
@@ -109,7 +109,7 @@ static void expiry(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_DUPLICATE,
                  book_resolve(ledger, NULL, "s1", TRUCE_LEDGER_SETTLE, "p1", &error), error);
     CHECK_OK(book_resolve(ledger, NULL, "v2", TRUCE_LEDGER_VOID, "p2", &error), error);
-    /* the sweep books it, too */
+    /* the recovery pass books it, too */
     CHECK_OK(post_until(ledger, "p3", 50, past_ms, &error), error);
     CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     BALANCE("people:a", 100, 100);
@@ -196,7 +196,7 @@ static void reversal(truce_store *store, const struct setting *setting)
     BALANCE("people:b", 300, 300);
     CHECK_STATUS(TRUCE_DUPLICATE,
                  book_resolve(ledger, NULL, "r2b", TRUCE_LEDGER_REVERSE, "t2", &error), error);
-    /* what was spent cannot be taken back */
+    /* a spent amount cannot be reversed */
     CHECK_OK(book_transfer(ledger, "t3", "people:a", "people:b", 700, &error), error);
     CHECK_OK(book_transfer(ledger, "t4", "people:b", "bank", 900, &error), error);
     CHECK_STATUS(TRUCE_LIMIT, book_resolve(ledger, NULL, "r3", TRUCE_LEDGER_REVERSE, "t3", &error),
@@ -250,7 +250,7 @@ static truce_status spend_in_commit(truce_commit *commit, void *arg, bson_error_
                      error);
 }
 
-/* Nothing was swept since people:a's 700 have expired: each path by itself. */
+/* No recovery pass has run since people:a's 700 expired: each path handles it by itself. */
 static void every_path(truce_store *store, const struct setting *setting)
 {
     (void)setting;

@@ -22,7 +22,7 @@
 #define WITH(fields) CHANGES(DEPOSIT) ", " fields
 
 struct variant {
-    const char *fields; /* @a, @b: the next number of people:a, of bank; @A, @B: five behind it */
+    const char *fields; /* @a, @b: the next number of people:a, of bank; @A, @B: five after it */
     bool committed;
     int64_t amount; /* that people:a gets */
 };
@@ -70,7 +70,7 @@ static const struct variant variants[] = {
     {BOTH(BANK("'seqId': @b"), PEOPLE("")), false, 0},
     {VALUES("-100", "99"), false, 0},
     {CHANGES(PEOPLE("")), false, 0},
-    /* more than there is */
+    /* more than the balance */
     {VALUES("100000", "-100000"), false, 0},
     /* accounts */
     {BOTH("{'account': 1234, 'value': -100, 'seqId': 801}", PEOPLE("")), false, 0},
@@ -214,7 +214,7 @@ static void check_variant(truce_store *store, truce_ledger *ledger, const struct
     bson_t *document = plain_document(variant->fields, book_balance(ledger, "bank").number + 1,
                                       book_balance(ledger, "people:a").number + 1),
            *filter = test_bson("{'_id': 'plain'}");
-    bool may = variant->committed && !book_has_slots(), committed; /* there only truce may post */
+    bool may = variant->committed && !book_has_slots(), committed; /* only truce may post there */
     int64_t amount = may ? variant->amount : 0;
     truce_sweep_report report;
     bson_error_t error = {0};
@@ -290,7 +290,7 @@ static void insert_plain(truce_store *store, const char *id, int64_t bank, int64
     bson_destroy(document);
 }
 
-/* f1 is behind f2 on bank, and before it on people:a: numbers from counters. */
+/* f1 follows f2 on bank, and precedes it on people:a: numbers from counters. */
 static void cycle(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);

@@ -1,4 +1,4 @@
-/* Ledgers: who tampers with a book is found out. */
+/* Ledgers: proofs find every change of a stored book. */
 #include "store/reserved.h"
 #include "tests/support/ledger_rig.h"
 
@@ -229,8 +229,8 @@ static int findings_of(truce_store *store, struct book_seal *seal)
     return verified;
 }
 
-/* A book with each kind of document; the last transactions are of other accounts than those
- * before. */
+/* Makes a book with each kind of document; the last transactions are of other accounts than
+ * those before. */
 static truce_ledger *begin_full(truce_store *store)
 {
     truce_ledger *ledger = begin(store);
@@ -260,7 +260,7 @@ static truce_ledger *begin_full(truce_store *store)
     return ledger;
 }
 
-/* Each field of a document, and of its changes, as paths. */
+/* Returns each field of a document, and of its changes, as paths. */
 static void each_path(const bson_t *document, const char *prefix, char paths[64][60], int *count)
 {
     bson_iter_t iter, inner;
@@ -349,7 +349,8 @@ static bool is_last(const bson_t *document)
            !strcmp(bson_iter_utf8(&iter, NULL), "last");
 }
 
-/* Of each document one field after the other; of the settings those that the book needs. */
+/* Changes one field of each document after the other; of the settings, those that the book
+ * needs. */
 TEST(each_document_and_each_field_that_is_missing_is_a_finding)
 {
     truce_store *store = NULL;
@@ -371,7 +372,7 @@ TEST(each_document_and_each_field_that_is_missing_is_a_finding)
         int fields = 0;
         bool last = is_last(documents[i]);
 
-        /* nothing but a seal knows of the last transaction of its accounts */
+        /* only a seal knows the last transaction of its accounts */
         remove_document(store, "tx", documents[i], last ? &seal : NULL);
         each_path(documents[i], "", paths, &fields);
         for (int n = 0; n < fields; n++) {

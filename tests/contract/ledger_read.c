@@ -192,7 +192,7 @@ static void as_described(truce_store *store, const struct setting *setting)
     document = read_transaction(store, "t1");
     CHECK_TEXT("COMMITTED", bson_has_field(document, "proc") ? "COMMITTED" : "");
     bson_destroy(document);
-    /* what others insert as the description has it */
+    /* inserts of other programs as in the description */
     CHECK_OK(post_foreign(store,
                           "{'_id': 'f1', 'ts': {'$timestamp': {'t': 1, 'i': 1}}, 'proc': "
                           "'UNCOMMITTED', 'state': 'VALID', 'changes': [{'account': 'people:a', "
@@ -239,7 +239,7 @@ static void as_described(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-/* A document of another program that skips numbers is taken up with the next ones. */
+/* A document of another program that skips numbers is counted with the next ones. */
 static void looks_for_last(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin(store);
@@ -263,7 +263,7 @@ static void looks_for_last(truce_store *store, const struct setting *setting)
              error);
     truce_ledger_free(ledger);
     ledger = book_ledger(store);
-    if (book_has_slots()) { /* there it is refused */
+    if (book_has_slots()) { /* it is refused there */
         BALANCE("people:b", 400, 400);
     } else {
         BALANCE("people:b", 405, 405);
@@ -299,7 +299,7 @@ static bool keep_id(const bson_t *document, void *arg)
 static void walks(truce_store *store, const struct setting *setting)
 {
     static const char *const wanted[] = {"seed", "t", "f1", "f2"};
-    int count = book_has_slots() ? 2 : 4; /* there documents of other programs are refused */
+    int count = book_has_slots() ? 2 : 4; /* documents of other programs are refused there */
     truce_ledger *ledger = begin(store);
     struct walked walked = {.count = 0};
     bson_error_t error = {0};
@@ -448,7 +448,7 @@ TEST(commits_transactions_of_others_in_the_order_of_their_numbers)
 TEST(documents_index_and_queries_of_the_description_work)
 {
     if (book_has_slots())
-        return; /* there only truce may write */
+        return; /* only truce may write there */
     everywhere(as_described);
 }
 
@@ -481,7 +481,7 @@ TEST(the_sort_of_the_description_finds_a_number_that_is_taken_for_ever)
 
         CHECK_OK(truce_find_one(store, "tx", filter, &options, &found, &error), error);
         CHECK(bson_iter_init_find(&iter, &found, "_id"));
-        CHECK_TEXT("high", bson_iter_utf8(&iter, NULL)); /* rare's number 2, and 3 is taken */
+        CHECK_TEXT("high", bson_iter_utf8(&iter, NULL)); /* number 2 of rare, and 3 is used */
         bson_destroy(&found);
         bson_destroy(filter);
         bson_destroy(sort);

@@ -224,7 +224,7 @@ TEST(a_reader_of_an_account_sees_the_decision_of_a_dead_process)
 
 #define CROWD 4
 
-/* An even number, each. */
+/* Each thread posts an even number. */
 static int crowd_posts(void)
 {
     return server_under_test() ? 4 : 24;
@@ -254,7 +254,8 @@ static void *post_beside(void *arg)
     return NULL;
 }
 
-/* As often as they like, and each once, however often a number is taken by another. */
+/* Each repeats as often as it likes, and posts once, however often another thread takes its
+ * number. */
 static void beside(truce_store *store, const struct setting *setting)
 {
     truce_ledger *ledger = begin_slotted(store);

@@ -1,4 +1,4 @@
-/* A function that a call needs and was not given: the call is refused, and the program goes on. */
+/* If a call needs a function and gets none, the call is refused, and the program continues. */
 #include "tests/support/test.h"
 #include "truce/commit.h"
 #include "truce/ledger.h"

@@ -366,7 +366,7 @@ static void stale_rescue(truce_store *store, const struct setting *setting)
     REQUIRE(next);
     set_end(store, &id, at_ms);
     CHECK_OK(truce__queue_rescue(queue, &seen, &rescued, &error), error);
-    CHECK(!rescued); /* it is another claim */
+    CHECK(!rescued); /* it belongs to another claim */
     CHECK_OK(truce_job_done(next, NULL, NULL, &error), error);
     truce_job_free(next);
     truce_job_free(job);
@@ -686,7 +686,7 @@ struct crowd {
     atomic_int done, failed;
 };
 
-/* One handle, many threads: until there is no job. */
+/* Many threads claim with one handle until no job is left. */
 static void *do_jobs(void *arg)
 {
     struct crowd *crowd = arg;
@@ -882,7 +882,7 @@ TEST(the_sweep_removes_jobs_after_their_retention)
     rig_everywhere(swept);
 }
 
-/* The sweep gives a job back, too, once it has seen its lease for long enough. */
+/* The recovery pass requeues a job, too, once it has seen its lease for long enough. */
 static void swept_leases(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_hasty(store, setting, "mail");

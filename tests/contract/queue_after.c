@@ -25,7 +25,7 @@ static void refused(truce_queue *queue, truce_status expected, const truce_job_o
     bson_destroy(payload);
 }
 
-/* Claims one, which has to be this, and ends it. */
+/* Claims one, which has to be this job, and ends it. */
 static void end_next(truce_queue *queue, const bson_oid_t *id, const char *result)
 {
     bson_t *kept = result ? test_bson(result) : NULL;
@@ -121,7 +121,7 @@ TEST(a_job_runs_after_those_that_it_waits_for)
     rig_everywhere(in_order);
 }
 
-/* The end is that of truce_job_commit; a delay goes on after it, and a lane has its turn. */
+/* The end is that of truce_job_commit; a delay begins after it, and a lane keeps its order. */
 static void with_others(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = mail(store, setting);
@@ -206,11 +206,11 @@ static void by_hand(truce_store *store, const struct setting *setting)
     end_next(queue, &both[0], "{}");
     CHECK_STATE("cancelled", queue, &last);
     CHECK_OK(truce_queue_retry(queue, NULL, &last, &error), error);
-    CHECK_STATE("blocked", queue, &last); /* for the other one, still */
+    CHECK_STATE("blocked", queue, &last); /* it still waits for the other one */
     waits = add_after(queue, &both[1], 1, TRUCE_FAILURE_WAIT);
     CHECK_OK(truce_queue_cancel(queue, NULL, &both[1], &error), error);
     CHECK_STATE("cancelled", queue, &last);
-    CHECK_STATE("cancelled", queue, &waits); /* cancelled is for good */
+    CHECK_STATE("cancelled", queue, &waits); /* cancellation is final */
     CHECK_INT(findings(store, false), ==, 0);
     both[0] = rig_add(queue, "{}", NULL);
     last = add_after(queue, both, 1, 0);
@@ -223,7 +223,7 @@ static void by_hand(truce_store *store, const struct setting *setting)
     kill_next(queue, both);
     CHECK_STATE("blocked", queue, &waits);
     CHECK_OK(truce_queue_discard(queue, NULL, &both[0], &error), error);
-    CHECK_STATE("cancelled", queue, &waits); /* a dead letter that is given up */
+    CHECK_STATE("cancelled", queue, &waits); /* a dead letter that is discarded */
     CHECK_INT(findings(store, false), ==, 0);
     truce_queue_free(queue);
 }
@@ -257,7 +257,7 @@ static void again(truce_store *store, const struct setting *setting)
     CHECK_STATE("cancelled", queue, &e);
     k = rig_add(queue, "{'n': 4}", &key);
     CHECK_OK(truce_queue_retry(queue, NULL, &a[0], &error), error);
-    CHECK_STATE("cancelled", queue, &b); /* the other one is dead still */
+    CHECK_STATE("cancelled", queue, &b); /* the other one is still dead */
     end_next(queue, &k, "{}");
     end_next(queue, &a[0], "{}");
     CHECK_STATE("cancelled", queue, &b);
@@ -416,7 +416,7 @@ static void flow(truce_store *store, const struct setting *setting)
     end_next(queue, NULL, "{}");
     end_next(queue, &ids[0], "{}");
     CHECK_INT(count_json(store, "truce_queue", "{'state': 'done', 'name': 'join'}"), ==, 1);
-    CHECK_OK(truce_queue_graph(store, &ids[1], &graph, &error), error); /* they are known still */
+    CHECK_OK(truce_queue_graph(store, &ids[1], &graph, &error), error); /* they are still known */
     CHECK_INT(bson_count_keys(&graph), ==, 4);
     CHECK_INT(rig_number(&graph, "3.level"), ==, 2);
     bson_destroy(&graph);
@@ -497,7 +497,7 @@ static void batch(truce_store *store, const struct setting *setting)
     for (int i = 0; i < 2; i++)
         CHECK_OK(truce_queue_close(queue, NULL, &closing, &error), error);
     CHECK_STATE("blocked", queue, &closing);
-    last = rig_add(queue, "{}", &member); /* one is at work still: it may add others */
+    last = rig_add(queue, "{}", &member); /* one is still running: it may add others */
     CHECK_OK(truce_queue_discard(queue, NULL, &third, &error), error);
     CHECK_STATE("blocked", queue, &closing);
     end_next(queue, &last, "{}");
@@ -573,7 +573,7 @@ static void broken(truce_store *store, const struct setting *setting)
     CHECK_INT(findings(store, true), ==, 1);
     CHECK_INT(findings(store, false), ==, 0);
     CHECK_STATE("blocked", queue, &last);
-    run(store, "{'state': 'ready'}", /* done by a hand that knows nothing of the others */
+    run(store, "{'state': 'ready'}", /* ended by a program that knows nothing of the others */
         "{'$set': {'state': 'done'}, '$unset': {'undone': 1}}");
     CHECK_INT(findings(store, true), ==, 1);
     CHECK_INT(findings(store, false), ==, 0);

@@ -6,7 +6,7 @@
 #define LEASE_MS 1000
 #define HOUR_MS  INT64_C(3600000)
 
-/* Ids are drawn, so chance does not begin again within a store. */
+/* Ids are random, so the random numbers do not restart within a store. */
 static void right_clocks(void)
 {
     no_sleep_use();
@@ -200,7 +200,7 @@ TEST(gives_back_thousands_of_jobs_of_one_queue)
 
 #define DUE 1500
 
-/* The lowest priorities were added first, and ready jobs of a middle one are there. */
+/* The lowest priorities were added first, and jobs of a middle priority are ready. */
 static void due_at_once(truce_store *store, size_t each)
 {
     truce_queue *queue = rig_queue(store, NULL, "mail");
@@ -258,7 +258,7 @@ TEST(keeps_the_order_of_priorities_when_thousands_become_due_at_once)
 static const int64_t skews[] = {25 * HOUR_MS, -25 * HOUR_MS, 10 * LEASE_MS, -10 * LEASE_MS,
                                 24 * 3650 * HOUR_MS};
 
-/* The clock of one is wrong, whichever; the other is kept alive. */
+/* The clock of one of them is wrong; the other is kept alive. */
 static void alive(truce_store *store, const struct setting *setting)
 {
     for (size_t i = 0; i < 2 * sizeof skews / sizeof *skews; i++) {
@@ -327,7 +327,7 @@ TEST(gives_back_the_job_of_a_dead_worker_whose_clock_was_wrong)
     rig_everywhere(dead);
 }
 
-/* The sweep does the same, for queues without workers. */
+/* The recovery pass does the same, for queues without workers. */
 TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
 {
     truce_store *store = open_setting(&settings[0]);
@@ -347,7 +347,8 @@ TEST(sweeps_jobs_of_dead_workers_whose_clocks_were_wrong)
     for (int round = 0; round < 3; round++) {
         CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
         CHECK_INT(count_json(store, "truce_queue", "{'state': 'running'}"), >, round ? -1 : 4);
-        truce__clock_sleep_ms(20 * LEASE_MS); /* the sweep does not know the lengths of leases */
+        /* the recovery pass does not know the lengths of leases */
+        truce__clock_sleep_ms(20 * LEASE_MS);
     }
     CHECK_INT(count_json(store, "truce_queue", "{'state': 'running'}"), ==, 0);
     truce__world_use(NULL);
@@ -408,7 +409,7 @@ TEST(releases_the_job_of_a_dead_worker_by_sweeps_of_two_processes)
     CHECK_INT(sweep_alone("boot1"), ==, 1);
     CHECK_INT(count_json(store, "truce_queue", "{'lease.seen': {'$exists': true}}"), ==, 0);
     truce__clock_sleep_ms(2 * LEASE_MS);
-    CHECK_INT(sweep_alone("boot1"), ==, 1); /* sees for the first time that it may be over */
+    CHECK_INT(sweep_alone("boot1"), ==, 1); /* sees for the first time that the lease may be over */
     truce__clock_sleep_ms(LEASE_MS - 1);
     CHECK_INT(sweep_alone("boot1"), ==, 1);
     truce__clock_sleep_ms(1);
@@ -424,7 +425,8 @@ TEST(keeps_a_job_that_is_extended_between_sweeps_of_two_processes)
     bson_error_t error;
 
     for (int i = 0; i < 6; i++) {
-        no_sleep_skew_ms = HOUR_MS; /* the clock of the sweep is ahead, so each lease looks over */
+        /* the clock of the recovery pass is ahead, so each lease looks expired */
+        no_sleep_skew_ms = HOUR_MS;
         CHECK_INT(sweep_alone("boot1"), ==, 1);
         no_sleep_skew_ms = 0;
         truce__clock_sleep_ms(LEASE_MS);
@@ -449,7 +451,7 @@ TEST(continues_no_observation_of_another_clock)
         CHECK_INT(sweep_alone(NULL), ==, 1); /* a clock without a name */
         truce__clock_sleep_ms(3 * LEASE_MS);
     }
-    CHECK_INT(sweep_alone("boot1"), ==, 0); /* which other computers did not disturb */
+    CHECK_INT(sweep_alone("boot1"), ==, 0); /* other computers did not disturb it */
     end_alone(store, queue, job);
 }
 

@@ -27,7 +27,7 @@ static truce_job *claim(truce_queue *queue, int n)
 
 /* ---- one after the other ---- */
 
-/* Whatever the end of a job is, the next one goes; and no end lets two go. */
+/* Whatever the end of a job is, the next one starts; and no end starts two. */
 static void in_turn(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -51,7 +51,7 @@ static void in_turn(truce_store *store, const struct setting *setting)
     CHECK_STATE("waiting", queue, &ids[2]);
     job = claim(queue, 1);
     REQUIRE(job);
-    CHECK_OK(truce_job_snooze(job, NULL, 3600000, &error), error); /* it keeps its turn */
+    CHECK_OK(truce_job_snooze(job, NULL, 3600000, &error), error); /* it keeps its place */
     truce_job_free(job);
     rig_no_job(queue);
     CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);
@@ -61,7 +61,7 @@ static void in_turn(truce_store *store, const struct setting *setting)
     truce_job_free(job);
     rig_no_job(queue);
     CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);
-    for (int i = 0; i < 2; i++) { /* dead: it makes room */
+    for (int i = 0; i < 2; i++) { /* dead: the next job may start */
         job = claim(queue, 1);
         REQUIRE(job);
         CHECK_OK(truce_job_fail(job, NULL, "no", 0, &error), error);
@@ -69,7 +69,7 @@ static void in_turn(truce_store *store, const struct setting *setting)
     }
     CHECK_STATE("dead", queue, &ids[1]);
     CHECK_OK(truce_queue_cancel(queue, NULL, &ids[3], &error), error); /* one that waits */
-    CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);  /* at the end now */
+    CHECK_OK(truce_queue_retry(queue, NULL, &ids[1], &error), error);  /* it is the last one now */
     CHECK_STATE("waiting", queue, &ids[1]);
     job = claim(queue, 2);
     REQUIRE(job);
@@ -114,7 +114,8 @@ static void gone(truce_store *store, const struct setting *setting)
     add(queue, "ada", 0, 0);
     add(queue, "ada", 0, 1);
     truce_job_free(claim(queue, 0));
-    for (int i = 0; i < 2; i++) { /* its worker is gone: the next attempt, and then the next job */
+    /* its worker is gone: the next attempt starts, and then the next job */
+    for (int i = 0; i < 2; i++) {
         job = rig_claim_later(queue);
         REQUIRE(job);
         CHECK_INT(rig_number(truce_job_payload(job), "n"), ==, i);
@@ -213,7 +214,7 @@ static void replaced(truce_store *store, const struct setting *setting)
     truce_job *job;
 
     CHECK_STATE("waiting", queue, &id);
-    rig_add(queue, "{'n': 2}", &options); /* it keeps its turn */
+    rig_add(queue, "{'n': 2}", &options); /* it keeps its place */
     CHECK_STATE("waiting", queue, &id);
     delayed = rig_add(queue, "{'n': 3}", &later);
     job = claim(queue, 0);
@@ -225,7 +226,7 @@ static void replaced(truce_store *store, const struct setting *setting)
     REQUIRE(job);
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
     truce_job_free(job);
-    CHECK_STATE("delayed", queue, &delayed); /* its turn, and not its time */
+    CHECK_STATE("delayed", queue, &delayed); /* its place, and not its time */
     truce_queue_free(queue);
 }
 
@@ -263,7 +264,7 @@ static void *work(void *arg)
         truce_status status;
         int lane, n, next = atomic_fetch_add(&crowd->added, 1);
 
-        if (next < LANES) /* one thread a lane adds, so that there is an order */
+        if (next < LANES) /* one thread adds for each lane, so that there is an order */
             for (int k = 1; k <= EACH; k++)
                 add(queue, names[next], 0, next * 1000 + k);
         status = truce_queue_claim(queue, &job, &error);
@@ -342,7 +343,7 @@ static void broken(truce_store *store, const struct setting *setting)
     truce_job_free(claim(queue, 1));
     CHECK_INT(check(store, false), ==, 2);
     CHECK_INT(check(store, true), >, 0);
-    CHECK_INT(check(store, true), ==, 1); /* one of before is out, too: counted */
+    CHECK_INT(check(store, true), ==, 1); /* a job from before is out, too: it counts */
     CHECK_INT(check(store, false), ==, 0);
     bson_destroy(lanes);
     bson_destroy(filter);
@@ -396,7 +397,7 @@ static void starves_nobody(truce_store *store, const struct setting *setting)
     truce_job *first, *other;
     bson_oid_t id;
 
-    for (int i = 0; i < 120; i++) { /* more than is looked at in one go */
+    for (int i = 0; i < 120; i++) { /* more than one pass reads */
         (void)rig_add(queue, "{}", &laned);
         (void)rig_add(queue, "{}", &late);
     }
@@ -511,7 +512,8 @@ static void empty_rated(truce_store *store, const struct setting *setting)
     second = rig_add(queue, "{'n': 3}", &replaces);
     CHECK_STATE("delayed", queue, &second);
     CHECK(bson_oid_equal(&second, &(bson_oid_t){{0}}) == false);
-    rig_add(queue, "{'n': 4}", &replaces); /* meets it, and makes it no earlier */
+    /* it finds the delayed job, and makes it no earlier */
+    rig_add(queue, "{'n': 4}", &replaces);
     CHECK_STATE("delayed", queue, &second);
     for (int i = 0; i < 6000 && count_json(store, "truce_queue_lanes", "{'_id.lane': 'bob'}");
          i++) {

@@ -71,7 +71,7 @@ static void at_once(truce_store *store, const struct setting *setting)
             insert_json(store, "effects", "{'_id': 'effect', 'n': 0}");
             CHECK_OK(truce_job_commit(old, rig_effect, NULL, NULL, &error), error);
         }
-        if (way == 6) { /* nothing that leaves it running */
+        if (way == 6) { /* calls that leave it running */
             CHECK_OK(truce_job_extend(old, &error), error);
             rig_no_job(queue);
             CHECK_OK(truce_job_done(old, NULL, NULL, &error), error);
@@ -84,7 +84,7 @@ static void at_once(truce_store *store, const struct setting *setting)
         CHECK_INT(running_of(store, MAIL), ==, 2);
         rig_no_job(queue);
     }
-    limit(queue, 0, 0, 0, NULL); /* what runs was counted, and is not any more */
+    limit(queue, 0, 0, 0, NULL); /* a running job was counted, and is not any more */
     truce__clock_sleep_ms(1);
     CHECK_OK(truce_job_fail(jobs[0], NULL, "no", 0, &error), error);
     CHECK_OK(truce_job_done(jobs[1], NULL, NULL, &error), error);
@@ -102,7 +102,7 @@ TEST(so_many_jobs_of_a_queue_run_at_once)
     rig_everywhere(at_once);
 }
 
-/* A worker that is gone makes room for others. */
+/* The end of a worker makes room for others. */
 static void gone(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_hasty(store, setting, "mail");

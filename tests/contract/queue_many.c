@@ -73,7 +73,8 @@ static struct mischief {
     int turns;
 } mischief;
 
-/* The first is another's, the second is held by a commit, the third cancelled, the fourth gone. */
+/* The first has another worker, the second is held by a commit, the third cancelled, the fourth
+ * gone. */
 static void do_mischief(truce_store *store)
 {
     bson_t *filter;
@@ -115,7 +116,7 @@ static void others_are_faster(truce_store *store, const struct setting *setting)
     mischief = (struct mischief){.other = rig_queue(store, setting, "mail")};
     for (int i = 0; i < JOBS; i++)
         mischief.ids[i] = rig_add(queue, "{'n': 1}", NULL);
-    CHECK_OK(truce_queue_pause(queue, &error), error); /* what is done on the way is done */
+    CHECK_OK(truce_queue_pause(queue, &error), error); /* a claim makes its one-time work now */
     rig_no_job(queue);
     CHECK_OK(truce_queue_resume(queue, &error), error);
     plain = store->ops;
@@ -186,7 +187,7 @@ static void done_at_once(truce_store *store, const struct setting *setting)
     CHECK_INT(statuses[3], ==, TRUCE_OK);
     CHECK_STATE("cancelled", queue, &cancelled);
     CHECK_STATE("done", queue, &first);
-    CHECK_STATE("ready", queue, &second); /* its turn has come */
+    CHECK_STATE("ready", queue, &second); /* it is next */
     CHECK_STATE("done", queue, &before);
     CHECK_STATE("ready", queue, &behind);
     CHECK_OK(truce_queue_get(queue, NULL, &plain_one, &kept, &error), error);
@@ -324,7 +325,7 @@ TEST(many_threads_claim_each_job_once)
     rig_everywhere(crowds);
 }
 
-/* One claim of the store serves 64: the rest of them are served by the next. */
+/* One claim of the store serves 64 jobs: the next claims serve the rest. */
 static void large_crowd(truce_store *store, const struct setting *setting)
 {
     enum { CROWD = 150, WORK = 600 };
@@ -382,7 +383,7 @@ static void several(truce_store *store, const struct setting *setting)
         of_often += truce_job_queue(jobs[0]) == often;
         truce_job_free(jobs[0]);
     }
-    CHECK_INT(of_often, >=, 10); /* by chance not once in 10^20 */
+    CHECK_INT(of_often, >=, 10); /* by chance at most once in 10^20 */
     CHECK_OK(truce_queue_claim_from(sources, 2, 50, jobs, &count, &error), error);
     CHECK_INT(count, ==, 20);
     for (size_t i = 0; i < count; i++)

@@ -1,4 +1,4 @@
-/* A pool of threads: every job ends once, and a stop says what became of each. */
+/* A pool of threads: every job ends once, and a stop reports the outcome of each. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "tests/support/queue_rig.h"
 #include "truce/pool.h"
 
-#define BOUND_MS 120000 /* of what has yet to come; a slow machine waits longer */
+#define BOUND_MS 120000 /* the limit of a wait; a slow machine waits longer */
 
 static int64_t figure(truce_pool *pool, const char *path)
 {
@@ -95,7 +95,7 @@ struct together {
     pthread_barrier_t barrier;
 };
 
-/* All come to their end at once. */
+/* All of them end at once. */
 static truce_status end_at_once(truce_job *job, void *arg, bson_error_t *error)
 {
     struct together *together = arg;
@@ -300,7 +300,7 @@ TEST(a_function_hears_that_its_pool_was_stopped)
     truce_store_close(store);
 }
 
-/* Of these it does not matter how commits are made. */
+/* The mechanism of their commits does not matter. */
 static void on_one_setting(setting_function *function)
 {
     truce_store *store = open_setting(&settings[0]);
@@ -356,7 +356,7 @@ static void kept(truce_store *store, const struct setting *setting)
 
     COMES_TO(1, "busy");
     COMES_TO(1, "ready");
-    for (int i = 0; i < 2; i++) { /* the one at work, and the one in line */
+    for (int i = 0; i < 2; i++) { /* the running job, and the waiting one */
         int64_t first_ms = end_of_lease(queue, &ids[i]), ms = first_ms;
 
         for (int k = 0; k < BOUND_MS / 20 && ms <= first_ms; k++) {

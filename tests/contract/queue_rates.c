@@ -16,7 +16,7 @@ struct begins {
     int count;
 };
 
-/* Most that began in one window of real time, of those that began after `from_ms`. */
+/* Returns the most begins in one window of real time, of those after `from_ms`. */
 static int most_in_window(const struct begins *begins, int64_t from_ms, int64_t per_ms)
 {
     int most = 0;
@@ -104,7 +104,7 @@ static void two_clocks(truce_store *store, enum kind kind, int64_t skew_ms)
      * the time */
     CHECK_INT(most_in_window(&begins, 0, PER_MS), <=, skew_ms > 0 ? 2 * RATE : RATE);
     CHECK_INT(most_in_window(&begins, from_ms + PER_MS, PER_MS), <=, RATE);
-    CHECK_INT(begins.count, >=, 3 * RATE); /* and it goes on */
+    CHECK_INT(begins.count, >=, 3 * RATE); /* and it continues */
     no_sleep_skew_ms = 0;
     truce__world_use(NULL);
     truce_queue_free(second);
@@ -253,7 +253,7 @@ TEST(counts_each_attempt_that_begins)
     rig_everywhere(again);
 }
 
-/* A lane that is put off hides no job of another lane, or of none. */
+/* A lane that is delayed hides no job of another lane, or without a lane. */
 static void others(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");

@@ -1,4 +1,4 @@
-/* Keys of unique jobs: which jobs count, and who has a key. How long what has ended is kept. */
+/* Keys of unique jobs: which jobs count, and which job has a key. How long ended jobs are kept. */
 #include "tests/support/queue_rig.h"
 
 static truce_added add(truce_queue *queue, const char *payload, const truce_job_options *options,
@@ -150,7 +150,7 @@ static void retried(truce_store *store, const struct setting *setting)
     CHECK_STATE("discarded", queue, &first);
     CHECK_OK(truce_queue_redrive(queue, 0, &count, &error), error);
     CHECK_OK(truce_queue_cancel(queue, NULL, &second, &error), error);
-    CHECK_OK(truce_queue_retry(queue, NULL, &first, &error), error); /* the key is its own again */
+    CHECK_OK(truce_queue_retry(queue, NULL, &first, &error), error); /* the key is free again */
     CHECK_INT(add(queue, "{'n': 3}", &options, &met), ==, TRUCE_ADDED_EXISTING);
     CHECK(bson_oid_equal(&first, &met));
     CHECK_STATUS(TRUCE_INVALID, truce_queue_retry(queue, NULL, &second, &error), error);
@@ -218,7 +218,7 @@ static void kept(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_queue_cancel(plain, NULL, &ids[3], &error), error);
     given.attempts_max = 1;
     truce_queue_free(queue);
-    queue = truce_queue_new(store, &given); /* which says nothing of dead letters */
+    queue = truce_queue_new(store, &given); /* it does not mention dead letters */
     ids[0] = rig_add(queue, "{'n': 1}", NULL);
     {
         truce_job *job = rig_claim(queue);

@@ -53,14 +53,15 @@ static void sleeping(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_EXPIRED, truce_job_done(job, NULL, NULL, &error), error);
     truce_job_free(job);
     rig_no_job(queue);
-    CHECK_OK(truce_queue_retry(queue, NULL, &id, &error), error); /* too early: it sleeps on */
+    /* too early: it continues to sleep */
+    CHECK_OK(truce_queue_retry(queue, NULL, &id, &error), error);
     job = rig_claim(queue);
     REQUIRE(job);
     CHECK_STATUS(TRUCE_NOT_FOUND, truce_job_sleep(job, "pause", 1, &error), error);
     truce_job_free(job);
     CHECK_OK(truce_queue_get(queue, NULL, &id, &kept, &error), error);
     CHECK(truce__job_date(&kept, "undone.at", &at_ms) &&
-          at_ms > truce__clock_wall_ms() + 600000); /* as long as it was first said */
+          at_ms > truce__clock_wall_ms() + 600000); /* as long as the first call said */
     bson_destroy(&kept);
     set_past(store, "steps.pause.until");
     job = rig_claim_later(queue);
@@ -176,7 +177,7 @@ static void timed_out(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_NOT_FOUND, wait(job, 3600000, &sum, &came, &error), error);
     truce_job_free(job);
     set_past(store, "waits.paid.until");
-    for (int i = 0; i < 2; i++) { /* once over, it stays so, though the event comes */
+    for (int i = 0; i < 2; i++) { /* once expired, it stays so, though the event comes */
         job = rig_claim_later(queue);
         REQUIRE(job);
         CHECK_OK(wait(job, 3600000, &sum, &came, &error), error);
@@ -196,7 +197,7 @@ TEST(a_wait_that_is_over_stays_so)
     rig_everywhere(timed_out);
 }
 
-/* A lane's turn is kept; a place under a limit is given back. */
+/* A lane's place is kept; a place under a limit is released. */
 static void held(truce_store *store, const struct setting *setting)
 {
     truce_queue *queue = rig_queue(store, setting, "mail");
@@ -279,7 +280,7 @@ TEST(refuses_invalid_events_and_waits)
 
 /* ---- waiting workers ------------------------------------------------------------------------- */
 
-/* Where a store is of this process: a worker that waits takes no lock from those that write. */
+/* If the store belongs to this process, a worker that waits takes no lock from the writers. */
 TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)
 {
     static const struct setting memory = {.name = "memory", .uri = "memory:"};
@@ -311,7 +312,7 @@ TEST(a_waiting_worker_looks_again_when_a_job_is_due)
     bson_oid_t id;
     int64_t at_ms = 0;
 
-    CHECK_INT(truce__queue_pause_ms(queue), ==, 1000); /* it does not know */
+    CHECK_INT(truce__queue_pause_ms(queue), ==, 1000); /* it does not know the time */
     id = rig_add(queue, "{'n': 1}", &(truce_job_options){.delay_ms = 7200000});
     rig_no_job(queue);
     CHECK_OK(truce_queue_get(queue, NULL, &id, &job, &error), error);

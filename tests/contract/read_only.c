@@ -19,7 +19,7 @@ static void note(const bson_t *finding, void *arg)
         snprintf(unchecked, sizeof unchecked, "%s", bson_iter_utf8(&text, NULL));
 }
 
-/* A posting and an update, of which all writes behind the given one fail. */
+/* A posting and an update, of which all writes after the given one fail. */
 static void post_until(const char *path, uint64_t last)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE}, fault = {.kind = TRUCE_FAULT_FAIL,

@@ -224,7 +224,7 @@ static void end(void)
 
 /* ---- blows ----------------------------------------------------------------------------------- */
 
-/* Done by another handle if the store is a file. */
+/* Replaces collections; runs on another handle if the store is a file. */
 typedef void blow_function(truce_store *store, const char *place);
 
 static void each_place(truce_store *store, const char *only, blow_function *blow)
@@ -392,7 +392,7 @@ TEST(is_a_fresh_database_after_all_documents_were_removed)
     try_everywhere("deleteMany", empty, true);
 }
 
-/* Of each collection alone, after all of the story: none has lost an index. */
+/* Replaces each collection alone, after all of the story: none has lost an index. */
 static void try_each(const char *name, blow_function *blow)
 {
     for (int kind = 0; kind < KINDS; kind++) {

@@ -196,7 +196,7 @@ static void merges(truce_store *store)
            "{'_id': 1, 'a': 2, 'b': 3, 'n': 3, 'version': {'$numberLong': '3'}}");
     MERGES("{'_id': 1, 'a': 4, 'b': 3, 'n': 3}", 3, NULL, SAVED, 4, NULL);
     MERGES("{'_id': 1, 'a': 2, 'b': 3, 'n': 3}", 3, NULL, UNCHANGED, 4, NULL);
-    /* what was read is kept no longer, unless the caller has it */
+    /* a read document is no longer kept, unless the caller has it */
     MERGES("{'_id': 1, 'a': 1, 'b': 9, 'n': 1}", 1, NULL, CONFLICT, 4, NULL);
     MERGES("{'_id': 1, 'a': 1, 'b': 1, 'n': 5, 'c': 1}", 1, "{'_id': 1, 'a': 1, 'b': 1, 'n': 1}",
            MERGED, 5,
@@ -568,7 +568,7 @@ TEST(a_resolution_that_comes_too_late_for_a_new_change_leaves_the_conflict_open)
     on_every_store(new_disagreement);
 }
 
-/* The entry follows its document: the second decision is against what the first met. */
+/* The entry follows its document: the second decision is against the result of the first. */
 static void follows(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -686,7 +686,7 @@ static void shown(truce_store *store)
     decide_seen(revision, &id, &seen, TRUCE_REVISION_CONFLICT);
     plain_write(
         store,
-        "{'$set': {'a': 10}}"); /* the number is that of what was seen, the document is not */
+        "{'$set': {'a': 10}}"); /* the number is the one that was seen, the document is not */
     decide_seen(revision, &id, &entry, TRUCE_REVISION_CONFLICT);
     bson_destroy(&entry);
     check_shown(revision, &id, 4, "{'_id': 1, 'a': 10, 'b': 1, 'c': 1, 'd': 1}", "a", &entry);
@@ -733,7 +733,7 @@ static void by_number(truce_store *store)
     id = make_conflict(revision);
     SAVES("{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", 2, SAVED, 3);
     check_shown(revision, &id, 3, "{'_id': 1, 'a': 8, 'b': 1, 'c': 1}", "a", &entry);
-    plain_write(store, "{'$set': {'a': 9}}"); /* the number is that of what was seen */
+    plain_write(store, "{'$set': {'a': 9}}"); /* the number is the one that was seen */
     decide_seen(revision, &id, &entry, TRUCE_REVISION_CONFLICT);
     bson_destroy(&entry);
     bson_destroy(three);
@@ -782,7 +782,7 @@ static void removed_since(truce_store *store)
     truce_revision_free(revision);
 }
 
-/* Theirs was nothing, and is something again. */
+/* Their side was empty, and has a value again. */
 static void there_again(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 5);
@@ -813,7 +813,7 @@ TEST(an_entry_of_a_document_that_was_removed_is_decided)
     on_every_store(removed_since);
 }
 
-/* A handle without rules decides by those of the save; one that has some, by its own. */
+/* A handle without rules decides by those of the save; one that has rules, by its own. */
 static void rules_of_the_save(truce_store *store)
 {
     truce_revision *told = open_revision(store, "{'t': 'text', 'n': 'sum'}", 5), *revision = told;
@@ -926,7 +926,7 @@ static void decided_together(truce_store *store)
     truce_revision_free(revision);
 }
 
-/* Refused once, an edit is refused under every number that it was sent with. */
+/* Once an edit is refused, it is refused under every number that it was sent with. */
 static void refused_together(truce_store *store)
 {
     truce_revision *revision = open_revision(store, NULL, 9);
@@ -1113,7 +1113,7 @@ TEST(wrong_options_are_refused_by_the_first_call)
     truce_store_close(store);
 }
 
-/* Two saves, a merge and a removal; each is repeated until it was answered. */
+/* Makes two saves, a merge, and a removal; repeats each until it is answered. */
 static truce_status work(truce_store *store, int *step, bson_error_t *error)
 {
     static const char *const mine[] = {"{'_id': 1, 'a': 1, 'b': 1}", "{'_id': 1, 'a': 2, 'b': 1}",
@@ -1155,7 +1155,7 @@ struct crash {
     bool in_file;
 };
 
-/* Trouble at the n-th call; then it all is done again. True: it came to this call. */
+/* Makes a fault at the n-th call; then repeats all. True: the run reached this call. */
 static bool die_at(uint64_t at, const struct crash *crash)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
@@ -1174,7 +1174,8 @@ static bool die_at(uint64_t at, const struct crash *crash)
     CHECK_OK(work(store, &step, &error), error);
     revision = open_revision(store, NULL, 2);
     check_now(revision, "{'_id': 1, 'a': 2, 'b': 5, 'version': {'$numberLong': '3'}}", 3);
-    CHECK_OK(truce_sweep(store, NULL, &report, &error), error); /* also what it did not meet */
+    /* also an entry that it did not encounter */
+    CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
     CHECK_INT(kept(revision), ==, 2);
     truce_revision_free(revision);
     truce_store_close(store);

@@ -50,7 +50,7 @@ static void remove_post(truce_store *store, int64_t version)
     truce_revision_free(revision);
 }
 
-/* No call takes a number of a former document for one of this document. */
+/* No call accepts a number of a former document for this document. */
 static void refuses_former(truce_store *store, int64_t current)
 {
     truce_revision *revision = open_posts(store);

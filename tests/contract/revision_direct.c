@@ -71,7 +71,7 @@ static truce_store *open_store(const enum loss *wanted)
     return store;
 }
 
-/* {_id: 1, a: 1} of number 2, saved over with {a: 2}. */
+/* Saves {a: 2} over {_id: 1, a: 1} of number 2. */
 static truce_status save_over(truce_store *store, const char *base_json, const char *mine_json,
                               truce_revision_outcome *outcome, bson_error_t *error)
 {

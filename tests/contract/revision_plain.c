@@ -42,7 +42,7 @@ static void plain_update(truce_store *store, const char *update_json)
     bson_destroy(filter);
 }
 
-/* The document as the store has it, without what is truce's. */
+/* Returns the stored document without truce's fields. */
 static void check_stands(truce_store *store, const char *expected_json, int line)
 {
     bson_t *filter = test_bson("{'_id': 1}"), *expected = test_bson(expected_json), found;
@@ -120,10 +120,10 @@ static const struct scene scenes[] = {
     {"{'_id': 1, 'a': 1, 'd': {'e': {'f': [1, 2]}}}", "{'$push': {'d.e.f': 3}}",
      "{'_id': 1, 'a': 5, 'd': {'e': {'f': [1, 2]}}}", NULL,
      "{'_id': 1, 'a': 5, 'd': {'e': {'f': [1, 2, 3]}}}"},
-    /* a null is something else than nothing */
+    /* a null differs from a missing field */
     {"{'_id': 1, 'a': 1}", "{'$set': {'b': null}}", "{'_id': 1, 'a': 5}", NULL,
      "{'_id': 1, 'a': 5, 'b': null}"},
-    /* what was set back is as it was */
+    /* a value that was set back is unchanged */
     {"{'_id': 1, 'a': 1, 'b': 1}", "{'$set': {'b': 1}}", "{'_id': 1, 'a': 5, 'b': 1}",
      "{'_id': 1, 'a': 5, 'b': 1}", "{'_id': 1, 'a': 5, 'b': 1}"},
 };
@@ -160,7 +160,7 @@ TEST(a_number_that_got_another_type_keeps_it_where_mine_leaves_it_alone)
     on_every_store(all_types);
 }
 
-/* A base that went through JSON, or whose fields changed places, is still what was read. */
+/* A base that went through JSON, or whose fields changed places, still counts as the read one. */
 static void sloppy_bases(truce_store *store, uint32_t keep)
 {
     static const char *const bases[] = {

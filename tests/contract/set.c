@@ -426,7 +426,7 @@ TEST(all_lists_are_converted_once)
 
 #define MANY 224
 
-/* A student whose document has `room` bytes left; calls are counted from here on. */
+/* Makes a student whose document has `room` bytes left; calls are counted after this. */
 static void put_large_student(truce_store *store, int room)
 {
     bson_t student = BSON_INITIALIZER, *all = test_bson("{}");
@@ -524,7 +524,7 @@ TEST(an_operation_that_is_too_large_fails_alone)
     on_every_counted_store(one_too_large);
 }
 
-/* 100 of those that are equally large: 55 bytes each, with their numbers in the array. */
+/* 100 equally large names: 55 bytes each, with their numbers in the array. */
 static void as_many_as_fit(truce_store *store)
 {
     for (int i = 0; i < 3; i++) {
@@ -544,7 +544,7 @@ static void as_many_as_fit(truce_store *store)
         check_calls(store, 20);
         CHECK_OK(truce_find_one(store, "students", &many->key, NULL, &found, &error), error);
         CHECK_INT(found.len, <=, 16 * 1024 * 1024);
-        CHECK_INT(found.len, >, 16 * 1024 * 1024 - 100); /* one more has no room */
+        CHECK_INT(found.len, >, 16 * 1024 * 1024 - 100); /* no room for one more */
         bson_destroy(&found);
         CHECK_STATUS(TRUCE_LIMIT,
                      truce_set_apply(set, NULL, many->operations, MANY, many->results, &error),
@@ -825,7 +825,7 @@ static void refused_apart(truce_store *store)
         for (int k = 0; k < 3; k++)
             CHECK_STATUS(TRUCE_DUPLICATE, many->results[bad[k]].status, error);
         check_members(set, many, MANY - 3);
-        check_calls(store, 200); /* not two for each of them */
+        check_calls(store, 200); /* fewer than two for each of them */
         free_many(many);
         truce_set_free(set);
     }
@@ -862,7 +862,7 @@ static void record_one(truce_set *set, int64_t seq)
     bson_destroy(element);
 }
 
-/* Numbers whose blocks have one place in what is known, and a source whose name has it, too. */
+/* Numbers whose blocks have one place in the cache, and a source whose name has it, too. */
 #define FAR          (INT64_C(4096) * 1024)
 #define OTHER_SOURCE "s597"
 
@@ -1159,7 +1159,7 @@ static void deep(truce_store *store)
                      truce_set_add(set, NULL, key, &element, 1 + more, &outcome, &error), error);
         bson_destroy(&element);
     }
-    check_outcome(set, TRUCE_SET_ADD, "a", 2, TRUCE_SET_APPLIED); /* nothing of it was written */
+    check_outcome(set, TRUCE_SET_ADD, "a", 2, TRUCE_SET_APPLIED); /* no part of it was written */
     truce_set_free(set);
     bson_destroy(key);
 }
@@ -1238,7 +1238,7 @@ TEST(a_batch_names_the_operation_that_is_wrong)
     on_every_store(batch_with_a_bad_one);
 }
 
-/* Others may drop the set's index, or have a unique one of their own. */
+/* Other programs may drop the set's index, or have a unique one of their own. */
 static void without_index(truce_store *store)
 {
     truce_set *set = tutorial_set(store, &(truce_set_options){.key = "n", .name = "n"});

@@ -1,5 +1,5 @@
-/* Tombstones collected by proof: consumers, sources, void numbers, the quarantine; and the traps of
- * the obvious ways to do it, each with its name. */
+/* Tombstones collected by proof: consumers, sources, void numbers, the quarantine; and the traps
+ * of simpler ways, each with its name. */
 #include "tests/support/set_model.h"
 #include "tests/support/set_place.h"
 #include "truce/sys/decorate.h"
@@ -174,7 +174,7 @@ TEST(records_of_many_blocks_are_archived_and_still_prove)
     bson_destroy(element);
 }
 
-/* Walked number by number, this would take millions of queries. */
+/* One query for each number would take millions of queries. */
 TEST(the_cost_of_sparse_numbers_follows_the_number_of_records)
 {
     enum { COUNT = 40 };
@@ -250,7 +250,7 @@ TEST(trap_d_the_least_of_the_consumers_own_marks_proves_nothing)
     const struct model_operation operations[] = {A(1), R(2), A(3)};
     struct place place;
 
-    /* 1 is not delivered yet, while every consumer is beyond it */
+    /* 1 is not delivered yet, while every consumer is past it */
     place_open(&place, false, TRUCE_SET_FORM_AUTO);
     consume(&place, "c1", operations[1]);
     consume(&place, "c2", (struct model_operation){true, 3, NULL, 1, 1});
@@ -276,13 +276,13 @@ TEST(trap_e_one_sources_watermark_says_nothing_of_another)
     place_close(&place);
 }
 
-/* Collects when another handle is about to write, after it looked. */
+/* Collects when another handle is about to write, after its read. */
 struct intruder {
     struct place *place;
     bool done, collecting;
 };
 
-/* A call that is about to write to the students. */
+/* Calls that are about to write to the students. */
 static bool writes_students(const bson_t *event)
 {
     bson_iter_t iter;
@@ -329,7 +329,7 @@ static void watermark_in_the_write(truce_set_form form, bool batch)
         CHECK_OK(model_apply_batch(set, operations, twice, 2, results, &error), error);
     else
         CHECK_OK(model_apply(set, &operations[0], &results[0].outcome, &error), error);
-    CHECK(batch || intruder.done); /* the batch looks first, and has nothing to write */
+    CHECK(batch || intruder.done); /* the batch reads first, and has nothing to write */
     CHECK(results[0].outcome != TRUCE_SET_APPLIED);
     truce_set_free(set);
     model_check(place.set, operations, 2, NULL, 1, 1, false, "collected under the write");
@@ -415,7 +415,7 @@ TEST(trap_f_a_number_is_recorded_only_when_it_is_applied)
     }
 }
 
-/* The write fails, perhaps after all was made that was to be written. */
+/* The write fails, perhaps after it has taken full effect. */
 TEST(trap_f_an_unwritten_operation_is_not_reported_as_applied)
 {
     const struct model_operation operations[] = {A(1), R(2)};

@@ -327,7 +327,7 @@ TEST(a_document_that_another_client_inserts_is_a_conflict)
 }
 
 #ifndef TEST_ON_SERVER /* nothing of it is the server's */
-/* Call `at` of the commit's end has no answer. False: there is no such call. */
+/* Loses the answer to call `at` of the commit's end. False: there is no such call. */
 static bool insert_behind(const struct setting *setting, const truce_set_options *options,
                           uint64_t at)
 {
@@ -379,7 +379,7 @@ static void index_made_meanwhile(const struct place *place)
     bson_t *unrelated = test_bson("{'_id': 'u', 'student_id': 7, 'name': 'x', 'seq': 1}");
     bson_error_t error = {0};
 
-    /* which indexes there are is known from here on; the set makes another one */
+    /* the indexes are cached after this; the set makes another one */
     CHECK_OK(truce_commit_insert(commit, lists_of(place), unrelated, &error), error);
     CHECK_OK(add_update(commit, "data", "e", NULL, "{'$inc': {'n': 1}}", &error), error);
     CHECK_OK(truce_commit_apply(commit, &error), error);
@@ -472,7 +472,7 @@ TEST(quarantines_a_late_operation_by_the_commit_or_not)
 
 /* ---- next to commits that hold the document -------------------------------------------------- */
 
-enum death { PREPARED, DECIDED }; /* how far the commit got */
+enum death { PREPARED, DECIDED }; /* how far the commit came */
 
 /* Runs a journal commit that adds "CS 5" and marks e, whose owner dies at its n-th call. True:
  * its document is held, and the commit has come as far as `death` says. */
@@ -489,7 +489,7 @@ static bool die_holding(const struct place *place, uint64_t at, enum death death
     CHECK_OK(operate(place->set, commit, 5, 50, NULL, &error), error);
     CHECK_OK(add_update(commit, "data", "e", NULL, "{'$inc': {'n': 1}}", &error), error);
     truce_fault_arm(place->store, &fault);
-    (void)!truce_commit_apply(commit, &error); /* it dies, or is through before */
+    (void)!truce_commit_apply(commit, &error); /* it dies, or has completed before */
     truce_fault_arm(place->store, &none);
     truce_commit_free(commit);
     CHECK_OK(truce_count(place->store, lists_of(place), held, NULL, &count, &error), error);

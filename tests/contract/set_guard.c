@@ -1,4 +1,4 @@
-/* The layout by element: its tombstones are collected, and what is older finds the guard. */
+/* The layout by element: its tombstones are collected, and older operations find the guard. */
 #include <stddef.h>
 
 #include "tests/support/no_sleep.h"
@@ -123,7 +123,7 @@ TEST(quarantines_operations_that_were_given_up)
     close_place(&place);
 }
 
-/* A consumer died between its insert and its look at the guard. */
+/* A consumer died between its insert and its read of the guard. */
 TEST(an_element_below_the_guard_is_not_there)
 {
     struct place place;
@@ -139,7 +139,7 @@ TEST(an_element_below_the_guard_is_not_there)
     CHECK_INT(count(&place, "students.classes", "{}"), ==, 0);
     CHECK_OK(truce_insert(place.store, "students.classes", left, NULL, &error), error);
     consume(&place, &(struct model_operation)R(4, 1), 1, TRUCE_SET_APPLIED);
-    CHECK_INT(collect(&place), ==, 1); /* who collects the key removes it */
+    CHECK_INT(collect(&place), ==, 1); /* the collector of the key removes it */
     CHECK_INT(count(&place, "students.classes", "{}"), ==, 0);
     bson_destroy(left);
     close_place(&place);
@@ -190,7 +190,7 @@ TEST(a_commit_reads_the_guard_as_well)
     bson_destroy(left);
 }
 
-/* A place whose calls can be made to fail. */
+/* A store whose calls can be made to fail. */
 static void open_failing(struct place *place, truce_store *inner)
 {
     place->store = truce_fault_wrap(inner, &(truce_fault_options){0});
@@ -216,7 +216,8 @@ TEST(a_collector_that_dies_leaves_nothing_that_comes_back)
                                                             .at = at,
                                                             .from_then_on = true,
                                                             .writes_only = true});
-        (void)!truce_set_collect(place.set, &collected, &error); /* it dies, or is through before */
+        /* it dies, or has completed before */
+        (void)!truce_set_collect(place.set, &collected, &error);
         hit = truce_fault_hits(place.store) > 0;
         truce_fault_arm(place.store, &(truce_fault_options){0});
         consume(&place, &both[0], 1, 0);
@@ -246,7 +247,7 @@ static bool die_holding(struct place *place, uint64_t at)
     CHECK_OK(truce_commit_insert(commit, "other", other, &error), error);
     truce_fault_arm(place->store, &(truce_fault_options){
                                       .kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true});
-    (void)!truce_commit_apply(commit, &error); /* it dies, or is through before */
+    (void)!truce_commit_apply(commit, &error); /* it dies, or has completed before */
     truce_fault_arm(place->store, &(truce_fault_options){0});
     truce_commit_free(commit);
     bson_destroy(other);

@@ -35,7 +35,7 @@ static truce_set_outcome fate(struct place *place, const char *source, int64_t n
                                      .seq = number,
                                      .source = source};
     truce_set_result result = {0};
-    truce_set *set = tutorial_set(place->store, NULL); /* one that remembers nothing */
+    truce_set *set = tutorial_set(place->store, NULL); /* a handle that has no cache */
     bson_error_t error;
 
     CHECK_OK(truce_set_apply(set, NULL, &operation, 1, &result, &error), error);
@@ -61,7 +61,7 @@ static void leave_tombstone(struct place *place, const char *source, int64_t num
     bson_destroy(element);
 }
 
-/* Documents and bytes of what was recorded. */
+/* Counts documents and bytes of the records. */
 static int64_t progress(struct place *place, int64_t *bytes)
 {
     static const bson_t everything = BSON_INITIALIZER;
@@ -121,7 +121,7 @@ TEST(the_cost_of_nanoseconds_follows_the_number_of_records)
         nanoseconds(true);
 }
 
-/* One after the other, as a queue brings them. */
+/* One after the other, as a queue delivers them. */
 TEST(numbers_recorded_one_by_one_go_to_few_documents)
 {
     enum { COUNT = 1500 };
@@ -202,16 +202,16 @@ static void partitions(bool file)
     leave_tombstone(&place, sources[0], 1);
     for (int p = 0; p < PARTITIONS; p++) {
         for (int i = 0; i < COUNT; i++)
-            numbers[i] = starts[p] + i + i / 100; /* a marker behind each hundred */
+            numbers[i] = starts[p] + i + i / 100; /* a marker after each hundred */
         record(&place, p == 1 ? "c2" : "c1", sources[p], numbers, COUNT);
         CHECK_OK(truce_set_source_idle(place.set, sources[p], starts[p], &error), error);
     }
-    CHECK_INT(watermark(&place), ==, 100); /* the first marker of the first one */
+    CHECK_INT(watermark(&place), ==, 100); /* the first marker of the first partition */
     for (int p = 0; p < PARTITIONS; p++)
         CHECK_OK(truce_set_void(place.set, sources[p], starts[p] + 100, starts[p] + 100, &error),
                  error);
     CHECK_INT(watermark(&place), ==, 201);
-    /* the others are far ahead: their numbers count for nothing below, which was said */
+    /* the others are far ahead: below, their numbers count for nothing */
     CHECK_OK(truce_set_source_idle(place.set, sources[0], numbers[COUNT - 1] + 1, &error), error);
     CHECK_INT(watermark(&place), ==, starts[1] + 200);
     CHECK_INT(collect(&place).tombstones, ==, 1);
@@ -270,7 +270,7 @@ TEST(a_number_that_only_extends_a_range_is_stored_in_place)
     struct place place;
     int64_t bytes;
 
-    /* more than one document has room for; then what lies between them */
+    /* more than one document has room for; then the numbers between them */
     place_open(&place, false, TRUCE_SET_FORM_AUTO);
     for (int i = 0; i < EVEN; i++)
         numbers[i] = 2 + 2 * (int64_t)i;
@@ -313,7 +313,7 @@ TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
     struct place place;
     bson_error_t error;
 
-    /* what the archive takes out of a document leaves in it what is above the watermark */
+    /* the document keeps the part of the archive that is above the watermark */
     place_open(&place, false, TRUCE_SET_FORM_AUTO);
     leave_tombstone(&place, NULL, 3);
     for (int i = 0; i < COUNT; i++)
@@ -374,7 +374,8 @@ TEST(records_from_before_count_and_are_archived)
     CHECK_INT(fate(&place, "web", 11), ==, TRUCE_SET_QUARANTINED);
     CHECK_INT(fate(&place, "web", 4097), ==, TRUCE_SET_DUPLICATE);
     CHECK_INT(fate(&place, "web", 4098), ==, TRUCE_SET_DUPLICATE);
-    CHECK_INT(progress(&place, &bytes), <=, 4); /* the archive, what is void, the block in work */
+    /* the archive, the void numbers, the block in work */
+    CHECK_INT(progress(&place, &bytes), <=, 4);
     /* an older program continues in that block, until the watermark has passed all of it */
     document = test_bson(
         "{'_id': {'set': 'students.classes', 'source': 'web', 'block': {'$numberLong': '1'},"
@@ -427,7 +428,7 @@ TEST(a_record_that_cannot_be_read_proves_nothing_and_stops_no_collector)
 
 /* ---- next to a collector --------------------------------------------------------------------- */
 
-/* Records one number more whenever the collector is about to write to the records. */
+/* Records one more number whenever the collector is about to write to the records. */
 struct intruder {
     struct place *place;
     int64_t next, last;

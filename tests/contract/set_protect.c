@@ -10,7 +10,7 @@
 #include "truce/sweep.h"
 #include "truce/sys/decorate.h"
 
-/* An enrolment as the classic description sends it. */
+/* An enrolment as a classic client sends it. */
 static truce_status send_classic(struct place *place, const char *name, int seq,
                                  bson_error_t *error)
 {
@@ -69,7 +69,7 @@ static void protect(struct place *place, bool on)
     CHECK_OK(truce_set_protect(place->set, on, &error), error);
 }
 
-/* The validator of the collection, empty for none; to be freed. */
+/* Returns the validator of the collection, empty for none; the caller frees it. */
 static bson_t *validator(struct place *place)
 {
     bson_t list, *found = bson_new();
@@ -171,7 +171,7 @@ static void random_orders(truce_set_form form, uint64_t seed)
         operations[i] =
             (struct model_operation){(seed >> 40) % 5 > 1, i + 1, NULL, 1, (int)((seed >> 33) % 6)};
     }
-    for (int from = 0; from < OPERATIONS; from += 8) { /* each eight backwards, and twice */
+    for (int from = 0; from < OPERATIONS; from += 8) { /* each eight in reverse order, and twice */
         for (int i = 15; i >= 0; i--) {
             truce_set_operation made;
             truce_set_result result = {0};
@@ -261,7 +261,7 @@ TEST(marks_stored_elements_and_keeps_their_validator)
     place_close(&place);
 }
 
-/* A collector that does not mark, as the validator is about to be installed. */
+/* A collector that does not mark, at the time when the validator is about to be installed. */
 static void collect_unmarked(const bson_t *event, void *arg)
 {
     struct place *place = arg;
@@ -321,7 +321,7 @@ static bool die_holding(struct place *place, uint64_t at)
     CHECK_OK(truce_commit_insert(commit, "other", other, &error), error);
     truce_fault_arm(place->store, &(truce_fault_options){
                                       .kind = TRUCE_FAULT_FAIL, .at = at, .from_then_on = true});
-    (void)!truce_commit_apply(commit, &error); /* it dies, or is through before */
+    (void)!truce_commit_apply(commit, &error); /* it dies, or has completed before */
     truce_fault_arm(place->store, &(truce_fault_options){0});
     truce_commit_free(commit);
     bson_destroy(element);

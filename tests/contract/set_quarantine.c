@@ -25,7 +25,7 @@ static truce_set_outcome consume(truce_set *set, truce_set_verb verb, const char
     return result.outcome;
 }
 
-/* Collected up to 9; adds of a (2) and b (3), whose numbers had been given up, are quarantined. */
+/* Collects up to 9; adds of a (2) and b (3), whose numbers had been given up, are quarantined. */
 static void open_place(struct place *place, truce_set_layout layout, truce_store *store)
 {
     bson_error_t error;
@@ -47,7 +47,7 @@ static void close_place(struct place *place)
     bson_destroy(place->key);
 }
 
-/* The n-th quarantined document; NULL: there are not so many. */
+/* Returns the n-th quarantined document; NULL: there are fewer. */
 static bson_t *quarantined(struct place *place, int n)
 {
     truce_cursor *cursor = NULL;

@@ -1,4 +1,4 @@
-/* Copies in step: every call, by every mechanism, on every store. */
+/* Denormalized copies: every call, by every mechanism, on every store. */
 #include <string.h>
 
 #include "tests/support/sync_rig.h"
@@ -453,7 +453,7 @@ static void moves_plainly(truce_store *store, const struct setting *setting)
     write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'user': 'v', 'unchecked': true}}");
     CHECK_OK(rig_change(sync, "users", "v", "{'$set': {'name': 'Val'}}", NULL, &error), error);
     CHECK_FIELD("Val", "comments", "c1",
-                "author"); /* the change of the source came before the sweep */
+                "author"); /* the change of the source came before the recovery pass */
     rig_sweep(store);
     rig_in_step(sync, store, "author");
     truce_sync_free(sync);
@@ -568,7 +568,7 @@ static void one_stops_no_other(truce_store *store, const struct setting *setting
     bson_error_t error = {0};
 
     insert_json(store, "comments", "{'_id': 'b0', 'user': 'u', 'author': 'a text'}");
-    people(store); /* they come after it in its batch, too */
+    people(store); /* the others come after it in its batch, too */
     CHECK_OK(
         rig_declare(sync, "author", "users", "comments", "user", "{'by.name': 'name'}", &error),
         error);
@@ -615,7 +615,7 @@ static void are_many(truce_store *store, const struct setting *setting)
     CHECK_INT(report.repaired, ==, count);
     CHECK_INT(count_json(store, "comments", "{'author': 'John'}"), ==, count);
     write_plainly(store, "comments", "{'_id': {'$in': ['the comment that has the number 7']}}",
-                  "{'$set': {'synced': 7}}"); /* it cannot be copied to, and stops no other */
+                  "{'$set': {'synced': 7}}"); /* it refuses copies, and stops no other */
     CHECK_OK(rig_change(sync, "users", "u", "{'$set': {'name': 'Jo'}}", &result, &error), error);
     CHECK(!result.settled);
     CHECK_INT(count_json(store, "comments", "{'author': 'Jo'}"), ==, count - 1);

@@ -1,4 +1,4 @@
-/* The contract, kept by the trace decorator; and what it tells. */
+/* The contract, kept by the trace decorator; and its events. */
 #include "tests/support/contract.h"
 #include "truce/sys/decorate.h"
 

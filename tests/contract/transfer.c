@@ -63,7 +63,7 @@ struct entries {
     uint32_t count;
 };
 
-/* "" for what is not given; `guard` "after": it is made after the decision. */
+/* "" for an omitted value; `guard` "after": it is made after the decision. */
 static void add(struct entries *entries, const char *collection, const char *id, const char *guard,
                 const char *effect, const char *undo)
 {
@@ -124,7 +124,7 @@ static void any_change(truce_store *store, const struct setting *setting)
     add_three(&entries);
     CHECK_OK(start(transfers, NULL, &entries, "t1", &error), error);
     CHECK_INT(count_json(store, "posts", "{'tags': ['x', 'y'], 'likes': 3}"), ==, 1);
-    /* what was made first is taken back */
+    /* the first change is reverted */
     add(&entries, "accounts", "A", "", "{'$inc': {'balance': -10}}", "");
     add(&entries, "posts", "p", "{'tags': {'$ne': 'y'}}", "{'$inc': {'likes': 1}}", "");
     CHECK_STATUS(TRUCE_REFUSED, start(transfers, NULL, &entries, "t2", &error), error);
@@ -240,7 +240,7 @@ static void layouts(truce_store *store, const struct setting *setting)
     CHECK_OK(rig_move(transfers, "t1", "A", "B", 5, NULL, &error), error);
     truce_transfers_free(transfers);
     CHECK_INT(count_json(store, "accounts", "{'_id': 'B', 'wallet.cents': 5}"), ==, 1);
-    /* what is not said is as it was; what is another is refused */
+    /* omitted options keep their values; different ones are refused */
     options =
         (truce_transfer_options){.collection = "transactions", .mechanism = setting->mechanism};
     transfers = truce_transfers_new(store, &options);
@@ -442,7 +442,7 @@ TEST(reports_a_stuck_transfer_which_stops_nothing_else)
     rig_everywhere(stuck);
 }
 
-/* Ended transfers go after their time, and no others. */
+/* Ended transfers are removed after their retention, and no others. */
 static void pruned(truce_store *store, const struct setting *setting)
 {
     truce_transfers *transfers;

@@ -320,7 +320,7 @@ TEST(a_version_is_opened_by_number_tag_token_and_time)
     rig_everywhere(opens);
 }
 
-/* A clock that was ahead, and is set right. */
+/* A clock that was ahead, and is corrected. */
 static void keeps_time(truce_store *store, const struct setting *setting)
 {
     truce_tree *tree = rig_tree(store, NULL, 0);
@@ -658,7 +658,7 @@ static void drops_edits(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_tree_flush(silent, &error), error);
     CHECK_OK(truce_tree_abandon(given_up, &error), error);
     rig_collect(tree, &collected);
-    CHECK_INT(collected.items, ==, 0); /* the number may be its own still */
+    CHECK_INT(collected.items, ==, 0); /* the number may still be its own */
     CHECK_OK(rig_publish(tree, "a=2", NULL, &error), error);
     rig_collect(tree, &collected);
     CHECK_INT(collected.items, ==, 2);

@@ -11,7 +11,7 @@
 struct attempt {
     int64_t base;
     bool merges;
-    const bson_oid_t *token; /* goes on with that edit */
+    const bson_oid_t *token; /* continues that edit */
     truce_tree_published published;
 };
 
@@ -23,7 +23,7 @@ static truce_status begin(truce_tree *tree, const struct attempt *attempt, truce
     bson_oid_t id;
 
     bson_oid_init_from_string(&id, ID);
-    options.id = attempt->token ? NULL : &id; /* which the edit has kept */
+    options.id = attempt->token ? NULL : &id; /* the edit has kept it */
     return truce_tree_begin(tree, &options, edit, error);
 }
 
@@ -114,7 +114,7 @@ static void merges_once(truce_store *store, const struct setting *setting)
     CHECK_STATUS(TRUCE_INVALID, rig_put(edit, "{'itemId': 'x', 'text': '1'}", &error), error);
     CHECK_PUBLISHED(3, true, tree, .base = 1, .token = truce_tree_edit_token(other));
     CHECK_PUBLISHED(3, true, tree, .base = 2);
-    CHECK_PUBLISHED(4, false, tree, .base = 3); /* from here on it is another one */
+    CHECK_PUBLISHED(4, false, tree, .base = 3); /* after this it is another one */
     CHECK_TREE("a=1 b=1 m=1", tree, 0);
     truce_tree_edit_free(other);
     truce_tree_edit_free(edit);

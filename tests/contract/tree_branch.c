@@ -139,7 +139,7 @@ static void merges_both_ways(truce_store *store, const struct setting *setting)
     CHECK_TREE("a=d b=s c=1", draft, 0);
     CHECK_MERGE(0, draft, "site");
     CHECK_MERGE(0, site, "draft");
-    /* what the other side has taken over is no change of its own */
+    /* a change that the other side has merged is not a change of its own */
     CHECK_OK(rig_publish(draft, "a=d2 -c", NULL, &error), error);
     CHECK_OK(rig_publish(draft, "a=d3 e=5", NULL, &error), error);
     CHECK_MERGE(4, site, "draft");
@@ -211,7 +211,7 @@ static void tells_conflicts(truce_store *store, const struct setting *setting)
     CHECK_TREE("a=s b=1 c=1", site, 0);
     CHECK_OK(merge(site, "draft", TRUCE_TREE_MINE, &version, &error), error);
     CHECK_TREE("a=s b=2 c=1", site, 0);
-    /* it was decided: it does not come again, from either side */
+    /* it was decided: it does not conflict again, from either side */
     CHECK_MERGE(0, site, "draft");
     CHECK_MERGE(3, draft, "site");
     CHECK_TREE("a=s b=2 c=1", draft, 0);
@@ -289,7 +289,7 @@ TEST(a_new_tree_of_the_origins_name_is_not_merged_with)
     rig_everywhere(is_another);
 }
 
-/* The day that a merge may take is taken off the hold when it is done. */
+/* The hold loses the day of a merge when the merge is done. */
 static void is_held(truce_store *store, const struct setting *setting)
 {
     truce_tree *site = rig_tree(store, NULL, 0), *draft = named(store, "draft");
@@ -317,7 +317,7 @@ static void is_held(truce_store *store, const struct setting *setting)
     }
     CHECK_TREE("a=e b=t c=2", site, 0);
     CHECK_INT(count_json(store, "truce_tree_holds", "{}"), ==, 1);
-    /* of a merger that died behind its commit */
+    /* of a merger that died after its commit */
     insert_json(store, "truce_tree_holds",
                 "{'_id': 1, 'tree': 'draft', 'version': 1, 'branch': 'draft', 'merge': 1}");
     rig_collect(draft, NULL);
@@ -443,7 +443,7 @@ TEST(an_erase_reaches_the_origin_and_every_branch)
 #define TREES_MADE 3 /* a tree, its branch, and the branch's branch */
 #define ITEMS      6
 
-/* A letter of each item's text; 0: it is not there. */
+/* The first letter of each item's text; 0: the item is missing. */
 struct contents {
     char items[ITEMS];
 };

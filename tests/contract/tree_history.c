@@ -1,4 +1,4 @@
-/* Histories of trees: out as lines, and in again; what is cut off, goes on, or does not fit. */
+/* Histories of trees: export as lines, and import; truncated, continued, and invalid histories. */
 #include <string.h>
 
 #include "base/field.h"
@@ -89,14 +89,14 @@ static void comes_back(truce_store *store, const struct setting *setting)
     CHECK_OK(import_lines(copy, &lines, lines.count, &imported, &error), error);
     CHECK_INT(imported.published, ==, 0);
     CHECK_INT(imported.passed, ==, 4);
-    /* what came since is added */
+    /* the later versions are added */
     release(&again);
     CHECK_OK(rig_publish(site, "-b", NULL, &error), error);
     export_lines(site, 5, &again);
     CHECK_OK(import_lines(copy, &again, again.count, &imported, &error), error);
     CHECK_INT(imported.published, ==, 1);
     CHECK_TREE("a=4 c=2", copy, 5);
-    /* the copy went its own way: what comes then is another version 6 */
+    /* the copy has changed independently: then there is another version 6 */
     CHECK_OK(rig_publish(copy, "z=1", NULL, &error), error);
     CHECK_OK(rig_publish(site, "y=1", NULL, &error), error);
     release(&again);
@@ -161,7 +161,7 @@ TEST(versions_keep_their_numbers)
     rig_everywhere(keeps_numbers);
 }
 
-/* Cut off behind each line: what is there is whole versions; the rest comes with the whole file. */
+/* Truncates after each line: the import has whole versions; the rest comes with the whole file. */
 static void is_cut_off(truce_store *store, const struct setting *setting)
 {
     static const char *const wanted[] = {"", "a=1 b=1", "b=2 c=2", "a=3 b=2 c=2"};

@@ -68,7 +68,7 @@ static void *run_call(void *arg)
     call->status =
         truce__engine_bulk(call->engine ? call->engine : own, call->before ? writes : writes + 1,
                            call->before ? 2 : 1, &options, outcomes, &call->error);
-    call->outcome = outcomes[call->before ? 1 : 0]; /* nothing is upserted: it holds nothing */
+    call->outcome = outcomes[call->before ? 1 : 0]; /* no upsert happens: it holds nothing */
     atomic_store(&call->done, true);
     bson_destroy(filter);
     bson_destroy(update);
@@ -303,7 +303,7 @@ TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
     close_both();
 }
 
-/* Its proof would be gone with the next group that has one. */
+/* Its proof would be lost with the next group that has one. */
 TEST(settles_the_commits_of_a_dead_process_before_it_takes_other_writes)
 {
     struct call first = {0}, second = {.filter = "{'_id': 2}"};
@@ -317,7 +317,7 @@ TEST(settles_the_commits_of_a_dead_process_before_it_takes_other_writes)
     take_and_run();
     commit();
     start(&second);
-    /* its next turn, as of one who comes after it */
+    /* its next turn, as of a later process */
     truce__durable_begin(&other->durable);
     CHECK_INT(atomic_load(&page()->taken), !=, 0);
     truce__lock_release(&other->lock);
@@ -392,7 +392,7 @@ TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_ag
     CHECK_INT(own->writer.combine.pause, >, 0);
     own->writer.combine.pause = 0;
     call = (struct call){0};
-    delegated_out(&call); /* and nothing of that one is left with the other */
+    delegated_out(&call); /* and no write of that one is left with the other */
     CHECK(end_well(&call));
     CHECK_INT(count("{'_id': 1, 'n': 1}"), ==, 1);
     close_both();
@@ -443,7 +443,7 @@ TEST(a_find_and_modify_is_carried_out_unless_it_was_to_take_long)
     close_both();
 }
 
-/* It has done the one half before it finds out; the other's own write comes to no harm by it. */
+/* It has executed one half before it notices; this does not affect the other's own write. */
 TEST(a_write_that_fails_in_a_batch_is_executed_alone)
 {
     struct call call = {.filter = "{'n': {'$gte': 100}}", .multi = true, .before = true};

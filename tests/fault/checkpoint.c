@@ -56,7 +56,7 @@ static bool begin(void)
     return write_one() == TRUCE_OK;
 }
 
-/* Checkpoints that were made, until the one that was asked for is over. */
+/* Runs checkpoints until the requested one is over. */
 static int64_t checkpoints(void)
 {
     int64_t done;
@@ -107,7 +107,7 @@ TEST(no_commit_restarts_the_wal_while_a_checkpoint_runs)
     REQUIRE(begin());
     REQUIRE(CHECK_OK(truce__readers_begin(&engine->readers, false, &reader, &error), error));
     ask();
-    CHECK_INT(checkpoints(), ==, 0); /* everything was moved, and the reader is in the way */
+    CHECK_INT(checkpoints(), ==, 0); /* everything was moved, and the reader blocks it */
     truce__readers_end(&engine->readers, reader);
     pages = truce__kv_wal_pages(engine->kv);
     disk_hold_syncs(true);
@@ -149,7 +149,8 @@ static void *ask_once(void *arg)
     return NULL;
 }
 
-/* However often it was refused: the longest that a holder was seen to have the lock, in ms. */
+/* Measures the longest time that a holder was seen to have the lock, in ms, however often it was
+ * refused. */
 TEST(a_checkpoint_holds_the_lock_only_briefly_next_to_readers)
 {
     struct lock_page *page;

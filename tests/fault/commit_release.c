@@ -3,7 +3,7 @@
  * dead one, and a process dies at the m-th call. A value that a release overwrites is reported
  * anyway, or kept, and a value that it does not overwrite is not reported.
  *
- * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls behind the first.
+ * TRUCE_RELEASE_STEP: the second plain write comes at every so many calls after the first.
  */
 #include "base/clock.h"
 #include "tests/support/bank.h"
@@ -60,7 +60,7 @@ struct patient {
     truce_store *below, *inner, *store;
 };
 
-/* So that the indexes are there, and calls are the same ones each time. */
+/* Commits others first, so that the indexes exist, and calls are the same ones each time. */
 static void commit_others(truce_store *store)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL};
@@ -183,7 +183,7 @@ static void judge(truce_store *store, const struct story *story, const char *wha
                 story->plain[last], n[0], n[1], m);
 }
 
-/* Dies once it has decided: insert, two prepares, decision. */
+/* Dies after its decision: insert, two prepares, decision. */
 static void decide_and_die(struct patient *patient, const struct story *story)
 {
     truce_status status;
@@ -234,7 +234,7 @@ static bool run(const struct story *story, uint32_t lacks, bool swept, const int
 static void all(const struct story *story, uint32_t lacks, bool swept)
 {
     bool reached = true;
-    int runs = 0; /* what comes before the read is seen */
+    int runs = 0; /* writes before the read are seen */
     int step = (int)test_scale("TRUCE_RELEASE_STEP", 1);
 
     for (int first = swept ? 1 : 2; reached; first++) {

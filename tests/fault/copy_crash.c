@@ -47,7 +47,7 @@ static void end_it(struct rig *rig, const char *what, uint64_t at)
         fprintf(stderr, "    %s at call %" PRIu64 "\n", what, at);
 }
 
-/* One run with trouble at the call; false: it came through, there is no such call. */
+/* Makes one run with a fault at the call; false: it completed, there is no such call. */
 static bool run_once(enum trouble trouble, uint64_t at, const char *what)
 {
     truce_copy_report report;
@@ -113,7 +113,7 @@ TEST(a_copy_whose_source_fails_at_any_call_is_ended_by_the_next)
     CHECK_INT(at, >, 50);
 }
 
-/* The canary: a store that says yes and writes nothing is found out. */
+/* The canary: a store that acknowledges writes and does not write is detected. */
 TEST(a_store_that_lies_about_a_write_is_found_out)
 {
     for (uint64_t at = 6; at < 10; at++) {

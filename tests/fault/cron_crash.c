@@ -84,7 +84,7 @@ static void finish(struct rig *rig, const char *what, uint64_t at)
     CHECK_INT(count_json(rig->store, "truce_queue_crons", "{'fired': 3}"), ==, 1);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, enum trouble second,
                    uint64_t then)
 {

@@ -92,7 +92,7 @@ static bool make(void)
 
 /* ---- everything that can be asked ------------------------------------------------------------ */
 
-/* `exact`: what is answered must be right. */
+/* `exact`: every answer must be right. */
 static bool exact;
 
 static bool may_be(truce_status status, const bson_error_t *error)
@@ -295,7 +295,7 @@ TEST(a_file_that_was_cut_is_damage)
         struct image image = image_copy(&sound);
 
         image.size = 1 + below(image.size - 1);
-        if (image.size < 100) /* no header: it may be any file, or none */
+        if (image.size < 100) /* no header: it may be any file, or empty */
             image.size = 100;
         if (image_write(&image, path))
             ask_everything();
@@ -374,7 +374,7 @@ TEST(documents_of_any_bytes_crash_nothing)
     image_release(&sound);
 }
 
-/* The entry of a collection with one index more than there may be. */
+/* The entry of a collection with one index more than the maximum. */
 static void give_many_indexes(sqlite3 *db, int count)
 {
     sqlite3_stmt *get, *put;

@@ -123,7 +123,7 @@ static void append_documents(truce_store *store, const char *collection, bson_st
     truce_cursor_close(cursor);
 }
 
-/* Without its pages, which are those of its history. */
+/* Appends a collection without its pages, which depend on its history. */
 static void append_collection(const bson_iter_t *at, bson_string_t *text)
 {
     bson_t one = BSON_INITIALIZER, view;
@@ -140,7 +140,7 @@ static void append_collection(const bson_iter_t *at, bson_string_t *text)
     bson_destroy(&one);
 }
 
-/* Everything that can be seen of the store. */
+/* Everything that a client can see of the store. */
 static char *fingerprint(truce_store *store)
 {
     bson_string_t *text = bson_string_new("");
@@ -170,7 +170,7 @@ static void check_whole(const char *path)
     truce__engine_close(engine);
 }
 
-static char *after_step[STEPS]; /* what the store looks like, without faults */
+static char *after_step[STEPS]; /* the state of the store, without faults */
 
 static void note_steps(void)
 {
@@ -190,7 +190,7 @@ static void note_steps(void)
     truce_store_close(store);
 }
 
-/* After a refused sync nothing goes before the store is opened again. */
+/* After a refused sync no call succeeds before the store is opened again. */
 static bool open_again(const char *path, truce_store **store)
 {
     bson_error_t error;
@@ -205,7 +205,7 @@ static bool open_again(const char *path, truce_store **store)
     return CHECK_OK(truce_store_open(path, NULL, store, &error), error);
 }
 
-/* Does all steps, each again until it has happened. */
+/* Makes all steps, each again until it has happened. */
 static int64_t run(enum disk_fault fault, int64_t number, int faults_max)
 {
     char path[400], *before, *after;

@@ -17,7 +17,7 @@
 #include "tests/support/tutorial.h"
 #include "truce/set.h"
 
-#define A_WHILE_MS 30 /* in which one who does not wait would have been ready */
+#define A_WHILE_MS 30 /* the time in which a call that does not wait would have returned */
 
 static char path[400];
 static struct engine *engine;
@@ -201,7 +201,7 @@ static int64_t now_ms(void)
     return truce__clock_monotonic_ns() / 1000000;
 }
 
-/* Not woken, each would sleep for a tenth of a second from its beginning on. */
+/* Without a wake-up each would sleep for a tenth of a second from its beginning on. */
 TEST(a_waiter_for_the_sync_of_another_is_woken_when_it_ends)
 {
     struct call first = {.filter = "{'_id': 1}", .update = "{'$inc': {'n': 1}}"};
@@ -289,7 +289,7 @@ TEST(reports_a_removal_only_when_it_is_on_the_disk)
     finds_wait(update, "{'n': 1, '_id': {'$lt': 2}}", -1);
 }
 
-/* `then_write`: this process writes after the other one, and so knows what that has written. */
+/* `then_write`: this process writes after the other one, and so has read its write. */
 static void finds_wait_for_another_process(bool then_write)
 {
     struct call theirs = update, own = insert, find = {.filter = "{'_id': 1}"};
@@ -343,7 +343,7 @@ TEST(a_write_that_found_nothing_waits_for_the_removal)
     disk_hold_syncs(true);
     start(&write);
     until_held(1);
-    start(&same); /* there is nothing for it to change */
+    start(&same); /* it has nothing to change */
     truce__clock_sleep_ms(A_WHILE_MS);
     CHECK(!atomic_load(&same.done));
     disk_hold_syncs(false);
@@ -395,7 +395,7 @@ TEST(an_early_find_does_not_wait_and_settle_does)
     CHECK_OK(do_now(&by_filter), by_filter.error);
     CHECK_INT(by_id.n, ==, 2);
     CHECK_INT(by_filter.n, ==, 2);
-    start(&again); /* what was found early is no answer to others */
+    start(&again); /* a result that was found early is no answer to others */
     pthread_create(&settle.thread, NULL, settle_all, &settle);
     truce__clock_sleep_ms(A_WHILE_MS);
     CHECK(!atomic_load(&again.done));
@@ -615,7 +615,7 @@ TEST(a_reader_does_not_wait_for_a_writer_that_was_stopped_in_its_commit)
     REQUIRE(begin(false));
     set_n(1, 1);
     truce__engine_close(engine);
-    REQUIRE(begin_again(&engine)); /* nothing is known of any document */
+    REQUIRE(begin_again(&engine)); /* no document is cached */
     REQUIRE(stop_in_commit(&other));
     for (int i = 0; i < 3; i++) {
         calls = disk_calls();
@@ -689,7 +689,7 @@ TEST(a_relaxed_write_waits_for_no_disk_next_to_a_durable_one)
     struct lock other;
 
     REQUIRE(begin(false));
-    engine->writer.combine.kinds = NULL; /* what is published is in no queue */
+    engine->writer.combine.kinds = NULL; /* published writes are in no queue */
     REQUIRE(stop_in_commit(&other));
     disk_hold_syncs(true);
     start(&durable);
@@ -725,7 +725,7 @@ static void nothing_goes(void)
     CHECK(calls[0].status || calls[0].n == 1);
 }
 
-/* Behind what was written there are zeros. */
+/* Zeros follow the written bytes. */
 static void spoil_end_of_log(void)
 {
     char log[420];
@@ -758,7 +758,7 @@ static void fail_a_sync(bool spoil)
     REQUIRE(CHECK_OK(open_store(false, &other, &error), error));
     disk_fail(DISK_SYNC_FAILS, 1, false);
     CHECK_STATUS(TRUCE_IO, do_now(&write), write.error);
-    CHECK_INT(errors_told, ==, 1); /* once, although two have it open */
+    CHECK_INT(errors_told, ==, 1); /* once, although two processes have it open */
     nothing_goes();
     CHECK_STATUS(TRUCE_IO, open_store(false, &third, &error), error);
     truce__engine_close(engine);
@@ -769,7 +769,7 @@ static void fail_a_sync(bool spoil)
         spoil_end_of_log();
     REQUIRE(CHECK_OK(open_store(false, &engine, &error), error));
     CHECK_INT(errors_told, ==, 1);
-    CHECK_INT(warnings_told, ==, 1); /* that the log was written again */
+    CHECK_INT(warnings_told, ==, 1); /* the log was written again */
     CHECK_OK(do_now(&find), find.error);
     CHECK_INT(find.n, ==, spoil ? 1 : 2);
     CHECK_OK(truce__engine_check(engine, NULL, NULL, &error), error);

@@ -24,8 +24,8 @@
 static struct run {
     truce_store *store;
     atomic_int acknowledged[WORKERS]; /* documents, in the order of their numbers */
-    int64_t told;                     /* the last position that a follower was given */
-    bson_error_t errors[WORKERS];     /* why each ended, if the disk was not cut */
+    int64_t told;                     /* the last position that a follower received */
+    bson_error_t errors[WORKERS];     /* the reason why each ended, if the disk was not cut */
 } run;
 
 static int64_t entries, images; /* of all lives */

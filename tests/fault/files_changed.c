@@ -66,7 +66,7 @@ enum way {
     REMOVE_AND_CREATE, /* an empty file */
     CUT,               /* to nothing */
     CUT_IN_HALF,
-    COPY_OVER,          /* an older copy, as cp does it */
+    COPY_OVER,          /* an older copy, as cp makes it */
     COPY_OVER_IN_PLACE, /* the same, without cutting it first */
     ZEROES,             /* in place */
     WAYS,
@@ -187,7 +187,7 @@ static _Noreturn void write_second(void)
     _exit(1);
 }
 
-/* Inserts, harms the file, inserts more, and dies; then the second process does. */
+/* Inserts, damages the file, inserts more, and dies; then the second process does the same. */
 static _Noreturn void write_first(const char *suffix, enum way way, bool second)
 {
     truce_store *store;
@@ -217,7 +217,7 @@ static void check_killed(pid_t child)
     CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
 }
 
-/* Every way but these two leaves the file as it was for all that counts. */
+/* Every way except these two keeps the contents of the file. */
 static bool may_be_harmless(const char *suffix, enum way way)
 {
     bool in_place = way == COPY_OVER || way == COPY_OVER_IN_PLACE || way == ZEROES;
@@ -357,7 +357,7 @@ TEST(a_reader_is_refused_before_long)
     }
 }
 
-/* All of it is moved into the file by the process that still has it. */
+/* The process that still has the log moves all of it into the file. */
 TEST(a_log_that_was_removed_is_not_lost_if_the_store_is_closed)
 {
     static const enum way ways[] = {REMOVE, MOVE_AWAY, REMOVE_AND_CREATE, REPLACE_BY_ITSELF};
@@ -422,7 +422,7 @@ TEST(a_killed_store_does_not_open_without_its_log)
             CHECK_INT(count, ==, BEFORE);
             truce_store_close(store);
         } else {
-            /* the way out that the message names */
+            /* the remedy that the message names */
             unlink(name_of("-wal"));
             unlink(name_of("-lock"));
             REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));

@@ -46,7 +46,7 @@ static void rig_open(struct rig *rig, truce_item_form form)
     rig->form = form;
 }
 
-/* All steps from `first` on; each is known to be done once it was acknowledged. */
+/* Runs all steps from `first` on; a step is done once it was acknowledged. */
 static truce_status work(struct rig *rig, size_t *first, bson_error_t *error)
 {
     truce_item *item =
@@ -99,7 +99,7 @@ static void finish(struct rig *rig, size_t first)
     CHECK_OK(status, error);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(truce_item_form form, enum trouble first, uint64_t at, enum trouble second,
                    uint64_t then)
 {

@@ -123,7 +123,7 @@ static int64_t orders_paid(truce_store *store)
     return paid;
 }
 
-/* Another process that dies, too, at that call of what it does for the first one. */
+/* Another process dies, too, at that call of its work for the first one. */
 static bool die_in_recovery(struct rig *rig, size_t story, uint64_t at)
 {
     truce_ledger *ledger = book_ledger(rig->outer);
@@ -209,7 +209,7 @@ TEST(a_process_that_dies_at_any_call_leaves_a_book_that_proves)
 
 TEST(the_next_process_may_die_too)
 {
-    /* a commit of numbers makes many calls, whose deaths fault/commit_crash plays one by one */
+    /* a commit of numbers makes many calls; fault/commit_crash tests a death at each of them */
     uint64_t step = (uint64_t)test_scale("TRUCE_LEDGER_CRASH_STEP", book_has_slots() ? 42 : 28);
 
     for (size_t story = 0; story < sizeof stories / sizeof *stories; story++) {

@@ -76,7 +76,7 @@ static pid_t start_reader(const int answers[2], const int pipe_ends[2])
     if (child)
         return child;
     close(pipe_ends[1]);
-    close(answers[0]); /* so that all end with this program, however it does */
+    close(answers[0]); /* so that all end with this program, however it ends */
     close(answers[1]);
     add_up(pipe_ends[0]);
 }
@@ -84,7 +84,7 @@ static pid_t start_reader(const int answers[2], const int pipe_ends[2])
 struct killing {
     int answers[2];
     pid_t posters[POSTERS];
-    int next[POSTERS]; /* the number behind the last answer */
+    int next[POSTERS]; /* the number after the last answer */
     long posted, refused, kills;
 };
 

@@ -27,10 +27,10 @@ static struct run {
     bool relaxed;
     uint32_t pad;
     int64_t rounds_max, calls_max;
-    bool late;        /* the cut comes at the last call: nothing of a life is missed */
+    bool late;        /* the cut comes at the last call: no part of a life is skipped */
     int checkpointed; /* lives in which pages have moved into the file */
     bool compacts;    /* concurrently with the workers */
-    int64_t given;    /* bytes that were given back in all lives */
+    int64_t given;    /* bytes that were released in all lives */
 } run;
 
 static void *work(void *arg)
@@ -79,7 +79,7 @@ static void work_until_cut(void)
         pthread_join(giver, NULL);
 }
 
-/* One life of a store that ends in a cut; how many things are wrong afterwards. */
+/* Runs one life of a store that ends in a cut; returns how many checks fail afterwards. */
 static int live_and_die(struct random *random, bool honest, bool tell)
 {
     const char *directory = test_directory();

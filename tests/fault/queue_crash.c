@@ -9,12 +9,12 @@
 
 #define JOBS      2
 #define ROUNDS    3000
-#define DOOMED_MS 15 /* one that will die need not wait for long */
+#define DOOMED_MS 15 /* a worker that will die need not wait for long */
 
 struct rig {
     truce_store *inner, *store;
     truce_mechanism mechanism;
-    bool usual;   /* the way that is wrong */
+    bool usual;   /* the wrong way */
     bool limited; /* one lane, and one job at once */
     bool linked;  /* the last job waits for the others */
     int early;    /* it began before them */
@@ -63,7 +63,7 @@ static truce_status step(truce_commit *commit, void *arg, bson_t *result, bson_e
     return rig_effect(commit, NULL, error);
 }
 
-/* Both effects, and then it is done. */
+/* Makes both effects, and then ends the job. */
 static truce_status do_usual(struct rig *rig, truce_job *job, bson_error_t *error)
 {
     bson_t *filter = test_bson("{'_id': 'effect'}"), *update = test_bson("{'$inc': {'n': 2}}");
@@ -111,7 +111,7 @@ static bool all_done(truce_store *store, truce_status *status, bson_error_t *err
     return !*status && count == JOBS;
 }
 
-/* Until all jobs are done, or a call fails. */
+/* Works until all jobs are done, or a call fails. */
 static truce_status work(struct rig *rig, uint32_t deadline_ms, bson_error_t *error)
 {
     truce_queue_options options = {.queue = "mail",
@@ -178,7 +178,7 @@ static void finish(struct rig *rig)
 
 enum shape { PLAIN, LANE, FLOW };
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(truce_mechanism mechanism, enum shape shape, enum trouble first, uint64_t at,
                    enum trouble second, uint64_t then)
 {
@@ -332,7 +332,7 @@ TEST(a_step_that_an_earlier_call_did_is_found_in_the_job)
     job = rig_claim(queue);
     REQUIRE(job);
     CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
-    bson_reinit(&job->steps); /* as if this worker had not heard of it */
+    bson_reinit(&job->steps); /* as if this worker had not received it */
     CHECK_OK(truce_job_step(job, "first", step, &runs, NULL, &error), error);
     CHECK_INT(runs, ==, 1);
     CHECK_INT(rig_effects(rig.store), ==, 1);

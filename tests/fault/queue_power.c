@@ -55,7 +55,7 @@ static truce_status do_job(truce_job *job, bson_error_t *error)
 
 enum answer { ADDED = 1, DONE = 2, EFFECT = 4 };
 
-/* One job more, and the end of one. */
+/* Adds one more job, and ends one. */
 static int64_t step(truce_store *store, int worker, int number)
 {
     truce_queue *queue = open_queue(store);

@@ -24,7 +24,7 @@
 #define EVERY_MS 100
 #define JOB_MS   60
 #define LEASE_MS 300
-#define BOUND_MS 120000 /* of what has yet to come; a slow machine waits longer */
+#define BOUND_MS 120000 /* the limit of a wait; a slow machine waits longer */
 
 static char path[300], uri[320];
 
@@ -52,7 +52,7 @@ static truce_queue *queue_of(truce_store *store, uint32_t lease_ms)
     return truce_queue_new(store, &options);
 }
 
-/* {n: i}, and the document that it counts up. */
+/* Adds {n: i}, and the document that it counts up. */
 static void add_jobs(truce_queue *queue, int count, const truce_job_options *options)
 {
     for (int i = 0; i < count; i++) {
@@ -122,7 +122,7 @@ static void keep_alive(pid_t workers[WORKERS])
     }
 }
 
-/* In a process of its own: 0, no job is live any more; 1, some are; 2, trouble. */
+/* Checks in a process of its own: 0, no job is live any more; 1, some are; 2, an error. */
 static int look(void)
 {
     pid_t child = fork();
@@ -249,7 +249,7 @@ TEST(the_effects_of_a_worker_that_was_stopped_are_refused)
 
 #define FAKETIME "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
 
-/* A worker whose clock shows so much more; its commands count up, and are slow. */
+/* A worker whose clock is ahead by so much; its commands count up, and are slow. */
 static pid_t start_at(const char *offset)
 {
     pid_t child = fork();

@@ -125,7 +125,7 @@ static int64_t count_in(const char *name)
     return number;
 }
 
-/* Every document that is called sound is what was inserted. Returns how many there are. */
+/* Checks that every sound document equals the inserted one. Returns how many there are. */
 static int64_t check_right(int collection)
 {
     const bson_t all = BSON_INITIALIZER, *document;
@@ -221,7 +221,7 @@ TEST(validators_are_kept)
     bson_destroy(validator);
 }
 
-/* A process dies with everything but the beginning in the log. */
+/* A process dies while everything but the beginning is in the log. */
 static bool make_with_log(void)
 {
     int state;
@@ -253,7 +253,7 @@ TEST(saves_documents_in_the_log)
     truce_store_close(saved);
 }
 
-/* SQLite's recovery would end at the damaged frame: what was committed after it is saved. */
+/* SQLite's recovery would end at the damaged frame: the commits after it are saved. */
 TEST(a_damaged_frame_of_the_log_costs_no_other)
 {
     enum { FRAME = 24 + 4096 };
@@ -288,7 +288,7 @@ static size_t end_of_log(const struct image *log)
     return at;
 }
 
-/* Of the last commit nothing can be read: what its pages were before is in doubt. */
+/* No frame of the last commit can be read: the earlier contents of its pages are in doubt. */
 TEST(an_older_version_of_a_page_is_in_doubt)
 {
     enum { FRAME = 24 + 4096 };
@@ -310,7 +310,7 @@ TEST(an_older_version_of_a_page_is_in_doubt)
     image_release(&log);
     salvage();
     CHECK_INT(report.lost_log, >, 0);
-    CHECK_INT(count_in("few"), ==, 0); /* the last that was inserted is in it */
+    CHECK_INT(count_in("few"), ==, 0); /* it contains the last insert */
     CHECK_INT(count_in("few.doubtful"), ==, 2);
     CHECK_INT(check_right(0), ==, 1200);
     CHECK(!report.complete);
@@ -328,7 +328,7 @@ TEST(does_not_save_uncommitted_documents)
     for (size_t at = 32; at + FRAME <= log.size; at += FRAME) {
         static const uint8_t other[4] = {0};
 
-        /* the first frame that is of no commit of this log, or its end */
+        /* the first frame that belongs to no commit of this log, or its end */
         if (memcmp(log.bytes + at + 8, log.bytes + 16, 8) != 0 ||
             !memcmp(log.bytes + at, other, 4)) {
             log.size = at;
@@ -445,7 +445,7 @@ TEST(without_the_first_page_all_documents_are_saved)
     image_release(&sound);
 }
 
-/* It says what names each page, which salvage finds out by itself. */
+/* The map says which table each page belongs to; salvage finds this out by itself. */
 TEST(without_the_map_nothing_is_lost)
 {
     REQUIRE(make());
@@ -474,7 +474,7 @@ static void check_kind(uint32_t number, const uint8_t *bytes, enum wreck_kind ex
     truce__wreck_close(&wreck);
 }
 
-/* Bytes that are a map and an inner page with one entry: what they are depends on their place. */
+/* Bytes that are a map and an inner page with one entry: their meaning depends on their place. */
 TEST(a_map_is_no_page_of_a_tree)
 {
     uint8_t bytes[KV_PAGE_BYTES] = {5, 0, 0, 0, 1, 5, 0, 0, 0, 9, 5, 0, 1, 0, 5};
@@ -564,7 +564,7 @@ TEST(no_document_is_of_two_collections)
     image_release(&sound);
 }
 
-/* Any page, gone or with a wrong byte: documents that stand on other pages are saved as sound. */
+/* Any page, lost or with a wrong byte: documents on other pages are saved as sound. */
 TEST(one_lost_page_costs_only_its_own_documents)
 {
     enum { ON_A_PAGE = 40 };

@@ -44,7 +44,7 @@ static void check_document(const bson_t *document, const char *name)
         CHECK_TEXT(bson_iter_utf8(&iter, NULL), name);
 }
 
-/* Of every collection that has a name of ours. Returns how many are in their own. */
+/* Checks every collection that has a name of ours. Returns how many documents are in their own. */
 static int check_saved(truce_store *saved)
 {
     int number = 0;
@@ -183,7 +183,7 @@ static void wipe_document(struct image *image, const char *name)
                KV_PAGE_BYTES);
 }
 
-/* The catalog's pages, but the last ones. */
+/* The catalog's pages, except the last ones. */
 static void wipe_names(struct image *image)
 {
     for (int i = 0; i < COLLECTIONS - 40; i++) {

@@ -16,13 +16,13 @@
     "'txnNumber': {'$numberLong': '%d'}, '$db': '" database "'}"
 #define TAIL TAIL_IN("test")
 
-/* All of one number each. */
+/* All commands have one number each. */
 static const char *const commands[] = {
     "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}]" TAIL,
     "{'findAndModify': 'c', 'query': {'_id': 1}, 'update': {'$inc': {'v': 1}}" TAIL,
     "{'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}, {'q': {'_id': 2}, "
     "'u': {'$inc': {'v': 1}}, 'upsert': true}]" TAIL,
-    "{'insert': 'd', 'documents': [{}, {}]" TAIL, /* each time others, if they were done twice */
+    "{'insert': 'd', 'documents': [{}, {}]" TAIL, /* different each time, if they were done twice */
     "{'delete': 'e', 'deletes': [{'q': {}, 'limit': 1}]" TAIL,
     "{'bulkWrite': 1, 'nsInfo': [{'ns': 'test.c'}, {'ns': 'test.d'}, {'ns': 'school.d'}], 'ops': "
     "[{'update': 0, 'filter': {'_id': 1}, 'updateMods': {'$inc': {'v': 1}}}, {'insert': 1, "
@@ -58,7 +58,7 @@ static bool done(const bson_t *reply)
            reply_number(reply, "nErrors") <= 0;
 }
 
-/* The commands, one after the other, until one is not answered with ok: its number. */
+/* Sends the commands, one after the other, until one fails: returns its number. */
 static int run_from(int first)
 {
     bool well = true;
@@ -126,7 +126,7 @@ static bool judge(void)
 
 /* ---- calls of the store --------------------------------------------------------------------- */
 
-/* False: the trouble did not come any more. */
+/* False: the fault did not happen any more. */
 static bool suffer(enum trouble trouble, uint64_t at, int round)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
@@ -173,7 +173,7 @@ TEST(whatever_call_of_the_store_is_the_last_the_write_is_done_once)
 
 /* ---- calls of the disk ---------------------------------------------------------------------- */
 
-/* False: the fault did not come any more. */
+/* False: the fault did not happen any more. */
 static bool fail_disk(enum disk_fault fault, int64_t at)
 {
     int reached, again;
@@ -218,7 +218,7 @@ TEST(whatever_call_of_the_disk_fails_the_write_is_done_once)
     disk_reset();
 }
 
-/* False: the power did not go any more. */
+/* False: the power cut did not happen any more. */
 static bool cut(int64_t at, struct random *random)
 {
     char directory[500];
@@ -248,7 +248,7 @@ static bool cut(int64_t at, struct random *random)
     if (!open_file() || !serve())
         return false;
     CHECK_INT(run_from(reached), ==,
-              COMMANDS); /* what was answered is there, and is not asked for */
+              COMMANDS); /* an acknowledged write is there, and is not requested again */
     CHECK_INT(run_from(COMMANDS - 1), ==, COMMANDS);
     server_stop(server, 5000);
     if (!judge())

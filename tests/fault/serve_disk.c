@@ -60,7 +60,7 @@ TEST(a_full_disk_has_its_own_code_and_is_reported_to_the_operator)
     begin();
     disk_fail(DISK_FULL, 1, true);
     expect_code(INSERT, 14031);
-    expect_code(MANY, 14031); /* of the whole command: nothing of it is there */
+    expect_code(MANY, 14031); /* of the whole command: no part of it is there */
     expect_code(UPDATE, 14031);
     expect_code("{'create': 'd', '$db': 'school'}", 14031);
     CHECK_INT(kept_log_count("the store failed"), ==, 1); /* once in a second */
@@ -88,7 +88,7 @@ TEST(a_full_disk_has_its_own_code_and_is_reported_to_the_operator)
     "'txnNumber': {'$numberLong': '1'}, 'autocommit': false, '$db': '"
 #define COMMIT "{'commitTransaction': 1" TAIL "admin'}"
 
-/* Asks for the commit: its code, and whether the label is there. */
+/* Sends the commit: returns its code, and whether the label is there. */
 static void check_commit(int64_t code, const char *label)
 {
     bson_t *reply = ask(COMMIT);

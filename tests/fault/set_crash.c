@@ -102,7 +102,7 @@ static truce_status work(struct rig *rig, bson_error_t *error)
     return status;
 }
 
-/* Until it comes through: what a queue and an operator would do. */
+/* Repeats until it completes: the work of a queue and an operator. */
 static void finish(struct rig *rig)
 {
     bson_error_t error = {0};
@@ -235,7 +235,7 @@ TEST(deaths_at_every_call_with_lists_from_before_there_were_numbers)
     from_before = false;
 }
 
-/* A store that says it wrote and did not: the checks above must notice. */
+/* A store that acknowledges writes and does not write: the checks above must notice. */
 TEST(a_store_that_lies_is_caught)
 {
     uint64_t calls;

@@ -61,7 +61,8 @@ static void rig_open(struct rig *rig)
     truce_set_free(set);
 }
 
-/* Some of it comes again; the collector meets documents of which a part is below its watermark. */
+/* Some of it comes again; the collector encounters documents of which a part is below its
+ * watermark. */
 static truce_status work(struct rig *rig, bson_error_t *error)
 {
     truce_set *set = tutorial_set(rig->store, NULL);

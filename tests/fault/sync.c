@@ -100,7 +100,7 @@ static void judge(struct engine *from)
     }
 }
 
-/* Of what the disk could hold now. */
+/* Checks states that the disk could hold now. */
 static void judge_images(struct random *random)
 {
     char directory[420], where[440];
@@ -221,7 +221,7 @@ TEST(a_refused_sync_of_the_log_loses_nothing)
     run_all("-wal");
 }
 
-/* SQLite says nothing of it: the next who opens the store hears of it. */
+/* SQLite does not report it: the next process that opens the store hears of it. */
 TEST(a_refused_sync_at_the_close_is_heard_of_at_the_next_opening)
 {
     struct random random;

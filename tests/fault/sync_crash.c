@@ -74,7 +74,7 @@ static void finish(struct rig *rig)
     CHECK_INT(count_json(rig->store, "likes", "{'author': 'm0'}"), ==, 1);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, enum trouble second,
                    uint64_t then)
 {
@@ -174,7 +174,7 @@ TEST(waits_for_a_document_that_a_dead_commit_holds)
     CHECK_INT(at, >, 5);
 }
 
-/* It is not written, for as long as the commit may still be alive. */
+/* The copy is not written as long as the commit may still be alive. */
 TEST(skips_a_document_that_a_silent_commit_holds)
 {
     truce_commit_options options = {

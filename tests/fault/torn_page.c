@@ -86,7 +86,7 @@ static bool make(void)
         const uint8_t *number = logged.bytes + at;
         uint32_t page = (uint32_t)number[2] << 8 | number[3];
 
-        /* of this log, and not of what was in its place before */
+        /* of this log, and not of an earlier one in its place */
         if (!memcmp(number + 8, logged.bytes + 16, 8) && page < 1000)
             in_log[page] = true;
     }

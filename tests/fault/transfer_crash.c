@@ -23,7 +23,7 @@ static void rig_open(struct rig *rig, truce_mechanism mechanism)
     rig->mechanism = mechanism;
 }
 
-/* One that is made, and one that is refused after its first entry. */
+/* One transfer that is made, and one that is refused after its first entry. */
 static truce_status both(struct rig *rig, uint32_t deadline_ms, bson_error_t *error)
 {
     truce_transfers *transfers =
@@ -67,7 +67,7 @@ static void finish(struct rig *rig, bool sweep)
     CHECK_OK(status, error);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(truce_mechanism mechanism, enum trouble first, uint64_t at, enum trouble second,
                    uint64_t then)
 {

@@ -309,7 +309,8 @@ static void with_store(void (*function)(truce_store *store, struct outcome *outc
     truce_store_close(store);
 }
 
-/* All is saved as sound, or the call fails, or says what it could not read. */
+/* All documents are saved as sound, or the call fails, or reports the parts that it could not
+ * read. */
 static void salvage_it(struct outcome *outcome)
 {
     truce_salvage_report report;

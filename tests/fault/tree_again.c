@@ -67,7 +67,7 @@ static void judge(struct rig *rig)
     truce_tree_free(tree);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(enum trouble trouble, uint64_t at, bool late)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};

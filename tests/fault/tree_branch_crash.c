@@ -150,7 +150,7 @@ static void finish(struct rig *rig, bool swept)
     truce_tree_free(tree);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(enum trouble first, uint64_t at, enum trouble second, uint64_t then)
 {
     struct rig rig;

@@ -78,7 +78,7 @@ static void finish(struct rig *rig)
     judge(tree);
     CHECK_OK(life(rig, 20000, &error), error);
     CHECK_TREE("a=3 b=3 c=2", tree, 0);
-    /* a dead reader's hold and a dead edit's record go in their time */
+    /* a dead reader's hold and a dead edit's record expire in time */
     CHECK_OK(truce_remove(rig->store, "truce_tree_holds", all, &many, NULL, &error), error);
     bson_destroy(all);
     all = test_bson("{'state': 'open', 'pub': {'$exists': false}}");
@@ -90,7 +90,7 @@ static void finish(struct rig *rig)
     truce_tree_free(tree);
 }
 
-/* True: the trouble came. */
+/* True: the fault happened. */
 static bool suffer(enum trouble first, uint64_t at, enum trouble second, uint64_t then)
 {
     struct rig rig;

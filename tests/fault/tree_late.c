@@ -179,7 +179,7 @@ static void hold_second(truce_store *store)
     CHECK(!status || status == TRUCE_EXPIRED);
 }
 
-/* Before the collector's n-th call; true: there was one. */
+/* Runs before the collector's n-th call; true: there was one. */
 static bool hold_before(int call)
 {
     truce_store *store = begin();

@@ -1,4 +1,4 @@
-/* Every public call that takes BSON, with documents of any bytes: it ends with a status. */
+/* Every public call that takes BSON, with documents of any bytes: it returns a status. */
 #include "tests/support/entry_points.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -282,7 +282,7 @@ static const char *const names[] = {
     "a.b",
 };
 
-/* the arguments that go together, so that more than chance compiles */
+/* arguments that belong together, so that more than chance compiles */
 static const struct {
     const char *name;
     const char *arguments[6];
@@ -535,7 +535,7 @@ static void check_error(truce_status status, const bson_error_t *error)
     truce_assert(error->code && error->message[0]);
 }
 
-/* In a document of its own; too deep or too large a result is for the caller to refuse. */
+/* The caller refuses a result that is too deep or too large, in a document of its own. */
 static void check_result(struct value result)
 {
     bson_t document = BSON_INITIALIZER;

@@ -34,7 +34,7 @@ static void read_again(const bson_t *document, bool is_array, enum json_form for
     truce__buffer_release(&text);
 }
 
-/* `strict`: what the strict reader made of the same text; NULL: it refused it. */
+/* `strict`: the result of the strict reader for the same text; NULL: it refused it. */
 static void read_typed(const char *text, size_t size, const bson_t *strict)
 {
     struct json_reader reader = {.typed = true};

@@ -1,6 +1,5 @@
-/*
- * Filters: whatever the filter and the document, compiling and testing end in an answer or an
- * error, and logic holds: a filter in $and is itself, in $nor its opposite. The first byte chooses
+/* Filters. Whatever the filter and the document are, compiling and testing end in an answer or an
+ * error. Logic holds: a filter in $and equals itself, in $nor its opposite. The first byte chooses
  * between raw BSON and a filter made from decisions.
  */
 #include "query/match/match.h"

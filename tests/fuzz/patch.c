@@ -1,5 +1,5 @@
-/* Patches and merges of anything: an answer or an error; a difference that gives its target; merges
- * that keep their laws. */
+/* Patches and merges of any documents end in an answer or an error. A difference makes its
+ * target; merges obey their laws. */
 #include "merge/patch.h"
 #include "merge/merge.h"
 

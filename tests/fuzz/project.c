@@ -1,7 +1,6 @@
-/*
- * Projections: whatever the projection and the document, compiling and applying end in a sound
- * document or an error. Including fields and then the same again is including them once; what an
- * inclusion shows and what the exclusion of the same fields shows have no field in common.
+/* Projections. Whatever the projection and the document are, compiling and applying end in a sound
+ * document or an error. Including the same fields twice equals including them once. The inclusion
+ * and the exclusion of the same fields have no field in common.
  *
  * The first byte chooses between raw BSON and a projection made from decisions.
  */

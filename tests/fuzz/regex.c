@@ -1,4 +1,4 @@
-/* Patterns and texts: an answer or an error, and spans that lie inside of the text. */
+/* Patterns and texts: an answer or an error, and spans within the text. */
 #include "query/condition/regex.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@ static const char *const paths[] = {"a",      "b",      "c",        "a.b",    "a
                                     "a.b.c",  "b.0.a",  "a.$",      "a.$.b",  "a.$[]", "a.$[].b",
                                     "a.$[x]", "b.$[x]", "a.$[x].b", "_id",    "_id.a", "x.y",
                                     "a.12",   "a.",     "$a",       "a.00.b", "b.c.0", "x"};
-/* those say how a field shall be, so that doing them twice is doing them once */
+/* these set the final value of a field, so doing them twice equals doing them once */
 static const char *const settled[] = {"$set",  "$unset",    "$min",        "$max",
                                       "$pull", "$addToSet", "$setOnInsert"};
 static const char *const others[] = {"$inc",    "$mul",         "$push", "$pop",    "$pullAll",
@@ -108,7 +108,7 @@ static void append_operators(struct fuzz_input *input, bson_t *update, bool calm
     }
 }
 
-/* a stored document has an `_id`, first, that can be one */
+/* a stored document has a valid `_id`, which is first */
 static bson_t *stored_document(struct fuzz_input *input)
 {
     bson_t *fields = fuzz_document(input, 4), *document = bson_new();

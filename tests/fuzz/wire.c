@@ -48,7 +48,7 @@ static bool open_up(struct buffer *message)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A new one now and then, as what is written stays in memory. */
+/* Opens a new store now and then, because written documents stay in memory. */
 static struct server *fresh(struct server *server, uint32_t run)
 {
     truce_store *store = server ? server->store : NULL;
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return -1;
     server = fresh(server, runs++);
     connection.server = server;
-    /* a copy, so that what is read beyond the end is seen */
+    /* a copy, so that a read beyond the end is detected */
     truce__buffer_append(&message, &(uint32_t){BSON_UINT32_TO_LE((uint32_t)size + 4)}, 4);
     truce__buffer_append(&message, data, size);
     if (message.size > WIRE_HEAD && open_up(&message) && message.size > WIRE_HEAD &&

@@ -17,7 +17,7 @@
 
 /* How a client's operations get into the set. */
 enum way {
-    SINGLE,  /* one after the other, alone */
+    SINGLE,  /* one after the other, each alone */
     BATCH,   /* alone, as a batch */
     FAST,    /* each in a commit of its own, with nothing else in it */
     JOURNAL, /* together in a commit that also marks another document */
@@ -268,7 +268,7 @@ static const struct {
 };
 #define FORMS (sizeof forms / sizeof *forms)
 
-/* Two clients on one name, and on another; `before` operations stand at the start. */
+/* Two clients on one name, and on another; `before` operations are applied at the start. */
 static void beside(enum way first, enum way second, int before, bool committed_before,
                    struct turns_budget budget, const char *what)
 {

@@ -83,7 +83,7 @@ static void copy_post(const bson_t *document, bson_t *kept)
     }
 }
 
-/* All documents, without what is different each time. */
+/* Returns all documents, without the fields that differ each time. */
 static void dump(truce_store *store, bson_t *all)
 {
     bson_init(all);
@@ -278,7 +278,8 @@ static void put(truce_store *store, const struct stands *stands)
     }
 }
 
-/* Journal commits that say that they went over a plain write, and what was kept of one. */
+/* Counts journal commits that report an overwritten plain write, and the kept values of these
+ * writes. */
 static int64_t count_told(truce_store *store)
 {
     bson_t *filter = test_bson("{'overwritten': {'$exists': true}}");
@@ -300,7 +301,7 @@ static truce_status play(const struct call *call, const struct stands *stands,
     truce_status status;
     bson_error_t error = {0};
 
-    if (!strcmp(call->verb, "by-element")) { /* its index, before anybody is in the way */
+    if (!strcmp(call->verb, "by-element")) { /* its index, before another client is in the way */
         struct call first = *call;
 
         first.first = "[{'verb': 'remove', 'seq': 1, 'name': 'W'}]";
@@ -450,7 +451,7 @@ static void all_items(const struct stands *stands, const struct plain *plains, s
             call.first = item_calls[c][1];
             call.second = item_calls[c][2];
             if (call.in_commit && !strncmp(call.verb, "to-", 3))
-                continue; /* it is no part of commits */
+                continue; /* it is not available in commits */
             for (size_t p = 0; p < count; p++)
                 check_all(&call, stands, &plains[p]);
         }

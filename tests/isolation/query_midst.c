@@ -113,7 +113,7 @@ static truce_status book_by_asking(truce_commit *commit, void *arg, bson_error_t
     return status || sum ? status : add(commit, "{'_id': 'asked', 'room': 1}", error);
 }
 
-/* Its moment has begun when it comes to ask for the room. */
+/* Its snapshot has begun when it asks for the room. */
 static truce_status book_by_asking_late(truce_commit *commit, void *arg, bson_error_t *error)
 {
     int sum;
@@ -140,7 +140,7 @@ static truce_status run(truce_store *store, work_function *work, truce_mechanism
 static const struct scene {
     const char *name;
     work_function *reads, *asks;
-    const char *collection, *has_read; /* what the one that reads leaves */
+    const char *collection, *has_read; /* the result of the one that reads */
 } scenes[] = {
     {"on call", leave_by_reading, leave_by_asking, "doctors", "{'_id': 'a', 'on': false}"},
     {"room", book_by_reading, book_by_asking, "bookings", "{'_id': 'read'}"},
@@ -172,7 +172,7 @@ static void open_stage(bool indexed)
     bson_destroy(index);
 }
 
-/* One of them has done it, and the other has not. */
+/* One of them has taken effect, and the other has not. */
 static void check_stage(const struct scene *scene)
 {
     int64_t done = scene == scenes ? 2 - count_json(stage.store, "doctors", "{'on': true}")

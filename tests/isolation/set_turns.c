@@ -23,12 +23,12 @@ struct scene {
     int count, names;
     int of[MESSAGES_MAX]; /* which client gets the message; BEFORE: it is there at the start */
     bool collector;       /* the last client collects */
-    bool converter;       /* the names stand bare at first, and the last client converts them */
+    bool converter;       /* the names are bare at first, and the last client converts them */
     int clients;
     bool acknowledged[MESSAGES_MAX];
 };
 
-/* A handle that has done its first calls: they are not what is tested here. */
+/* A handle that has made its first calls: they are not tested here. */
 static truce_set *open_set(struct scene *scene, truce_store *store)
 {
     truce_set *set = tutorial_set(store, &scene->options);
@@ -113,7 +113,7 @@ static void client(truce_store *store, int number, void *arg)
 
         for (int i = 0; i < count && !status; i++)
             scene->acknowledged[chosen[i]] = true;
-        /* a read without an answer is the caller's to repeat: the queue delivers again */
+        /* the caller repeats a read without an answer: the queue delivers again */
         if (status && status != TRUCE_UNKNOWN && !turns_is_dead(store))
             test_fail(__FILE__, __LINE__, "a live client failed: %s", error.message);
     }

@@ -122,7 +122,7 @@ static void count_on(struct client *client)
     count_of(client, "{'v': 1}");
 }
 
-/* At least one has to stay on. */
+/* At least one of the two has to stay on call. */
 static void leave_1(struct client *client)
 {
     if (client->last[0] > 1)
@@ -301,7 +301,7 @@ struct totals {
     int orders, runs, wrong, refused;
 };
 
-/* One order: digits are numbers of clients. */
+/* Runs one order: digits are numbers of clients. */
 static void run_order(const struct scene *scene, const char *order, struct totals *totals)
 {
     struct client clients[CLIENTS_MAX] = {0};

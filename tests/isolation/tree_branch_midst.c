@@ -88,7 +88,7 @@ static void end(void)
     truce_tree_free(site);
 }
 
-/* At every call; judges when it has ended. */
+/* Runs at every call; checks when it has ended. */
 static void at_every_call(void (*call)(truce_store *store), void (*between)(void),
                           void (*judge)(truce_store *store))
 {

@@ -80,7 +80,7 @@ static void begin(truce_store *store, void *arg)
 
 /* ---- the clients ----------------------------------------------------------------------------- */
 
-/* The same items again, each time with what was put before in the store. */
+/* Puts the same items again, each time after the first put of another one is stored. */
 static truce_status put_twice(truce_tree_edit *edit, bson_error_t *error)
 {
     static const char *const values[] = {"y", "6"};

@@ -154,6 +154,7 @@ static const char introduction[] =
     "| refused | 20 IllegalOperation | a transfer is canceled, or decided: it stays so |\n"
     "| invalid | 2 BadValue and others | it is wrong; to send it again will not help |\n"
     "| limit reached | 146 ExceededMemoryLimit and others | a maximum was reached |\n"
+    "| not authorized | 13 Unauthorized | the user lacks the role, or is not logged in |\n"
     "| timed out | 50 MaxTimeMSExpired | `maxTimeMS` is over |\n\n"
     "An error of a command that may be sent again has the label `RetryableWriteError` where that makes sense. Drivers do not do\n"
     "so by themselves for commands: the caller looks at the label.\n\n"

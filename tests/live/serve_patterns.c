@@ -190,6 +190,37 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
     end();
 }
 
+TEST(lists_commits_and_reads_several_documents_at_once)
+{
+    static const struct step steps[] = {
+        {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0, "n", "2"},
+        {PAY ", key: 'pay 1', keyTime: 1767225600000}", 0},
+        {PAY ", key: 'other', keyTime: 1767225600000}", 125},
+        {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'pay 2', keyTime: 1767225600000}", 0},
+        {"{truceCommits: 1, keyPrefix: 'pay'}", 0, "commits.0.key", "\"pay 2\""},
+        {"{truceCommits: 1, keyPrefix: 'pay', limit: 1}", 0, "more", "true"},
+        {"{truceCommits: 1, keyPrefix: 'pay', limit: 2}", 0, "more", "false"},
+        {"{truceCommits: 1, state: 'pending'}", 0, "commits", "[]"},
+        {"{truceCommits: 1, state: 'lost'}", 2},
+        {"{truceCommits: 1, $db: 'school'}", 0, "commits", "[]"},
+        {"{truceCommitResolve: 'x'}", 14},
+        {"{truceCommitResolve: {$oid: '0123456789abcdef01234569'}}", 0, "status", "\"not found\""},
+        {"{truceReadMany: 1, documents: []}", 16},
+        {"{truceReadMany: 1, documents: [{collection: 'accounts'}]}", 40414},
+        {"{truceReadMany: 1, documents: [7]}", 14},
+#define MANY                                                                                       \
+    "{truceReadMany: 1, documents: [{collection: 'accounts', id: 'b'}, {collection: 'accounts',"   \
+    " id: 'z'}, {collection: 'c', id: 1}]}"
+        {MANY, 0, "documents.0.n", "5"},
+        {MANY, 0, "documents.1", "null"},
+        {MANY, 0, "documents.2._id", "1"},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 #define CLASS(n)                                                                                                 \
     "{truceSet: 'students', key: {student_id: 1}, field: 'classes', name: 'name', add: {name: 'CS 1'}, seq: " #n \
     "}"

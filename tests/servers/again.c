@@ -66,7 +66,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-/* Each has done so many more. */
+/* Waits until each has done so many more. */
 static void wait_for_all(struct worker *workers)
 {
     for (int i = 0; i < WORKERS; i++) {

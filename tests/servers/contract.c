@@ -1,4 +1,4 @@
-/* The contract, kept by servers of MongoDB's protocol; what a URI may say. */
+/* The contract, kept by servers of MongoDB's protocol; and the options of a URI. */
 #include "tests/support/contract.h"
 #include "tests/support/server.h"
 

@@ -1,4 +1,4 @@
-/* Copies from a file to a server and back: what comes back is what went, byte for byte. */
+/* Copies from a file to a server and back: the documents return byte for byte. */
 #include <stdlib.h>
 
 #include "tests/support/copy_stores.h"
@@ -50,7 +50,7 @@ TEST(types_of_the_past_go_to_a_server_and_back)
     truce_store_close(back);
 }
 
-/* Cut off at its n-th write, and ended by another run. */
+/* The copy is cut off at its n-th write, and another run ends it. */
 static void cut_off_at(truce_store *from, uint64_t at, bool to_server)
 {
     truce_store *server = server_store(), *memory = copy_store("memory:");

@@ -1,4 +1,5 @@
-/* Documents that are too deep: not made by truce's updates, and named where a server has one. */
+/* Documents that are too deep: truce's updates do not make them, and errors name them if a
+ * server has one. */
 #include "base/limits.h"
 #include "tests/support/server.h"
 

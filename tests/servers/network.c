@@ -174,7 +174,7 @@ static bool going_on(struct worker *worker)
     return !stop;
 }
 
-/* Commits under keys; what is not known is asked again under the same key. */
+/* Makes commits under keys; an unknown outcome is requested again under the same key. */
 static void *work(void *arg)
 {
     struct worker *worker = arg;

@@ -19,7 +19,8 @@ static bool unanswered(truce_status status)
     return status == TRUCE_UNKNOWN || status == TRUCE_IO;
 }
 
-/* Done if it says so, not done if it says that; either, if it does not know. */
+/* Done if the call reports success, not done if it reports a failure, either if the outcome is
+ * unknown. */
 static void check_told(truce_status told, bool done)
 {
     if (told == TRUCE_OK)
@@ -176,7 +177,7 @@ TEST(a_revision_is_saved_once_whatever_message_is_corrupted)
         &(struct wire_operation){"revision save", 0, prepare_post, save_alone, check_saved});
 }
 
-/* With what is replaced: two documents, by whatever the store has for commits. */
+/* Saves with the history: two documents, by the mechanism of the store. */
 static truce_status save_and_keep(truce_store *store, bson_error_t *error)
 {
     return save(store, 2, false, "{'_id': 1, 'a': 2, 'b': 1}", 1, error);
@@ -205,7 +206,7 @@ static void prepare_both(truce_store *store)
     CHECK_OK(save_and_keep(store, &error), error);
 }
 
-/* The same change again until it was answered: the second time there is nothing to do. */
+/* Repeats the same change until it is answered: the second time it has no effect. */
 static truce_status merge(truce_store *store, bson_error_t *error)
 {
     truce_status status = TRUCE_UNKNOWN;
@@ -431,7 +432,7 @@ static void check_look(truce_store *store, truce_status told)
         CHECK_INT(looked_at, ==, 7);
     else
         CHECK(unanswered(told));
-    sweep_all(store); /* a missing document may have been held for the look */
+    sweep_all(store); /* a missing document may have been held for the read */
     CHECK_INT(count_json(store, "data", "{'_intent': {'$exists': false}}"), ==, 2);
     CHECK_INT(count_json(store, "data", "{}"), ==, 2);
 }
@@ -479,7 +480,7 @@ static bool leave_dead(truce_store *store)
  * have no time to come so far. */
 #define SWEPT_MAX 10
 
-/* Two commits whose owners died, one before its decision and one behind it. */
+/* Two commits whose owners died, one before its decision and one after it. */
 static void prepare_dead(truce_store *store)
 {
     bool left = false;

@@ -121,7 +121,7 @@ struct payer {
     int number, payment;
 };
 
-/* The ledger reads balances apart from the commit, which may hold its documents by then. */
+/* The ledger reads balances outside the commit, which may hold its documents by then. */
 static truce_status pay(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct payer *payer = arg;
@@ -213,7 +213,7 @@ static void *commit_under_keys(void *arg)
     return NULL;
 }
 
-/* They all look at the horizon, and write nothing there. */
+/* They all read the horizon, and write nothing there. */
 TEST(commits_under_keys_are_not_in_each_others_way)
 {
     truce_store *store = server_store();

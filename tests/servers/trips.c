@@ -1,4 +1,4 @@
-/* How many round trips the operations of the patterns take: what is promised of them. */
+/* Checks the promised numbers of round trips of the patterns' operations. */
 #include <string.h>
 
 #include "base/clock.h"

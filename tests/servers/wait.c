@@ -99,7 +99,7 @@ TEST(a_stream_that_breaks_is_taken_up_again_and_no_change_is_missed)
     wire_close(&wire);
 }
 
-/* The server is not heard of any more: waits end by looking, and closing does not wait for it. */
+/* The server does not answer any more: waits end by polling, and closing does not wait for it. */
 TEST(a_silent_stream_delays_no_caller)
 {
     struct wire wire;
@@ -178,7 +178,7 @@ struct watcher {
     const char *collection;
 };
 
-/* Until all changes are there: a change that is missed would be waited for for ever. */
+/* Waits until all changes are there: a missed change would be waited for for ever. */
 static void *watch(void *arg)
 {
     const struct watcher *watcher = arg;

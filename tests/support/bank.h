@@ -1,8 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_BANK_H
 #define TRUCE_TESTS_SUPPORT_BANK_H
 
-/* Small things that the tests of commits share: ids, documents, every store with every
- * mechanism. */
+/* Helpers of the tests of commits: ids, documents, every store with every mechanism. */
 #include "tests/support/server.h"
 #include "tests/support/test.h"
 #include "truce/sys/store.h"
@@ -21,7 +20,7 @@ static inline bson_value_t text_id(const char *text)
 struct setting {
     const char *name, *uri; /* "file:" gets a fresh path */
     truce_mechanism mechanism;
-    uint32_t lacks; /* capabilities that are taken from it */
+    uint32_t lacks; /* capabilities that are removed from it */
 };
 
 /* Programs of tests/servers/ are made of the suites that run here, with TEST_ON_SERVER. */
@@ -58,7 +57,7 @@ static inline truce_store *open_setting(const struct setting *setting)
 
 typedef void setting_function(truce_store *store, const struct setting *setting);
 
-/* Runs it on a fresh store of each setting, and names those in which it failed. */
+/* Runs the test on a fresh store of each setting, and names those in which it failed. */
 static inline void on_every_setting(setting_function *function)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -73,7 +72,7 @@ static inline void on_every_setting(setting_function *function)
     }
 }
 
-/* on_every_setting, where the store has the mechanism. */
+/* Runs it as on_every_setting does, if the store has the mechanism. */
 static inline void rig_everywhere(setting_function *function)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
@@ -138,7 +137,7 @@ static inline void check_document(truce_store *store, const char *collection, co
 #define CHECK_DOCUMENT(store, collection, id, json)                                                \
     check_document(store, collection, id, json, __FILE__, __LINE__)
 
-/* One blind update added to a commit. */
+/* Adds one blind update to a commit. */
 static inline truce_status add_update(truce_commit *commit, const char *collection, const char *id,
                                       const char *guard, const char *update, bson_error_t *error)
 {

@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_BOOK_H
 #define TRUCE_TESTS_SUPPORT_BOOK_H
 
-/* Small things that the tests of the ledger share: ids, accounts, transfers as one line, what
- * must hold of a book. */
+/* Helpers of the tests of the ledger: ids, accounts, transfers as one line, and the rules of a
+ * book. */
 #include <stdlib.h>
 
 #include "tests/support/bank.h"
@@ -32,7 +32,7 @@ static inline truce_status book_open(truce_ledger *ledger, const char *account, 
     return status ? status : truce_ledger_open(ledger, NULL, &rules, error);
 }
 
-/* `amount` goes from one account to the other. */
+/* Moves `amount` from one account to the other. */
 static inline truce_status book_post(truce_ledger *ledger, truce_commit *commit, const char *id,
                                      truce_ledger_kind kind, const char *from, const char *to,
                                      int64_t amount, truce_ledger_result *result,
@@ -88,7 +88,7 @@ static inline bool book_add(const truce_ledger_account *account,
     return true;
 }
 
-/* The balances of all accounts sum to zero. */
+/* Checks that the balances of all accounts sum to zero. */
 static inline int64_t book_sum(truce_ledger *ledger)
 {
     int64_t sum = 0;
@@ -151,7 +151,7 @@ static inline void book_release_seal(struct book_seal *seal)
     *seal = (struct book_seal){0};
 }
 
-/* The proof finds nothing, and money is conserved. */
+/* Checks that the proof finds nothing, and that money is conserved. */
 static inline void book_check(truce_ledger *ledger, int line)
 {
     truce_ledger_report report = {0};

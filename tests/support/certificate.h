@@ -7,7 +7,7 @@
  * certificate of the signer. The certificate is for "localhost" and 127.0.0.1, signed by a CA of
  * its own. */
 void certificate_make(const char *file);
-/* FILE.pem signed by the CA of `by`, which certificate_make has made in this process. */
+/* Makes FILE.pem, signed by the CA of `by`, which certificate_make has made in this process. */
 void certificate_make_signed(const char *file, const char *by);
 
 #endif

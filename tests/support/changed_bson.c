@@ -115,7 +115,7 @@ static void (*const others[])(bson_t *out, const char *key, uint32_t length) = {
 static const int64_t numbers[] = {0, 1, -1, 5000, INT32_MAX, INT64_MAX, INT64_MIN};
 static const double doubles[] = {NAN, -INFINITY, 0.5, 1e300};
 
-/* Their lengths count: a zero within, what is no UTF-8. */
+/* Their lengths count: a zero within, and bytes that are not UTF-8. */
 #define WORD(text)                                                                                 \
     {                                                                                              \
         text, sizeof(text) - 1                                                                     \

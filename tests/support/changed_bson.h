@@ -10,12 +10,12 @@
 /* Ways to change a field: it is left out, occurs twice, or has another value. */
 extern const uint32_t bson_changes;
 
-/* Fields of the document and of all within it. */
+/* Counts the fields of the document and of all within it. */
 uint32_t bson_places(const bson_t *document);
 
-/* The document with the change at the place; bson_destroy it. */
+/* Returns the document with the change at the place; the caller destroys it. */
 bson_t *bson_changed(const bson_t *document, uint32_t place, uint32_t change);
-/* With this value there. */
+/* Returns the document with this value there. */
 bson_t *bson_replaced(const bson_t *document, uint32_t place, const bson_value_t *value);
 
 #endif

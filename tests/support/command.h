@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_COMMAND_H
 #define TRUCE_TESTS_SUPPORT_COMMAND_H
 
-/* Runs the command line in a process of its own: what it printed, and how it ended. */
+/* Runs the command line in a process of its own, and returns its output and exit code. */
 #include <sys/types.h>
 
 struct command {
@@ -21,7 +21,7 @@ const struct command *command_run(const char *program, const char *store, const 
 const struct command *command_check(const struct command *command, int code, const char *out,
                                     const char *err, const char *file, int line);
 
-/* Starts the same and does not wait; what it prints is thrown away. */
+/* Starts the same and does not wait; its output is discarded. */
 pid_t command_start(const char *program, const char *store, ...) __attribute__((sentinel));
 
 #endif

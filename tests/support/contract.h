@@ -42,11 +42,12 @@ bool contract_finds(struct contract *c, const char *collection, const char *filt
 #define CHECK_FINDS(collection, filter, options, expected)                                         \
     contract_finds(c, collection, filter, options, expected, __LINE__)
 
-/* The whole collection by _id. */
+/* Checks the whole collection by _id. */
 #define CHECK_HOLDS(collection, expected)                                                          \
     contract_finds(c, collection, "{}", OPTIONS(.sort = J("{'_id': 1}")), expected, __LINE__)
 
-/* The call was refused with this status and MongoDB code (0: the code does not matter). */
+/* Checks that the call was refused with this status and MongoDB code (0: the code does not
+ * matter). */
 bool contract_refused(struct contract *c, truce_status status, truce_status expected, uint32_t code,
                       const char *call, int line);
 #define CHECK_REFUSED(expected, code, call)                                                        \
@@ -63,7 +64,7 @@ void contract_run(void (*run)(struct contract *c));
     }                                                                                              \
     static void contract_##name(struct contract *c)
 
-/* The files of cases; a program that names them has them. */
+/* The files of cases; a program that names them links them. */
 extern const int contract_read_cases, contract_write_cases, contract_bulk_cases,
     contract_index_cases, contract_collection_cases, contract_modify_cases, contract_hostile_cases,
     contract_thread_cases, contract_aggregate_cases, contract_rewrite_cases,

@@ -219,13 +219,13 @@ CONTRACT(a_wait_without_a_change_times_out)
 
     contract_fill(c, "things", "[{'_id': 1}]");
     CHECK_DONE(truce_wait(c->store, "things", &token, 0, &c->error));
-    do { /* a store that hears of changes late may wake for what was before the token */
+    do { /* a store that hears of changes late may wake for a change before the token */
         before = token;
         status = truce_wait(c->store, "things", &token, 30, &c->error);
     } while (!status && woken++ < 20);
     CHECK_REFUSED(TRUCE_TIMEOUT, 0, status);
     CHECK(token == before);
-    do { /* where waits end by looking, its time may be over on a slow machine */
+    do { /* if waits end by polling, its time may be over on a slow machine */
         status = truce_wait(c->store, "things", &token, 0, &c->error);
     } while (!status && woken++ < 40);
     CHECK_REFUSED(TRUCE_TIMEOUT, 0, status);

@@ -1,4 +1,4 @@
-/* The contract: input that is not what it says. Nothing of it is stored, nothing crashes. */
+/* The contract: malformed input. No part of it is stored, nothing crashes. */
 #include "tests/support/contract.h"
 
 #include "base/limits.h"
@@ -7,7 +7,7 @@
 
 const int contract_hostile_cases = 1;
 
-/* Every call that takes a document takes this one, and none accepts it. */
+/* Every call that takes a document gets this one, and none accepts it. */
 static void check_refused_everywhere(struct contract *c, const bson_t *bad)
 {
     truce_cursor *cursor = NULL;

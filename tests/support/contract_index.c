@@ -1,5 +1,5 @@
-/* The contract: indexes of all kinds. That plans change no answer is for the recorded cases and the
- * random comparison of stores; here is what indexes themselves promise. */
+/* The contract: indexes of all kinds. The recorded cases and the random comparison of stores
+ * check that plans change no answer; these cases check the promises of indexes themselves. */
 #include "tests/support/contract.h"
 
 #include "base/limits.h"

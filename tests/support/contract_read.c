@@ -1,4 +1,4 @@
-/* The contract: find, cursors, count, distinct, explain, looks. */
+/* The contract: find, cursors, count, distinct, explain, finds by _id. */
 #include "tests/support/contract.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-/* Receipts: a document that is written along with what the writes did, or not at all. */
+/* Receipts: a document that is written along with the result of the writes, or not at all. */
 #include "tests/support/contract.h"
 
 const int contract_receipt_cases = 1;
@@ -6,7 +6,7 @@ const int contract_receipt_cases = 1;
 struct slip {
     truce_receipt base; /* first */
     struct contract *c;
-    const bson_t *expected; /* what is to stand there; NULL: nothing */
+    const bson_t *expected; /* the expected document; NULL: none */
     const bson_t *after;    /* NULL: none is made */
     int64_t inserted, modified, removed;
     size_t count;
@@ -103,7 +103,7 @@ CONTRACT(a_receipt_is_stored_with_its_writes)
     CHECK_HOLDS("things", "[{'_id': 1}, {'_id': 2}]");
 }
 
-/* One that is wrong in itself never reaches the store; the others keep their numbers. */
+/* A malformed write never reaches the store; the others keep their numbers. */
 CONTRACT(a_receipt_knows_the_writes_by_the_callers_numbers)
 {
     struct slip slip = slip_of(c, NULL, "{'_id': 's'}");
@@ -135,7 +135,7 @@ CONTRACT(a_receipt_that_is_another_stops_the_writes)
     CHECK_HOLDS("slips", "[{'_id': 's', 'n': 1}]");
 }
 
-/* A unique index on its collection refuses it: what it is of does not stay either. */
+/* A unique index on its collection refuses it: its writes are rolled back, too. */
 CONTRACT(a_receipt_that_cannot_be_written_takes_the_writes_along)
 {
     struct slip slip = slip_of(c, NULL, "{'_id': 's', 'k': 1}");

@@ -1,4 +1,4 @@
-/* The contract: every read shows one moment, and a snapshot is a store of one. */
+/* The contract: every read is consistent, and a snapshot is a read-only store. */
 #include "tests/support/contract.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 
 const int contract_snapshot_cases = 1;
 
-#define MANY 1500 /* more than a cursor brings at once */
+#define MANY 1500 /* more than a cursor fetches at once */
 
 /* The consistency of a server's cursor depends on the server. */
 static bool shows_moments(struct contract *c)
@@ -20,7 +20,7 @@ static bool shows_moments(struct contract *c)
     return false;
 }
 
-/* The view, which a server may refuse; NULL: skipped. */
+/* Opens the snapshot, which a server may refuse; NULL: skipped. */
 static truce_store *view_of(struct contract *c)
 {
     truce_store *view = NULL;
@@ -123,7 +123,7 @@ CONTRACT(a_cursor_shows_documents_that_move_and_go_where_they_were)
         REQUIRE(bson_iter_init_find(&iter, document, "_id"));
         CHECK(!seen[bson_iter_int32(&iter)]);
         seen[bson_iter_int32(&iter)] = 1;
-        if (++number == 100) { /* some that were seen come again, and some to come go away */
+        if (++number == 100) { /* some seen documents come again, and some later ones disappear */
             CHECK_DONE(truce_update(c->store, "c", J("{'k': {'$lt': 50}}"),
                                     J("{'$inc': {'k': 1000}}"), WRITE_OPTIONS(.multi = true), NULL,
                                     &c->error));
@@ -138,7 +138,7 @@ CONTRACT(a_cursor_shows_documents_that_move_and_go_where_they_were)
     CHECK_INT(number, ==, MANY);
 }
 
-/* A pipeline to its end; what it gives. */
+/* Runs a pipeline to its end; returns the number of its documents. */
 static int run_pipeline(struct contract *c, truce_store *store, const char *collection,
                         const char *pipeline)
 {

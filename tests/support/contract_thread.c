@@ -212,7 +212,7 @@ CONTRACT(atomic_bulks_of_many_threads_keep_the_sum)
     CHECK_INT(total(c, "one") + total(c, "two"), ==, 80);
 }
 
-/* Even threads write pairs of equal fields, odd ones look for a document whose fields differ. */
+/* Even threads write pairs of equal fields, odd ones search for a document whose fields differ. */
 static void *write_or_look(void *arg)
 {
     struct job *job = arg;
@@ -254,7 +254,7 @@ CONTRACT(readers_never_see_half_a_write)
     run_threads(c, write_or_look, jobs, 80);
 }
 
-/* Everything at once on two collections, also what changes them as a whole. */
+/* All calls at once on two collections, also calls that change them as a whole. */
 static void *anything(void *arg)
 {
     struct job *job = arg;

@@ -108,7 +108,7 @@ CONTRACT(the_output_of_a_pipeline_bypasses_a_validator_if_it_asks_for_it)
 
 /* ---- commits --------------------------------------------------------------------------------- */
 
-/* A process that dies before its decision or behind it: it writes nothing any more. */
+/* A process that dies before its decision or after it: it writes nothing any more. */
 static const truce_store_ops *living;
 static truce_store_ops dying;
 static bool dies_before, dead;
@@ -202,7 +202,7 @@ static void commit_and_die(struct contract *c, bool before)
     c->store->ops = living;
 }
 
-/* A lease that is watched is over at a later look. */
+/* A watched lease is over at a later read. */
 static void sweep(struct contract *c)
 {
     int64_t held = 1;

@@ -18,12 +18,12 @@ int64_t copy_count(truce_store *store, const char *collection, const char *filte
 /* _ids and fields of every type that is in use, timestamps of zero, indexes, an empty
  * collection; people with the _ids from 0 to count - 1. */
 void copy_fill(truce_store *store, int count);
-/* Fields of the types that were in use once. */
+/* Fields of the types that are deprecated. */
 void copy_fill_old(truce_store *store);
 /* Random documents with random _ids, of all types. */
 void copy_fill_random(truce_store *store, uint64_t seed, int count);
 
-/* Both have the same documents, byte for byte, in all collections but truce_copies. */
+/* Checks that both have the same documents, byte for byte, in all collections but truce_copies. */
 bool copy_same(truce_store *from, truce_store *to, int line);
 #define CHECK_SAME(from, to) copy_same(from, to, __LINE__)
 

@@ -13,14 +13,14 @@ struct image {
     size_t size;
 };
 
-/* False, with the test failed, if it cannot be read. */
+/* Reads the file. False, with the test failed: it cannot be read. */
 bool image_read(struct image *image, const char *path);
 /* Writes the image to `path`, and removes the log and the lock file of an earlier one. */
 bool image_write(const struct image *image, const char *path);
 struct image image_copy(const struct image *image);
 void image_release(struct image *image);
 
-/* Gives page `number` (from 1) the checksum that its bytes want. */
+/* Gives page `number` (from 1) the checksum that its bytes need. */
 void image_seal(struct image *image, uint32_t number);
 
 /* Returns the most harmful value in the place of a byte: numbers near zero and near their end,

@@ -26,7 +26,7 @@ struct content {
     struct change *changes; /* not synced yet, oldest first */
     int count, changes_room;
     int64_t synced; /* changes that were in the list before these */
-    int refusals;   /* syncs that lost something: who had it open then hears of each */
+    int refusals;   /* syncs that lost something: each process that had it open then hears of it */
     bool exists;    /* its directory entry is durable */
     bool deleted;   /* it is gone, but its directory entry may come back */
 };
@@ -49,7 +49,7 @@ static int syncs_held;
 static unsigned sync_us;
 static int64_t calls, cut_at, cut_later, fail_at, faults;
 static enum disk_fault fault;
-static const char *only; /* the end of the names of files that it happens to; NULL: all */
+static const char *only; /* the suffix of the names of files with the fault; NULL: all */
 
 /* ---- content -------------------------------------------------------------------------------- */
 
@@ -161,7 +161,7 @@ static bool concerns(const struct content *content, bool is_sync)
     return fault != DISK_NO_FAULT && is_sync == syncs;
 }
 
-/* Every second of the changes that are not synced. */
+/* Drops every second unsynced change. */
 static void lose(struct content *content)
 {
     content->refusals++;
@@ -169,7 +169,7 @@ static void lose(struct content *content)
         content->changes[i].lost = true;
 }
 
-/* Under the mutex, at each write and sync: what it must answer. */
+/* Returns the answer at each write and sync. Called under the mutex. */
 static int next_call(struct content *content, bool is_sync)
 {
     calls++;
@@ -521,7 +521,7 @@ int64_t disk_calls(void)
     return number;
 }
 
-/* Whole, missing, or torn: how many bytes of a change reach the disk. */
+/* Returns how many bytes of a change reach the disk: whole, missing, or torn. */
 static int part_of(const struct change *change, struct random *random)
 {
     uint64_t choice = truce__random_below(random, 4);
@@ -575,7 +575,7 @@ static void write_file(const struct content *content, const char *directory)
     close(file);
 }
 
-/* A name whose making or removal is not durable is there or not, as it happens. */
+/* A name whose creation or removal is not durable exists or not, at random. */
 static bool name_survives(const struct content *content, struct random *random)
 {
     if (content->exists == !content->deleted)

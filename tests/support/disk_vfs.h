@@ -17,24 +17,24 @@
 
 #include "base/random.h"
 
-/* Once for a program, before any store is opened. */
+/* Called once for a program, before any store is opened. */
 void disk_install(void);
 
 /* Forgets all files and faults. No store may be open. */
 void disk_reset(void);
 
-/* With false, syncs do nothing: what a disk that lies, or code that forgets to sync, would give. */
+/* With false, syncs do nothing: like a disk that lies, or code that forgets to sync. */
 void disk_honest(bool honest);
 
-/* The power goes at the n-th write or sync from now (1: the next). 0: never. */
+/* Cuts the power at the n-th write or sync after this call (1: the next). 0: never. */
 void disk_cut_after(int64_t calls);
-/* ... from the next fault. */
+/* Cuts the power at the n-th call after the next fault. */
 void disk_cut_at_fault(int64_t calls);
-/* ... now. */
+/* Cuts the power now. */
 void disk_cut(void);
 bool disk_is_cut(void);
 
-/* Writes into `directory` what a cut disk could hold; call it as often as you like. */
+/* Writes a possible state of a cut disk into `directory`; call it as often as you like. */
 void disk_restore(const char *directory, struct random *random);
 
 /* DISK_SYNC_LOSES: a sync fails, and every second unsynced write of the file never reaches the
@@ -42,24 +42,24 @@ void disk_restore(const char *directory, struct random *random);
  * open descriptor reports the failure once, from its own next sync; those after that succeed. */
 enum disk_fault { DISK_NO_FAULT, DISK_FULL, DISK_WRITE_FAILS, DISK_SYNC_FAILS, DISK_SYNC_LOSES };
 
-/* The n-th write or sync from now that the fault can happen to fails, and with `lasting` all after
- * it. */
+/* Makes the n-th write or sync fail of those that the fault can happen to, and with `lasting`
+ * all after it. */
 void disk_fail(enum disk_fault fault, int64_t calls, bool lasting);
-/* The fault happens to files alone whose names end so; NULL: to all. Until disk_reset. */
+/* Restricts the fault to files whose names end so; NULL: all. Until disk_reset. */
 void disk_fail_only(const char *suffix);
 
-/* How long a sync takes: what was written when it began counts. 0: no time. */
+/* Sets how long a sync takes: it covers the writes before its beginning. 0: no time. */
 void disk_sync_takes(unsigned microseconds);
 
-/* Syncs begin, and do not end until this is called with false. */
+/* Holds syncs: they begin, and do not end until this is called with false. */
 void disk_hold_syncs(bool hold);
-/* How many are held. */
+/* Returns how many are held. */
 int disk_held_syncs(void);
 
-/* How many faults have happened since disk_fail. */
+/* Returns how many faults have happened since disk_fail. */
 int64_t disk_faults(void);
 
-/* Writes and syncs so far. */
+/* Returns the writes and syncs so far. */
 int64_t disk_calls(void);
 
 #endif

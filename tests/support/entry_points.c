@@ -745,7 +745,7 @@ static truce_status call_tree_find(struct given *g)
     return in_snapshot(g, tree_find);
 }
 
-/* As a line of a history: alone, or behind its beginning. */
+/* As a line of a history: alone, or after its beginning. */
 static truce_status call_tree_import(struct given *g)
 {
     truce_tree *tree = truce_tree_new(g->store, &(truce_tree_options){.name = "history"});
@@ -879,7 +879,7 @@ static bson_value_t value_of(const bson_t *document)
 
 /* ---- malformed ------------------------------------------------------------------------------- */
 
-/* A document, most of the time spoiled: libbson takes its bytes for a document, and no more. */
+/* Returns a document, most of the time a malformed one: libbson accepts its length, and no more. */
 static void spoil(struct fuzz_input *input, bson_t *document, bson_t *view)
 {
     uint8_t *bytes = (uint8_t *)bson_get_data(document);

@@ -5,7 +5,7 @@
 #include "tests/support/fuzz_input.h"
 #include "truce/store.h"
 
-/* How many calls there are. */
+/* Returns how many calls there are. */
 extern const uint32_t entry_points_count;
 /* Returns the name of an entry point. */
 const char *entry_point_name(uint32_t number);
@@ -18,7 +18,7 @@ truce_status entry_point_call(uint32_t number, truce_store *store, struct fuzz_i
  * refused. */
 truce_status entry_point_call_with(uint32_t number, truce_store *store, const bson_t *document,
                                    uint32_t place);
-/* How many documents and values it takes. */
+/* Returns how many documents and values it takes. */
 uint32_t entry_point_places(uint32_t number);
 
 #endif

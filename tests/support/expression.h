@@ -9,7 +9,7 @@
 #define EXPRESSION_GIVES(expression, document, expected)                                           \
     expression_gives(expression, document, expected, __FILE__, __LINE__)
 
-/* It is refused with MongoDB's code, while compiling or evaluating. */
+/* Checks that it is refused with MongoDB's code, while compiling or evaluating. */
 #define EXPRESSION_FAILS(expression, document, code)                                               \
     expression_fails(expression, document, code, __FILE__, __LINE__)
 
@@ -18,7 +18,7 @@ void expression_gives(const char *expression, const char *document, const char *
 void expression_fails(const char *expression, const char *document, uint32_t code, const char *file,
                       int line);
 
-/* What `$$NOW` is in both. */
+/* The value of `$$NOW` in both. */
 #define EXPRESSION_NOW_MS INT64_C(1700000000123)
 
 #endif

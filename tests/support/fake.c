@@ -1,5 +1,4 @@
-/*
- * A thread for each connection: a message is read, its command looked at, the answer written.
+/* One thread serves each connection: it reads a message, finds its command, and writes the answer.
  *
  *     OP_QUERY (2004)  the first handshake of a connection    -> OP_REPLY (1)
  *     OP_MSG (2013)    all else; documents that come after the command ("inserts" and the like) are
@@ -138,7 +137,7 @@ static void append_section(bson_t *command, const struct wire_section *section)
     bson_append_array_end(command, &list);
 }
 
-/* The command in the message, with the documents behind it; initialised. */
+/* Returns the command in the message, with the documents after it; initialised. */
 static bool take_command(const uint8_t *message, uint32_t size, bson_t *command)
 {
     struct wire_request request = {0};
@@ -165,7 +164,7 @@ static int reach(int port)
     return end;
 }
 
-/* Asks the server behind, and passes its answer on. */
+/* Asks the server behind this one, and passes its answer on. */
 static bool ask_behind(struct connection *connection, const uint8_t *message, uint32_t size)
 {
     uint8_t head[4], *bytes;

@@ -14,9 +14,9 @@ enum fake_deployment { FAKE_STANDALONE, FAKE_REPLICA_SET, FAKE_SHARDED };
 enum fake_act {
     FAKE_CUT,    /* the connection ends instead */
     FAKE_ANSWER, /* `reply` */
-    FAKE_SILENT, /* nothing comes, and the connection stays */
-    FAKE_PASS,   /* not ours to say (stage.h) */
-    FAKE_BEHIND, /* what the server behind it answers (fake_behind) */
+    FAKE_SILENT, /* no answer comes, and the connection stays */
+    FAKE_PASS,   /* the next rule answers (stage.h) */
+    FAKE_BEHIND, /* the answer of the server behind it (fake_behind) */
 };
 
 /* Fills `reply` (with "ok", or it gets {ok: 1}). Called by one thread at a time. `command`
@@ -28,7 +28,7 @@ struct fake;
 /* `wire` is its maxWireVersion. */
 struct fake *fake_start(enum fake_deployment deployment, int32_t wire, fake_answer *answer,
                         void *arg);
-/* FAKE_BEHIND asks the server at this port of 127.0.0.1; before the first client comes. */
+/* FAKE_BEHIND asks the server at this port of 127.0.0.1; call it before the first client comes. */
 void fake_behind(struct fake *fake, int port);
 /* "mongodb://127.0.0.1:PORT/db" and the options, which are borrowed */
 const char *fake_uri(const struct fake *fake, const char *options);
@@ -38,9 +38,9 @@ bson_t *fake_last(struct fake *fake, const char *name);
 /* Behaves like a stopped server (SIGSTOP): connections are made, and nothing is answered, until
  * it is released. Messages that arrive in the meantime are never answered. */
 void fake_freeze(struct fake *fake, bool frozen);
-/* As a server that died: connections end, and new ones are refused; or it comes back. */
+/* Behaves like a server that died: connections end, and new ones are refused; or it comes back. */
 void fake_die(struct fake *fake, bool dead);
-/* Every client must be gone. */
+/* Every client must be gone before this call. */
 void fake_stop(struct fake *fake);
 
 #endif

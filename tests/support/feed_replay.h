@@ -1,7 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_FEED_REPLAY_H
 #define TRUCE_TESTS_SUPPORT_FEED_REPLAY_H
 
-/* The feed of changes, done again: who follows it from its beginning has what the store has. */
+/* Replays the feed of changes: a client that follows it from its beginning has the documents of
+ * the store. */
 #include "engine/documents/feed.h"
 #include "truce/store.h"
 
@@ -9,14 +10,14 @@
 struct replay {
     truce_store *copy;   /* memory: */
     int64_t position;    /* 0: nothing was read yet */
-    int entries, images; /* images: documents as they were, which were what the copy had */
+    int entries, images; /* images: documents before a change, which equalled those of the copy */
     int64_t kinds[128];  /* by kind */
 };
 
 void replay_open(struct replay *replay);
 void replay_close(struct replay *replay);
 
-/* All that has come since; true: as it should be. */
+/* Reads all later changes; true: they are as expected. */
 bool replay_follow(struct replay *replay, truce_store *store);
 
 /* True if both have the same documents, in whatever order of fields. A failed check reports a

@@ -33,10 +33,10 @@ char *fuzz_large(struct fuzz_input *input);
  * from small pools and from the edges of their types, so that equal ones meet often. A few strings,
  * names, and arrays are as large as the maximum of operands. */
 void fuzz_append(struct fuzz_input *input, bson_t *document, const char *key, unsigned depth);
-/* A document of up to four fields; bson_destroy it. */
+/* Returns a document of up to four fields; the caller destroys it. */
 bson_t *fuzz_document(struct fuzz_input *input, unsigned depth);
 
-/* A filter: mostly well-formed, with operands of any type; bson_destroy it. */
+/* Returns a filter: mostly well-formed, with operands of any type; the caller destroys it. */
 bson_t *fuzz_filter(struct fuzz_input *input, unsigned depth);
 
 #endif

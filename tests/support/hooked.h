@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_HOOKED_H
 #define TRUCE_TESTS_SUPPORT_HOOKED_H
 
-/* Lets a test in before each call of a store that looks at documents or changes them. */
+/* Runs a function of the test before each call of a store that reads or changes documents. */
 #include "truce/sys/store.h"
 
 static const truce_store_ops *plain_ops;

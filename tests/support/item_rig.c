@@ -100,7 +100,7 @@ struct request {
     truce_item_result *result;
 };
 
-/* The documents behind the verb: from one brace at the outermost level to the next. */
+/* Returns the documents after the verb: from one brace at the outermost level to the next. */
 static bson_t *next_document(const char **at)
 {
     const char *from = strchr(*at, '{');

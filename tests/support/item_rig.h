@@ -10,7 +10,7 @@
 struct item_way {
     const char *name;
     const char *scheme; /* "memory", "file" */
-    uint32_t lacks;     /* capabilities that are taken from the store */
+    uint32_t lacks;     /* capabilities that are removed from the store */
     bool in_commit;
     truce_item_layout layout; /* of the items in the stored document at the beginning */
 };
@@ -19,7 +19,7 @@ struct item_way {
  * not exclude. */
 extern struct item_way item_ways[];
 extern int item_ways_count;
-const struct item_way *item_way_named(const char *name); /* also one that is excused */
+const struct item_way *item_way_named(const char *name); /* also an excluded way */
 
 /* False: the call combines conditions on an item by $or or $nor, and the server is excused from
  * that. */
@@ -32,8 +32,8 @@ truce_store *item_rig_open(const struct item_way *way);
 truce_status item_rig_call(truce_item *item, const struct item_way *way, truce_store *store,
                            const char *text, truce_item_result *result, bson_error_t *error);
 
-/* The document {_id: 1} without `_rev`, its items as an array whatever their layout;
- * bson_destroy it. */
+/* Returns the document {_id: 1} without `_rev`, its items as an array whatever their layout; the
+ * caller destroys it. */
 bson_t *item_rig_read(truce_store *store, const char *collection, const char *field);
 
 #endif

@@ -8,9 +8,9 @@
 struct log *kept_log_new(void);
 void kept_log_free(void);
 
-/* All lines so far. The caller frees it. */
+/* Returns all lines so far. The caller frees it. */
 char *kept_log_text(void);
-/* How many lines have that message. */
+/* Returns how many lines have that message. */
 int kept_log_count(const char *message);
 /* Returns the last line with that message; NULL: no line has it. The caller destroys it. */
 bson_t *kept_log_last(const char *message);

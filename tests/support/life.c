@@ -103,7 +103,7 @@ struct killing {
     char path[400];
     int answers[2];
     pid_t workers[WORKERS_MAX];
-    int next[WORKERS_MAX]; /* the number behind the last answer */
+    int next[WORKERS_MAX]; /* the number after the last answer */
 };
 
 _Noreturn static void step_from(const struct killing *killing, int worker)

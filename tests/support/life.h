@@ -20,12 +20,13 @@
 
 struct life {
     int workers;
-    bool (*begin)(truce_store *store); /* false: it failed, and said so */
+    bool (*begin)(truce_store *store); /* false: it failed, and reported why */
     /* Returns the acknowledged number, above zero; 0: nothing was acknowledged; below: this
      * worker does no more. A process that follows a killed one repeats the step that had no
      * answer. */
     int64_t (*step)(truce_store *store, int worker, int number);
-    void (*told)(int worker, int64_t answer); /* what a step acknowledged; from several threads */
+    /* receives an acknowledged number of a step; called from several threads */
+    void (*told)(int worker, int64_t answer);
     void (*judge)(truce_store *store);
 };
 

@@ -8,7 +8,7 @@
 #include "query/sort/spill.h"
 
 struct memory_spills {
-    int opened, freed, open_most; /* how many; how many at once */
+    int opened, freed, open_most; /* how many in total; how many at once */
     size_t bytes;                 /* written, all together */
     int fail_at;                  /* the n-th call of any kind fails with TRUCE_IO; 0: none does */
     int calls;

@@ -7,7 +7,7 @@
 #include "server/server.h"
 #include "tests/support/test.h"
 
-#define WIRE 9 /* 4.4, the last that wants the shard key everywhere */
+#define WIRE 9 /* 4.4, the last version that needs the shard key everywhere */
 
 struct mongos {
     const struct mongos_layout *layouts;
@@ -104,7 +104,7 @@ static bool flag(const bson_t *document, const char *field)
     return bson_iter_init_find(&iter, document, field) && bson_iter_as_bool(&iter);
 }
 
-/* One of an update's or of a removal's statements. */
+/* True if one statement of an update or of a removal may run. */
 static bool may_run(const bson_t *statement, const bson_t *key)
 {
     bool many =
@@ -118,7 +118,7 @@ static bool may_run(const bson_t *statement, const bson_t *key)
     return many || says_field(&query, "_id") || says_key(&query, key);
 }
 
-/* The index begins with the shard key's fields, or with _id. */
+/* Checks that the index begins with the shard key's fields, or with _id. */
 static bool may_index(const bson_t *index, const bson_t *key)
 {
     bson_iter_t shard, own;

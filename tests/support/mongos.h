@@ -24,9 +24,9 @@ struct mongos *mongos_start(void);
 /* Opens the cluster of an empty database with these layouts, which are borrowed. Every client of
  * the one before must be gone. */
 const char *mongos_uri(struct mongos *mongos, const struct mongos_layout *layouts);
-/* How many requests were refused. */
+/* Returns how many requests were refused. */
 int mongos_refused(const struct mongos *mongos);
-/* Every client must be gone. */
+/* Every client must be gone before this call. */
 void mongos_stop(struct mongos *mongos);
 
 #endif

@@ -57,7 +57,7 @@ static inline void no_sleep_use(void)
     truce__world_use(&world);
 }
 
-/* The same from its beginning. */
+/* Starts the environment from its beginning. */
 static inline void no_sleep_begin(void)
 {
     atomic_store(&no_sleep_ms, 1700000000000);

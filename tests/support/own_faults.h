@@ -1,8 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_OWN_FAULTS_H
 #define TRUCE_TESTS_SUPPORT_OWN_FAULTS_H
 
-/* For a program that cuts files which are mapped: a sanitizer would take SIGBUS for itself.
- * Included once. */
+/* Included once, by a program that truncates mapped files: otherwise a sanitizer would handle
+ * SIGBUS itself. */
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {

@@ -1,9 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_PIPELINE_H
 #define TRUCE_TESTS_SUPPORT_PIPELINE_H
 
-/*
- * Pipelines over documents in memory, and a world for them: collections are arrays of documents,
- * what is written is kept as lists, spills are in memory.
+/* Pipelines over documents in memory, and an environment for them: collections are arrays of
+ * documents, written documents are kept as lists, spills are in memory.
  */
 #include "base/random.h"
 #include "query/aggregate/aggregate.h"
@@ -12,8 +11,8 @@
 struct pipeline_world {
     const char *collections[4]; /* names; NULL: none */
     bson_t *documents[4];       /* of each, an array */
-    bson_t out;                 /* what $out wrote, and for each end of it the name: a list */
-    bson_t merged;              /* what $merge was given: {stage, document} */
+    bson_t out;                 /* the documents of $out, and at each end of it the name: a list */
+    bson_t merged;              /* the documents of $merge: {stage, document} */
     uint32_t out_count, merged_count;
     int opened;    /* collections opened */
     int filtered;  /* ... of these with a filter */
@@ -43,7 +42,7 @@ truce_status pipeline_run(struct pipeline_world *world, const bson_t *stages,
  * test_array. */
 void pipeline_check(struct pipeline_world *world, const char *stages, const char *documents,
                     const char *expected);
-/* That it is refused, at the latest at a document, with the code. */
+/* Checks that the pipeline is refused, at the latest at a document, with the code. */
 void pipeline_check_refused(struct pipeline_world *world, const char *stages, uint32_t code);
 
 /* {"v": [...]} as Extended JSON with ' for ", the array of it; bson_destroy it */

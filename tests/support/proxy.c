@@ -110,7 +110,7 @@ static bool body_of(const uint8_t *message, uint32_t size, bson_t *body)
     return length <= size - head && bson_init_static(body, message + head, length);
 }
 
-/* A request that belongs to connections, not to what they are used for. */
+/* True for a request that belongs to connections, not to their use. */
 static bool is_handshake(const bson_t *body)
 {
     return bson_has_field(body, "hello") || bson_has_field(body, "isMaster") ||
@@ -176,7 +176,8 @@ static void hold(struct proxy *proxy)
     pthread_mutex_unlock(&proxy->mutex);
 }
 
-/* To the client, as the server's answer to this message, or instead of this answer. */
+/* Sends a message to the client, as the server's answer to this message, or instead of this
+ * answer. */
 static bool say_to_client(struct pump *pump, const uint8_t *message, const bson_t *said)
 {
     uint32_t head[5] = {(uint32_t)(sizeof head + 1 + said->len), 1, 0, 2013, 0};

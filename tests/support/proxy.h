@@ -34,7 +34,7 @@ struct proxy;
 struct proxy *proxy_start(int server_port);
 int proxy_port(const struct proxy *proxy);
 
-/* Counts from 0 again; message `at` meets the fault. */
+/* Counts from 0 again; message `at` gets the fault. */
 void proxy_arm(struct proxy *proxy, enum proxy_fault fault, enum proxy_direction direction,
                uint64_t at);
 /* Called before proxy_arm: sets the answer of PROXY_SAY, and the answer to the next
@@ -47,14 +47,14 @@ void proxy_script(struct proxy *proxy, const bson_t *say, const bson_t *then, co
  * first. */
 void proxy_change(struct proxy *proxy, uint32_t place, uint32_t change);
 bool proxy_hit(struct proxy *proxy);
-/* Messages since it was armed. */
+/* Returns the number of messages since it was armed. */
 uint64_t proxy_count(struct proxy *proxy, enum proxy_direction direction);
-/* Is a message held by PROXY_HOLD? proxy_let_go passes it on. */
+/* True if PROXY_HOLD holds a message; proxy_let_go passes it on. */
 bool proxy_holds(struct proxy *proxy);
 void proxy_let_go(struct proxy *proxy);
-/* Until no message is held back. */
+/* Waits until no message is held back. */
 void proxy_settle(struct proxy *proxy);
-/* Every client of it must be gone. */
+/* Every client of it must be gone before this call. */
 void proxy_stop(struct proxy *proxy);
 
 #endif

@@ -20,7 +20,8 @@ static inline truce_queue *rig_queue(truce_store *store, const struct setting *s
     return truce_queue_new(store, &options);
 }
 
-/* One whose claims run out by themselves, and whose failed jobs are ready again at once. */
+/* Returns a queue whose claims expire by themselves, and whose failed jobs are ready again at
+ * once. */
 static inline truce_queue *rig_hasty(truce_store *store, const struct setting *setting,
                                      const char *name)
 {
@@ -56,7 +57,7 @@ static inline truce_job *rig_claim(truce_queue *queue)
     return job;
 }
 
-/* Waits for a job that has yet to become ready; bounded, and slow machines only wait longer. */
+/* Waits for a job that becomes ready later; bounded, and slow machines only wait longer. */
 static inline truce_job *rig_claim_later(truce_queue *queue)
 {
     truce_job *job = NULL;
@@ -105,7 +106,7 @@ static inline int64_t rig_number(const bson_t *document, const char *path)
                : -1;
 }
 
-/* Findings of truce_check whose rule begins so; their number is added. */
+/* Counts findings of truce_check whose rule begins so; adds their number. */
 struct rig_findings {
     const char *rule;
     int count;

@@ -14,11 +14,12 @@
 #include "base/random.h"
 #include "truce/store.h"
 
-/* Operation `number` of the sequence of `seed`: depends on nothing else. bson_destroy it. */
+/* Makes operation `number` of the sequence of `seed`: depends on nothing else. The caller
+ * destroys it. */
 bson_t *random_operation(uint64_t seed, uint64_t number);
 
-/* Runs it; the answer, for comparing, without what may differ between two right stores. `answer` is
- * initialised by the caller. */
+/* Runs it, and returns the answer for comparison, without parts that may differ between two
+ * correct stores. `answer` is initialised by the caller. */
 void operation_run(truce_store *store, const bson_t *operation, bson_t *answer);
 
 /* True if two correct stores may differ after this answer. An update of several documents that
@@ -26,7 +27,7 @@ void operation_run(truce_store *store, const bson_t *operation, bson_t *answer);
  * arrays is refused, but only if documents are really sorted. */
 bool operation_is_ambiguous(const bson_t *operation, const bson_t *answer);
 
-/* Everything that is in the store: collections, documents in natural order, indexes. */
+/* Returns the whole contents of the store: collections, documents in natural order, indexes. */
 void store_snapshot(truce_store *store, bson_t *snapshot);
 
 #endif

@@ -42,7 +42,7 @@ static int64_t number(const bson_t *operation, const char *name)
 
 /* ---- answers -------------------------------------------------------------------------------- */
 
-/* Several reasons to refuse a document can hold at once, and which is met first is not said. */
+/* Several reasons to refuse a document can hold at once, and their order is not specified. */
 static int32_t reason(const bson_error_t *error)
 {
     switch (error->code) {
@@ -116,7 +116,7 @@ static void list_end(struct list *list, bool ordered, bson_t *answer)
     bson_free(list->items);
 }
 
-/* The number of documents that the cursor gives. */
+/* Returns the number of documents of the cursor. */
 static truce_status drain_count(truce_cursor *cursor, bson_t *answer, bson_error_t *error)
 {
     const bson_t *document = NULL;
@@ -132,7 +132,7 @@ static truce_status drain_count(truce_cursor *cursor, bson_t *answer, bson_error
     return status;
 }
 
-/* All that the cursor gives; without an order, sorted by bytes. */
+/* Returns all documents of the cursor; without an order, sorted by bytes. */
 static truce_status drain(truce_cursor *cursor, bool ordered, bson_t *answer, bson_error_t *error)
 {
     struct list list = {0};

@@ -141,7 +141,7 @@ __attribute__((unused)) static const struct sample {
     {"{listCommands: 1}"},
 };
 
-/* After these, of which each succeeds, there is something of every pattern. */
+/* After these, each of which succeeds, every pattern has some data. */
 __attribute__((unused)) static const char *const built[] = {
     "{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}, {_id: 'c', n: 0}, {_id: 'd', n: 4}]}",
     "{truceCommit: [{update: 'accounts', id: 'a', with: {$inc: {n: -5}}}, {update: 'accounts', id: 'b', with: {$inc: {n: 5}}}], "

@@ -19,7 +19,7 @@ static truce_status create_index(truce_store *store, const char *json, bson_erro
     return status;
 }
 
-/* All accounts in one bulk: they are there together or not at all. */
+/* Inserts all accounts in one bulk: they are there together or not at all. */
 static truce_status open_accounts(truce_store *store, bson_error_t *error)
 {
     truce_write writes[SCHOOL_ACCOUNTS];
@@ -252,7 +252,7 @@ static void judge_log(struct judge *judge, int worker)
     bson_destroy(filter);
 }
 
-/* In one snapshot: others may be at work. */
+/* Reads all accounts in one snapshot: other workers may be running. */
 static void judge_money(struct judge *judge)
 {
     truce_look looks[SCHOOL_ACCOUNTS];

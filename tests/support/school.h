@@ -31,10 +31,11 @@ struct school_notes {
     atomic_llong logged[SCHOOL_WORKERS_MAX];
 };
 
-/* Indexes and accounts, if they are not there. */
+/* Creates the indexes and accounts, if they are missing. */
 truce_status school_open(truce_store *store, bson_error_t *error);
 
-/* One round; the first status that is not OK ends it. `pad`: bytes of the big document, 0: none. */
+/* Runs one round; the first status that is not OK ends it. `pad`: bytes of the big document, 0:
+ * none. */
 truce_status school_round(truce_store *store, struct school_notes *notes, int worker, uint32_t pad,
                           bool relaxed, bson_error_t *error);
 

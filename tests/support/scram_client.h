@@ -23,18 +23,18 @@ struct login_try {
     bool brief; /* without the empty exchange */
 };
 
-/* The final message to a challenge. `first` is the first one without its header. The caller
- * frees it. */
+/* Returns the final message to a challenge. `first` is the first one without its header. The
+ * caller frees it. */
 char *scram_client_final(const struct login_try *try, const char *first, const char *challenge);
 
 /* Logs in by saslStart and saslContinue. Returns the code of the answer that refuses it, 0: it
  * is in, -1: the connection was ended. */
 int64_t scram_login(int end, const struct login_try *try);
-/* A connection that is logged in by SCRAM-SHA-256 as a user of admin. */
+/* Opens a connection that is logged in by SCRAM-SHA-256 as a user of admin. */
 int dial_as(const char *name, const char *password);
 
-/* {saslStart ...} or {saslContinue ...} on `end`; NULL: it was ended. The caller destroys the
- * reply. */
+/* Sends {saslStart ...} or {saslContinue ...} on `end`; NULL: the connection was ended. The
+ * caller destroys the reply. */
 bson_t *sasl_ask(int end, const char *command, const struct login_try *try, const char *payload);
 
 #endif

@@ -5,7 +5,7 @@
 #include "tests/support/talk.h"
 #include "tests/support/test.h"
 
-/* From JSON with ' for ". */
+/* Parses JSON with ' for ". */
 bson_t *parsed(const char *json);
 /* Checks the value at the path of the reply, on the connection (negative: one of its own); "":
  * the path is missing. */
@@ -23,12 +23,12 @@ void see_on(int end, const char *command, const char *path, const char *wanted, 
 #define ADULTS                                                                                     \
     "{'create': 'adults', 'viewOn': 'people', 'pipeline': [{'$match': {'age': {'$gte': 18}}}], "
 
-/* A server like a replica set at that store: people and groups, the view adults on people, names
- * on adults. */
+/* Starts a server like a replica set at that store: people and groups, the view adults on
+ * people, names on adults. */
 void begin_at(const char *uri);
 void begin(void); /* in memory */
 void end(void);
-/* A file of that name for begin_at; good until the next call. */
+/* Returns a file of that name for begin_at; good until the next call. */
 const char *file(const char *name);
 
 #endif

@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_SERVED_CLAIM_H
 #define TRUCE_TESTS_SUPPORT_SERVED_CLAIM_H
 
-/* Stories in which a job is claimed and then used by its token. */
+/* Conversations in which a job is claimed and then used by its token. */
 #include "tests/support/served_story.h"
 
 /* Claims a job of the queue. The queue, the job's id, and the claim's token replace each %s of

@@ -27,7 +27,8 @@ static inline void end(void)
     truce_store_close(store);
 }
 
-/* A step of a story: what is sent (without $db: to test), and what of the answer counts. */
+/* A step of a conversation: the command (without $db: to test), and the checked part of the
+ * answer. */
 struct step {
     const char *command;
     int code;         /* 0: ok */

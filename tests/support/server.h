@@ -24,7 +24,7 @@ truce_store *server_or_memory(void);
 /* Closes the kept store; called at exit, too. */
 void server_release(void);
 
-/* The server is killed with SIGKILL and started again on its files. False: it cannot be. */
+/* Kills the server with SIGKILL and starts it again on its files. False: it cannot be. */
 bool server_kill(void);
 
 #endif

@@ -1,9 +1,8 @@
 #ifndef TRUCE_TESTS_SUPPORT_SET_MODEL_H
 #define TRUCE_TESTS_SUPPORT_SET_MODEL_H
 
-/*
- * The reference for ordered sets: for each name the operation of the highest rank, as in-order,
- * exactly-once delivery leaves it. Independent of src/patterns: ten lines, obviously right.
+/* The reference for ordered sets: for each name the operation of the highest rank, as in-order,
+ * exactly-once delivery leaves it. It does not use src/patterns: ten lines, obviously right.
  */
 #include "tests/support/test.h"
 #include "truce/truce.h"
@@ -22,8 +21,8 @@ struct model_operation {
 const struct model_operation *model_winner(const struct model_operation *operations, size_t count,
                                            const bool *given, int key, int name);
 
-/* The public operation; key and element are filled, to be destroyed. The payload of an add tells
- * which operation it came from: {name: "CS 1", from: "web 7"}. */
+/* Makes the public operation; key and element are filled, to be destroyed. The payload of an add
+ * names the operation that it came from: {name: "CS 1", from: "web 7"}. */
 void model_operation_make(const struct model_operation *operation, bson_t *key, bson_t *element,
                           truce_set_operation *made);
 
@@ -47,7 +46,7 @@ bool model_check(truce_set *set, const struct model_operation *operations, size_
 /* {student_id: key} */
 bson_t *model_key(int key);
 
-/* "a1 r2 a3": for messages */
+/* Formats "a1 r2 a3", for messages. */
 const char *model_show(const struct model_operation *operations, size_t count, const bool *given,
                        char *text, size_t size);
 

@@ -9,7 +9,7 @@
 struct place {
     truce_store *store;
     truce_set *set;
-    truce_set_form form; /* that was asked for, if the store can do it */
+    truce_set_form form; /* the requested one, if the store supports it */
     bson_t *key;         /* {student_id: 1} */
     char uri[600];       /* of a file */
 };

@@ -19,7 +19,7 @@ static inline void still_connect(struct server *started)
     connection = (struct connection){.server = server, .socket = -1};
 }
 
-/* The server and its store. */
+/* Stops the server and closes its store. */
 static inline void still_end(void)
 {
     truce_store *store = server->store;
@@ -29,7 +29,7 @@ static inline void still_end(void)
     truce_store_close(store);
 }
 
-/* This was not the answer that it should be. */
+/* Reports an unexpected answer. */
 static inline void fail_answer(const bson_t *command, const bson_t *reply)
 {
     char *sent = bson_as_relaxed_extended_json(command, NULL),
@@ -56,7 +56,7 @@ static inline void answer(const bson_t *command, bson_t *reply)
     bson_free(text);
 }
 
-/* Typed JSON, of the database test if it does not say another; bson_destroy it. */
+/* Parses typed JSON, of the database test if it does not name another; the caller destroys it. */
 static inline bson_t *command_of(const char *json)
 {
     bson_error_t error;
@@ -73,7 +73,7 @@ static inline bson_t *command_of(const char *json)
     return copy;
 }
 
-/* Whatever it is answered. */
+/* Sends a command, whatever its answer is. */
 static inline void ask(const char *json)
 {
     bson_t *command = command_of(json), reply;
@@ -83,7 +83,7 @@ static inline void ask(const char *json)
     bson_destroy(command);
 }
 
-/* A command that succeeds. */
+/* Sends a command that succeeds. */
 static inline void must(const char *json)
 {
     bson_t *command = command_of(json), reply;

@@ -25,7 +25,7 @@ static truce_status still_wait(truce_store *store, const char *collection, uint6
                        timeout_ms);
 }
 
-/* In memory; who uses it lives where time is what was slept. */
+/* Opens the store in memory; the caller's thread uses no_sleep.h. */
 static inline truce_store *still_store(void)
 {
     static truce_store_ops ops;
@@ -40,7 +40,7 @@ static inline truce_store *still_store(void)
     return store;
 }
 
-/* `options`: NULL, or as of server_start. Logins that fail are answered at once. */
+/* `options`: NULL, or as of server_start. Failed logins are answered at once. */
 static inline struct server *still_serve(truce_store *store, const struct server_options *options)
 {
     struct server *server;

@@ -140,7 +140,7 @@ static truce_status check_write(const truce_write *write, bson_error_t *error)
                : TRUCE_OK;
 }
 
-/* Of several writes, those before the one that is refused are done. */
+/* If one of several writes is refused, those before it are done. */
 static truce_status run_bulk(struct decorator *decorator, const struct decorated_call *call,
                              bson_error_t *error)
 {
@@ -242,7 +242,7 @@ truce_store *stored_names_wrap(truce_store *inner)
 truce_status __real_truce_store_open(const char *uri, const truce_store_options *options,
                                      truce_store **store, bson_error_t *error);
 
-/* The linker puts it in the place of truce_store_open (tests/CMakeLists.txt). */
+/* The linker uses it in place of truce_store_open (tests/CMakeLists.txt). */
 truce_status __wrap_truce_store_open(const char *uri, const truce_store_options *options,
                                      truce_store **store, bson_error_t *error);
 truce_status __wrap_truce_store_open(const char *uri, const truce_store_options *options,

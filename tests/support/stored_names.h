@@ -17,7 +17,7 @@
 /* Takes over the store, and closes it with itself. */
 truce_store *stored_names_wrap(truce_store *inner);
 
-/* False: a name in it is refused; the error says where. `what` is the operation. */
+/* False: a name in it is refused; the error gives its path. `what` is the operation. */
 truce_status stored_names_check(const bson_t *document, const char *what, bson_error_t *error);
 
 #endif

@@ -14,15 +14,15 @@ struct stream_of {
     int at;
 };
 
-/* The command is done. */
+/* Runs the command, which succeeds. */
 void done(const char *json);
 /* "": there is no such text. */
 const char *text_of(const bson_t *document, const char *name);
 
-/* The collection is of the reply. */
+/* The name of the collection comes from the reply. */
 struct stream_of open_stream_at(int port, const char *aggregate);
 struct stream_of open_stream(const char *aggregate);
-/* A stream of c with these options (or "") and stages (", ..." or ""). */
+/* Opens a stream of c with these options (or "") and stages (", ..." or ""). */
 struct stream_of watch_c(const char *options, const char *stages);
 void close_stream(struct stream_of *stream);
 
@@ -30,7 +30,7 @@ void ask_more(struct stream_of *stream, int batch, int wait_ms);
 /* Returns the next event, in a batch of at most so many; borrowed until the next call. Empty: no
  * event has come. */
 void event_of(struct stream_of *stream, int batch, int wait_ms, bson_t *event);
-/* The next event has these fields; _id, clusterTime and wallTime are left out. */
+/* Checks that the next event has these fields; _id, clusterTime, and wallTime are left out. */
 void expect_event(struct stream_of *stream, const char *json);
 void expect_nothing(struct stream_of *stream);
 

@@ -94,7 +94,7 @@ static inline void rig_sweep(truce_store *store)
         CHECK_OK(truce_sweep(store, NULL, &report, &error), error);
 }
 
-/* No flag is left, and no copy differs. */
+/* Checks that no flag is left, and no copy differs. */
 static inline void rig_in_step(truce_sync *sync, truce_store *store, const char *rule)
 {
     truce_sync_report report;

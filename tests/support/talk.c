@@ -66,7 +66,7 @@ bool send_all(int end_, const uint8_t *bytes, size_t size)
     return true;
 }
 
-/* Puts what a compressed answer holds in its place. */
+/* Replaces a compressed answer by its contents. */
 static void open_up(struct buffer *answer)
 {
     struct buffer plain = {0};

@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_TALK_H
 #define TRUCE_TESTS_SUPPORT_TALK_H
 
-/* A server in this process, and one who talks to it by raw sockets, a message at a time. */
+/* A server in this process, and a client that talks to it by raw sockets, a message at a time. */
 #include <sys/types.h>
 
 #include "base/buffer.h"
@@ -18,15 +18,16 @@ int dial(void); /* to the server */
 int dial_port(int port);
 
 void put_uint32(struct buffer *out, uint32_t number);
-/* A message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
+/* Makes a message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
 struct buffer message_of(const bson_t *command, uint32_t flags);
 bool send_all(int end, const uint8_t *bytes, size_t size);
-/* One message, as it comes; false: the connection was ended. */
+/* Reads one message, as it comes; false: the connection was ended. */
 bool receive_message(int end, struct buffer *message);
-/* The reply of an OP_MSG or OP_QUERY, which may be compressed; NULL: the connection was ended. */
+/* Reads the reply of an OP_MSG or OP_QUERY, which may be compressed; NULL: the connection was
+ * ended. */
 bson_t *receive_reply(int end);
 
-/* One command on a connection of its own, or on `end`. */
+/* Sends one command on a connection of its own, or on `end`. */
 bson_t *ask_on(int end, const char *json, uint32_t flags);
 bson_t *ask(const char *json);
 
@@ -45,7 +46,7 @@ struct killing {
     uint32_t after_ms;
 };
 
-/* A thread: kills the child by SIGKILL when its time has come. */
+/* A thread that kills the child by SIGKILL when its time has come. */
 void *kill_served(void *killing);
 
 #endif

@@ -22,7 +22,7 @@ static int tests_count;
 static atomic_int failures; /* of the running test */
 static atomic_bool skipped;
 static const char *running = "";
-static atomic_ullong seeded; /* what it drew its numbers from; 0: nothing */
+static atomic_ullong seeded; /* the seed of its random numbers; 0: none */
 static char directory[256];
 static pid_t directory_owner;
 
@@ -195,7 +195,7 @@ static bool is_server(const char *whose, const char *server)
            (its_major < major || (its_major == major && its_minor < minor));
 }
 
-/* Why this server is excused from the test: a line "SERVER TEST REASON" of the file that
+/* Returns why this server is excused from the test: a line "SERVER TEST REASON" of the file that
  * TRUCE_TEST_EXCEPTIONS names, for the server that TRUCE_TEST_SERVER names. */
 static bool excused(const char *name, char *reason, size_t size)
 {

@@ -64,32 +64,33 @@ int test_run_all(int argc, char **argv);
 bool test_fail(const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The running test is skipped, with the reason printed; return from the test afterwards. */
+/* Skips the running test, and prints the reason; return from the test afterwards. */
 void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* True if the server under test is excused from this, which is a part of tests. The reason is
  * printed then. */
 bool test_excused(const char *name);
 
-/* How many checks have failed in the running test so far. */
+/* Returns how many checks have failed in the running test so far. */
 int test_failures(void);
 
 /* Exits a forked child with 0, or 1 if a check failed in it; never runs atexit handlers. */
 _Noreturn void test_child_exit(void);
 
-/* TRUCE_TEST_SEED, or a fresh seed; printed, so that a failing run can be repeated. */
+/* Returns TRUCE_TEST_SEED, or a fresh seed; printed, so that a failing run can be repeated. */
 uint64_t test_seed(void);
 
-/* A number from the environment (for longer or shorter runs), or the given default. */
+/* Returns a number from the environment (for longer or shorter runs), or the given default. */
 long test_scale(const char *variable, long otherwise);
 
-/* A fresh empty directory below TMPDIR, removed at exit (not in forked children). */
+/* Returns a fresh empty directory below TMPDIR, removed at exit (not in forked children). */
 const char *test_directory(void);
 
-/* BSON from Extended JSON in which ' may stand for "; aborts on bad JSON. bson_destroy it. */
+/* Parses BSON from Extended JSON in which ' may replace "; aborts on bad JSON. The caller
+ * destroys it. */
 bson_t *test_bson(const char *json);
 
-/* Documents compared byte for byte, shown as canonical Extended JSON where they differ. */
+/* Compares documents byte for byte; shows them as canonical Extended JSON if they differ. */
 bool test_bson_equal(const bson_t *expected, const bson_t *actual, const char *file, int line);
 
 #define CHECK(condition)                                                                           \

@@ -43,7 +43,7 @@ static inline truce_status rig_move(truce_transfers *transfers, const char *id, 
     return status;
 }
 
-/* -1000: there is no such account, or its balance is no number */
+/* -1000: there is no such account, or its balance is not a number */
 static inline int64_t rig_balance(truce_store *store, const char *id)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(id)), found;
@@ -75,7 +75,7 @@ static inline const char *rig_state(truce_store *store, const char *id, char tex
     return text;
 }
 
-/* Of transfers: what a dead commit leaves is the commit's own affair. */
+/* Counts findings about transfers: the remains of a dead commit belong to the commit. */
 static inline void rig_finding(const bson_t *finding, void *arg)
 {
     char *text;
@@ -91,7 +91,7 @@ static inline void rig_finding(const bson_t *finding, void *arg)
     ++*(int *)arg;
 }
 
-/* No mark is left, and the check has nothing to tell. */
+/* Checks that no mark is left, and that the check finds nothing. */
 static inline void rig_settled(truce_store *store)
 {
     truce_check_report report;

@@ -30,7 +30,8 @@ static inline truce_status rig_drop(truce_tree_edit *edit, const char *id, bson_
     return truce_tree_remove(edit, &value, error);
 }
 
-/* "a=1 b=2 -c": items with a text, and without; begun, put, not published. */
+/* Begins an edit and puts "a=1 b=2 -c": items with a text, and removed ones; it is not
+ * published. */
 static inline truce_status rig_edit(truce_tree *tree, const char *changes, truce_tree_edit **edit,
                                     bson_error_t *error)
 {
@@ -84,7 +85,7 @@ static inline bool rig_append(const bson_t *item, void *arg)
     return true;
 }
 
-/* A version (0: the current one) as "a=1 b=2". */
+/* Reads a version (0: the current one) as "a=1 b=2". */
 static inline truce_status rig_see(truce_tree *tree, int64_t version, struct rig_text *seen,
                                    bson_error_t *error)
 {

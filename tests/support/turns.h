@@ -27,8 +27,9 @@ struct turns_run {
     void (*end)(truce_store *store, const bool *crashed, void *arg);
     void *arg;
     struct turns_budget budget;
-    int branch_max; /* so many calls are tried in every order; behind them the clients take turns in
-                       bursts, so that no two keep each other waiting for ever. 0: all calls */
+    /* so many calls are tried in every order; after them the clients take turns in bursts, so
+     * that no two keep each other waiting for ever. 0: all calls */
+    int branch_max;
 };
 
 /* Runs every sequence of choices, up to `runs_max`; or, with `seed` not 0, runs_max random ones.

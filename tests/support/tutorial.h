@@ -1,7 +1,7 @@
 #ifndef TESTS_SUPPORT_TUTORIAL_H
 #define TESTS_SUPPORT_TUTORIAL_H
 
-/* Handles for tests whose names do not matter: what the options leave out is as in the docs. */
+/* Handles for tests whose names do not matter: omitted options have the values of the docs. */
 #include <truce/truce.h>
 
 static inline truce_set *tutorial_set(truce_store *store, const truce_set_options *options)

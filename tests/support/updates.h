@@ -23,8 +23,8 @@ struct updated {
     char message[512];
 };
 
-/* The document afterwards, or NULL with the error's code in `code`; bson_destroy it. Applies the
- * compiled update twice and checks that both times give the same. */
+/* Returns the document afterwards, or NULL with the error's code in `code`; the caller destroys
+ * it. Applies the compiled update twice and checks that both results are equal. */
 bson_t *updated_run(struct updated *updated);
 
 bool updated_check(const char *expected, struct updated *updated, const char *file, int line);
@@ -33,7 +33,8 @@ bool updated_check_code(uint32_t expected, struct updated *updated, const char *
 #define CHECK_UPDATE(expected, updated)  updated_check(expected, updated, __FILE__, __LINE__)
 #define CHECK_UPDATE_CODE(code, updated) updated_check_code(code, updated, __FILE__, __LINE__)
 
-/* {key: {a: {a: ... {}}}}: `depth` containers below the outer document; bson_destroy it. */
+/* Returns {key: {a: {a: ... {}}}}: `depth` containers below the outer document; the caller
+ * destroys it. */
 bson_t *nested_document(const char *key, int depth);
 
 #endif

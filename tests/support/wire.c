@@ -25,7 +25,7 @@ static const struct wire_way network[] = {
     {.name = "an end after the request", .fault = PROXY_AFTER, .direction = TO_SERVER},
 };
 
-/* Of mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS; 0: it names no port. */
+/* Returns the port of mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS; 0: it names no port. */
 static int port_of_server(void)
 {
     const char *where = getenv("TRUCE_TEST_MONGODB"), *colon;
@@ -38,7 +38,7 @@ static int port_of_server(void)
     return colon ? atoi(colon + 1) : 0;
 }
 
-/* Takes an option out of the URI. */
+/* Removes an option from the URI. */
 static void drop_option(char *uri, const char *option)
 {
     char *at = strstr(uri, option);
@@ -206,7 +206,7 @@ void wire_spoil_in(const struct wire_operation *operation, const struct wire_way
     if ((wire.through->capabilities & operation->needs) == operation->needs) {
         struct selection some;
 
-        for (int i = 0; i < 2; i++) /* what is looked at once is known then */
+        for (int i = 0; i < 2; i++) /* the handle then knows what it has read once */
             spoil(&wire, operation, &none, 0);
         if (CHECK_INT(wire.messages, >, 0)) { /* or they do not go through the proxy */
             some = select_some(operation->name, (uint64_t)test_scale(scale, step), wire.messages,

@@ -1,7 +1,7 @@
 #ifndef TRUCE_TESTS_SUPPORT_WIRE_H
 #define TRUCE_TESTS_SUPPORT_WIRE_H
 
-/* A store on the server under test, and the same by way of a proxy that spoils messages. */
+/* A store on the server under test, and the same through a proxy that corrupts messages. */
 #include "tests/support/proxy.h"
 #include "truce/store.h"
 
@@ -12,11 +12,11 @@ struct wire {
     uint64_t messages;    /* that the last operation sent */
 };
 
-/* Calls through the proxy give up before a late message has come. False: a check has failed. */
+/* Calls through the proxy time out before a late message has come. False: a check has failed. */
 bool wire_open(struct wire *wire);
 void wire_close(struct wire *wire);
 
-/* An operation, and what must be so whatever became of its messages. */
+/* An operation, and the checks that hold whatever became of its messages. */
 struct wire_operation {
     const char *name;
     uint32_t needs; /* capabilities */

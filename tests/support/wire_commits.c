@@ -85,7 +85,7 @@ static void check_moved(truce_store *store, truce_status told)
         CHECK_INT(a, ==, 0);
 }
 
-/* With a key, the caller asks again until it knows. */
+/* With a key, the caller repeats the request until it knows the outcome. */
 static truce_status move_with_key(truce_store *store, bson_error_t *error)
 {
     truce_status status = TRUCE_UNKNOWN;

@@ -125,7 +125,7 @@ static bool same_in_order(const bson_t *expected, const bson_t *actual,
     }
 }
 
-/* Each element of `expected` has one of its own in `actual`. */
+/* Checks that each element of `expected` matches a different one of `actual`. */
 static bool same_as_sets(const bson_t *expected, const bson_t *actual,
                          const struct vector_rules *rules)
 {

@@ -1,4 +1,4 @@
-/* Is an answer the recorded one? Fields are compared one by one; errors by their codes. */
+/* Compares an answer with the recorded one: fields one by one; errors by their codes. */
 #include "tests/vectors/vectors.h"
 
 #include <string.h>
@@ -32,7 +32,8 @@ static int64_t code_of(const bson_t *answer)
     return -1;
 }
 
-/* A server says "E11000 ... dup key: { a: 1 }" in words of its own: the fields' names are there. */
+/* A server formats "E11000 ... dup key: { a: 1 }" in its own words: the names of the fields are
+ * there. */
 static bool names_fields(const bson_t *keys, const char *text)
 {
     bson_iter_t iter;
@@ -107,7 +108,7 @@ static bool right_results(const struct vector_case *vector, const bson_t *answer
     return right && !bson_iter_next(&a);
 }
 
-/* A field that both must have the same, or neither. */
+/* Compares a field that both must have with the same value, or neither. */
 static bool right_field(const struct vector_case *vector, const bson_t *answer, const char *name,
                         const struct vector_rules *rules)
 {

@@ -73,7 +73,7 @@ static void append_document(bson_t *array, uint32_t number, const bson_t *docume
     BSON_APPEND_DOCUMENT(array, key, document);
 }
 
-/* All that a cursor gives, as an array in `list` (initialised by the caller). */
+/* Reads all documents of a cursor, as an array in `list` (initialised by the caller). */
 static truce_status drain(truce_cursor *cursor, bson_t *list, bson_error_t *error)
 {
     const bson_t *document = NULL;
@@ -99,7 +99,7 @@ static truce_status find_list(truce_store *store, const bson_t *filter,
     return status ? status : drain(cursor, list, error);
 }
 
-/* All documents, oldest first or by _id, as the field `after`. */
+/* Reads all documents, oldest first or by _id, as the field `after`. */
 static void append_after(truce_store *store, struct vector_answer *answer, const char *sort_field)
 {
     bson_t sort = BSON_INITIALIZER, list = BSON_INITIALIZER;
@@ -139,7 +139,7 @@ static bool take_document(const struct vector_case *vector, const char *name, bs
 
 /* ---- match, sort, project, count, distinct, aggregate --------------------------------------- */
 
-/* The position of each document of `list` among `documents`, by _id. */
+/* Appends the position of each document of `list` among `documents`, by _id. */
 static void append_positions(const bson_t *documents, const bson_t *list, const char *name,
                              bool ascending, bson_t *answer)
 {
@@ -299,7 +299,7 @@ static void run_aggregate(struct vector_run *run, struct vector_answer *answer)
 
 /* ---- update --------------------------------------------------------------------------------- */
 
-/* The one document of a case without `docs`: the one that an upsert made, or the only one. */
+/* Returns the one document of a case without `docs`: the upserted one, or the only one. */
 static void append_single(struct vector_run *run, const truce_write_result *result,
                           struct vector_answer *answer)
 {
@@ -352,7 +352,7 @@ static void append_result(const truce_write_result *result, bson_t *answer)
         BSON_APPEND_VALUE(answer, "upserted", &result->upserted_id);
 }
 
-/* The update of a command: false if its type is wrong, which is answered. */
+/* Reads the update of a command: false if its type is wrong, which is answered. */
 static bool take_update(const struct vector_case *vector, const char *name, bson_t *update,
                         bool *pipeline, struct vector_answer *answer)
 {
@@ -363,7 +363,7 @@ static bool take_update(const struct vector_case *vector, const char *name, bson
     return false;
 }
 
-/* Array filters that are no array are refused by the command's parser, with codes of its own. */
+/* The command's parser refuses array filters that are not an array, with codes of its own. */
 static bool take_filters(const struct vector_case *vector, bson_t *filters, const bson_t **taken,
                          struct vector_answer *answer)
 {

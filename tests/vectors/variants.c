@@ -30,7 +30,7 @@ static void add_path(struct paths *paths, const char *prefix, const char *name)
     memcpy(paths->names[paths->count++], path, sizeof(path));
 }
 
-/* The paths of a filter (or of $elemMatch) below `prefix`. */
+/* Collects the paths of a filter (or of $elemMatch) below `prefix`. */
 static void collect(const bson_t *filter, const char *prefix, struct paths *paths, int depth)
 {
     bson_iter_t iter;
@@ -242,8 +242,8 @@ static int prepare_pipeline(truce_store *store, const char *collection,
     return made;
 }
 
-/* Does the case let the indexes that are not unique be left out? Not where they refuse something,
- * or are themselves the subject. */
+/* True if the case can run without the indexes that are not unique. It cannot if they refuse
+ * something, or are themselves the subject. */
 static int prepare_without(truce_store *store, const char *collection,
                            const struct vector_case *vector)
 {

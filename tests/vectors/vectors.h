@@ -41,8 +41,8 @@ bool vector_sub_truth(const bson_t *parent, const char *name);
 /* ---- compare.c ---- */
 
 struct vector_rules {
-    bool generated_id; /* ObjectIds ffff... stand for any */
-    bool now;          /* dates and timestamps of 0 stand for any */
+    bool generated_id; /* ObjectIds ffff... match any */
+    bool now;          /* dates and timestamps of 0 match any */
     bool as_sets;      /* the order within arrays does not count */
 };
 
@@ -81,10 +81,10 @@ bool vector_run(struct vector_run *run, struct vector_answer *answer);
 /* One way to run a case again, which must not change its answer. */
 struct variant {
     const char *name;
-    const char *kinds; /* of cases that it is for, with spaces around each */
-    bool hinted;       /* finds ask for each of the indexes in turn */
+    const char *kinds; /* the kinds of cases that it applies to, with spaces around each */
+    bool hinted;       /* finds use each of the indexes in turn as the hint */
     bool without;      /* the indexes of the case that only make reads faster are left out */
-    /* Creates the indexes; the number made. */
+    /* Creates the indexes; returns the number made. */
     int (*prepare)(truce_store *store, const char *collection, const struct vector_case *vector);
 };
 

@@ -122,7 +122,8 @@ struct command {
     const char *help;
     /* Appends the fields that a failed operation of the patterns has besides MongoDB's; NULL: a
      * command of MongoDB. */
-    void (*append_error)(const struct call *call, truce_status status, bson_t *reply);
+    void (*append_error)(const struct call *call, truce_status status, uint32_t code,
+                         bson_t *reply);
 };
 
 /* All commands of a server. The server gets the table when it starts, so that no file below it

@@ -345,5 +345,5 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     if (call->concern) /* MongoDB reports both errors, too */
         BSON_APPEND_DOCUMENT(reply, "writeConcernError", call->concern);
     if (call->command && call->command->append_error)
-        call->command->append_error(call, status, reply);
+        call->command->append_error(call, status, code, reply);
 }

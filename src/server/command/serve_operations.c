@@ -20,7 +20,8 @@ static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
 
 static truce_status serve_operation(struct call *call, bson_t *reply, bson_error_t *error);
 
-static void operation_append_error(const struct call *call, truce_status status, bson_t *reply);
+static void operation_append_error(const struct call *call, truce_status status, uint32_t code,
+                                   bson_t *reply);
 
 static struct need row_need(enum operation_role role)
 {
@@ -72,10 +73,11 @@ static const struct operation_row *command_row(const struct command *command)
     return ((const struct row_command *)command)->row;
 }
 
-static void operation_append_error(const struct call *call, truce_status status, bson_t *reply)
+static void operation_append_error(const struct call *call, truce_status status, uint32_t code,
+                                   bson_t *reply)
 {
-    truce__operation_append_error(command_row(call->command), status, call->session.transaction,
-                                  reply);
+    truce__operation_append_error(command_row(call->command), status, code,
+                                  call->session.transaction, reply);
 }
 
 /* ---- the server as the host of an operation -------------------------------------------------- */
