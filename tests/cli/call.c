@@ -42,7 +42,7 @@ static bool is_there(void)
     return stat(store, &about) == 0;
 }
 
-TEST(options_stand_anywhere)
+TEST(accepts_options_anywhere)
 {
     fresh();
     ANSWERS(0, "inserted 1\n", RUN("--store", store, "insert", "c", "{_id: 1}"));
@@ -72,7 +72,7 @@ TEST(behind_two_dashes_everything_is_an_argument)
     ANSWERS(0, "created --json\n", STORE("collections", "create", "--", "--json"));
 }
 
-TEST(what_is_typed_needs_no_quotes)
+TEST(accepts_arguments_without_quotes)
 {
     fresh();
     ANSWERS(0, "inserted 1\n", STORE("insert", "c", "{_id: 1, a: {b: 'x'}}"));
@@ -119,7 +119,7 @@ TEST(an_input_that_is_missing_is_wrong_usage_everywhere)
     CHECK(strstr(RUN("count", "c", "--store", "memory:")->err, "there is nothing in it"));
 }
 
-TEST(a_server_that_nobody_reaches_is_told_soon)
+TEST(reports_an_unreachable_server_soon)
 {
     struct timespec from, to;
     const struct command *c;
@@ -203,7 +203,7 @@ TEST(the_processes_of_a_demonstration_end_with_it)
     CHECK_TEXT("", c->out);
 }
 
-TEST(a_port_that_stands_where_the_file_does_is_no_file)
+TEST(does_not_take_a_port_for_a_file)
 {
     const struct command *c = RUN("serve", "27017");
 

@@ -65,7 +65,7 @@ TEST(diffs_come_from_standard_input)
     check_counts("{\"_id\": \"any\", \"count\": 1}\n{\"_id\": \"red\", \"count\": 1}\n");
 }
 
-TEST(diffs_stand_beside_other_changes)
+TEST(combines_diffs_with_other_changes)
 {
     fresh();
     ANSWERS(0, "committed\n", NULL, NULL, "commit", "apply", "--journal",
@@ -78,7 +78,7 @@ TEST(diffs_stand_beside_other_changes)
     check_counts("{\"_id\": \"any\", \"count\": 5}\n{\"_id\": \"red\", \"count\": 5}\n");
 }
 
-TEST(a_key_stands_for_its_diffs)
+TEST(identifies_diffs_by_a_key)
 {
     fresh();
     for (int i = 0; i < 2; i++)
@@ -91,7 +91,7 @@ TEST(a_key_stands_for_its_diffs)
 
 #define UNDER(key) "--key", key, "--key-time", "1700000000000"
 
-TEST(what_a_commit_left_is_told_to_who_comes_again)
+TEST(returns_the_result_of_a_commit_to_a_retry)
 {
     fresh();
     for (int i = 0; i < 2; i++) {
@@ -117,7 +117,7 @@ TEST(commits_are_listed_by_how_their_keys_begin)
     ANSWERS(0, NULL, NULL, NULL, "commit", "show", "pay.1");
 }
 
-TEST(what_is_wrong_with_diffs_is_named)
+TEST(names_errors_in_diffs)
 {
     fresh();
     ANSWERS(2, "", "unexpected \"collektion\" in the diffs", NULL, "commit", "apply",

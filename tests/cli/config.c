@@ -104,7 +104,7 @@ TEST(a_flag_that_is_no_is_as_if_it_were_not_there)
     REFUSES("auth =\n", 1, "auth must be yes or no");
 }
 
-TEST(names_that_are_none_are_told_which_there_are)
+TEST(lists_the_valid_names_for_an_unknown_one)
 {
     static const char there[] =
         "there are: port, bind, auth, tls-certificate, tls-key, tls-client-ca, database";
@@ -121,7 +121,7 @@ TEST(names_that_are_none_are_told_which_there_are)
                  "there is no option of such a name; there are: port"));
 }
 
-TEST(lines_that_are_wrong_are_told)
+TEST(reports_invalid_lines)
 {
     REFUSES("port 0\n", 1, "expected a line of the form: name = value");
     REFUSES("\n[serve]\n", 2, "expected a line of the form: name = value");
@@ -138,7 +138,7 @@ TEST(lines_that_are_wrong_are_told)
     REFUSES("database = \xff\n", 1, "the line is not UTF-8 text");
 }
 
-TEST(values_that_are_wrong_are_told_with_their_line)
+TEST(reports_invalid_values_with_their_line)
 {
     REFUSES("\nport = 70000\n", 2, "port needs a number from 0 to 65535, not \"70000\"");
     REFUSES("deadline = soon\n", 1, "deadline needs a number from 1 to 4294967295, not \"soon\"");
@@ -149,7 +149,7 @@ TEST(values_that_are_wrong_are_told_with_their_line)
             "no certificate can be read from \"/none.pem\": No such file or directory");
 }
 
-TEST(what_is_no_such_file_is_told)
+TEST(reports_an_invalid_file)
 {
     size_t size = (size_t)10 << 20;
     char *much = bson_malloc(size);

@@ -42,7 +42,7 @@ TEST(a_store_is_copied_and_compared_again)
     ANSWERS(0, "{\"_id\": 2}", NULL, "find", "people", "-s", to);
 }
 
-TEST(what_differs_is_listed_and_the_exit_code_says_no)
+TEST(lists_differences_and_exits_with_1)
 {
     fresh();
     ANSWERS(0, "inserted 2", NULL, "insert", "people", "{\"_id\": 1}", "{\"_id\": 2}", "-s", from);
@@ -68,7 +68,7 @@ TEST(documents_of_others_are_refused_with_the_way_out)
     ANSWERS(0, "1 others kept", NULL, "copy", from, to, "--merge");
 }
 
-TEST(a_part_of_a_store_is_copied_and_what_stays_behind_is_named)
+TEST(copies_a_part_of_a_store_and_names_the_rest)
 {
     fresh();
     ANSWERS(0, "inserted 1", NULL, "insert", "people", "{\"_id\": 1}", "-s", from);

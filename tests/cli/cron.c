@@ -35,7 +35,7 @@ TEST(lines_are_set_listed_paused_and_removed)
     ANSWERS(0, "", NULL, "cron", "list");
 }
 
-TEST(a_line_adds_jobs_for_whoever_works)
+TEST(adds_jobs_for_all_workers_by_a_line)
 {
     begin();
     ANSWERS(0, "tick: next at ", NULL, "cron", "set", "tick", "mail", "@every 1000h", "{\"n\": 1}");

@@ -249,7 +249,7 @@ TEST(a_reader_that_goes_away_ends_it_in_silence)
     bson_free(script);
 }
 
-TEST(a_full_disk_is_told)
+TEST(reports_a_full_disk)
 {
     static const char *const commands[] = {"find s",       "count s",        "aggregate s '[]'",
                                            "export s",     "distinct s _id", "index list s",
@@ -323,7 +323,7 @@ TEST(an_interrupt_ends_a_command_in_order)
     "aggregate", "people",                                                                         \
         "[{$set: {x: {$size: {$filter: {input: {$range: [0, 1000000]}, cond: true}}}}}]"
 
-TEST(calls_that_take_long_are_told_if_asked)
+TEST(reports_slow_calls_on_request)
 {
     const struct command *run;
 

@@ -59,7 +59,7 @@ TEST(conflicts_are_shown_and_decided)
     ANSWERS(1, "", "resolved", "doc", "resolve", "posts", id, "--mine");
 }
 
-TEST(what_is_edited_is_everything_merged_and_keeps_its_types)
+TEST(edits_the_merged_document_and_keeps_its_types)
 {
     static const char *const big = "{\"$numberLong\": \"5\"}";
     const struct command *c;
@@ -211,7 +211,7 @@ static void take_inbox(char id[25])
 
 /* The list shows the stored version. A decision about an older version fails, and nothing is
  * saved. */
-TEST(what_is_decided_is_what_was_shown)
+TEST(decides_only_the_version_that_was_shown)
 {
     char id[25];
 
@@ -236,7 +236,7 @@ TEST(what_is_decided_is_what_was_shown)
 
 /* Another client saves while a user edits: the save from the editor is based on the version that
  * the editor showed. */
-TEST(what_is_saved_while_it_is_edited_is_not_overwritten)
+TEST(does_not_overwrite_a_save_during_an_edit)
 {
     char id[25], editor[400];
     FILE *script;

@@ -16,7 +16,7 @@ static void begin(void)
               ==, 0);
 }
 
-TEST(a_finding_says_what_to_change_and_the_exit_code_that_there_are_some)
+TEST(prints_the_remedy_of_a_finding_and_exits_with_1)
 {
     const struct command *c;
 
@@ -79,7 +79,7 @@ static int as_nobody(const char *command, char *out, size_t size)
     return WIFEXITED(state) ? WEXITSTATUS(state) : -1;
 }
 
-TEST(who_may_only_read_is_told_all_the_same_and_changes_nothing)
+TEST(reports_to_a_read_only_user_and_changes_nothing)
 {
     struct stat before, after;
     char out[4000], folder[300];

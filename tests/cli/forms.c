@@ -104,7 +104,7 @@ static void import_text(int line, const char *text, int documents, const char *r
 }
 #define IMPORT(text, documents, reason) import_text(__LINE__, text, documents, reason)
 
-TEST(an_array_is_read_whatever_stands_between_its_documents)
+TEST(reads_an_array_with_any_separators)
 {
     fresh("in.json");
     IMPORT("[]", 0, NULL);
@@ -114,7 +114,7 @@ TEST(an_array_is_read_whatever_stands_between_its_documents)
     IMPORT("[\n{\n\"a\": [1,\n2]\n}\n]", 1, NULL);
 }
 
-TEST(what_is_wrong_in_an_array_is_told_with_its_line)
+TEST(reports_errors_in_an_array_with_their_line)
 {
     fresh("in.json");
     IMPORT("[{\"a\":1},\n\n5,{\"b\":1}]", 2,
@@ -143,7 +143,7 @@ TEST(an_array_that_was_imported_is_not_imported_again)
 
 /* ---- CSV ------------------------------------------------------------------------------------ */
 
-TEST(cells_become_what_they_look_like_and_columns_with_a_type_that)
+TEST(converts_cells_by_their_look_or_the_type_of_their_column)
 {
     fresh("in.csv");
     write_text(input, "\xef\xbb\xbf_id,name,born,address.city,address.zip,x,tags\r\n"
@@ -193,7 +193,7 @@ static void import_record(int line, const char *header, const char *record, cons
     bson_free(text);
 }
 
-TEST(what_is_wrong_in_a_record_is_told_with_its_line)
+TEST(reports_errors_in_a_record_with_their_line)
 {
     fresh("in.csv");
     import_record(__LINE__, "a,b", "1", NULL, "1 cell, but the header has 2");
@@ -305,7 +305,7 @@ static void append_random_text(struct random *random, bson_string_t *text)
 }
 
 /* Longer than two chunks of what reads it, so that every kind of text lies across their borders. */
-TEST(what_was_exported_in_any_form_is_imported_again)
+TEST(imports_an_export_of_any_format)
 {
     struct random random;
     bson_string_t *lines = bson_string_new(NULL);
@@ -400,7 +400,7 @@ static void resume(int line, const char *text, int64_t offset, int row, const ch
     bson_free(rejected);
 }
 
-TEST(an_array_and_csv_are_gone_on_with_behind_the_last_document)
+TEST(resumes_an_array_and_csv_after_the_last_document)
 {
     fresh("in.json");
     resume(__LINE__, "[{\"a\":1},\n{\"a\":2},\n{\"a\":3},7]\n", 8, 1, NULL, "{\"line\": 3, ");

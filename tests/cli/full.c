@@ -137,7 +137,7 @@ TEST(a_finding_that_cannot_be_written_is_exit_code_3)
     CHECK_TEXT("inserted 1\n3\n3\n3\n3\n3\n3\n3\n3\n3\n3\n", all->out);
 }
 
-TEST(what_cannot_be_written_is_told_once_and_with_the_reason)
+TEST(reports_failed_output_once_and_with_the_reason)
 {
     static const char calls[] =
         "cd \"$1\" && export TRUCE_STORE=s.truce\n"

@@ -46,7 +46,7 @@ TEST(items_are_changed_added_replaced_and_removed)
     SHOWS("[{\"k\": \"A\"}, {\"k\": \"B\", \"n\": 3}]");
 }
 
-TEST(collections_are_converted_and_what_cannot_be_is_told)
+TEST(converts_collections_and_reports_the_impossible_ones)
 {
     begin();
     ANSWERS(0, NULL, NULL, "insert", "e", "{\"_id\": 2, \"l\": [{\"k\": 1}, {\"k\": 1}]}");

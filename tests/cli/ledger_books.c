@@ -394,7 +394,7 @@ TEST(a_file_with_a_wrong_line_is_refused_by_line_and_reason_and_books_nothing)
     truce_store_close(store);
 }
 
-TEST(what_a_rule_forbids_is_told_by_its_line_and_left_out)
+TEST(reports_and_skips_lines_that_a_rule_forbids)
 {
     truce_store *store = begin("rule");
     truce_ledger *ledger = book_ledger(store);

@@ -60,7 +60,7 @@ static void check(int line, const struct command *c, int code, const char *out, 
           command_run(TRUCE_CLI, uri, NULL, "ledger", "report", "tx", __VA_ARGS__, NULL), code,    \
           out, err)
 
-TEST(what_changed_is_told_for_each_period_and_account)
+TEST(reports_changes_for_each_period_and_account)
 {
     begin();
     REPORTS(0,

@@ -57,7 +57,7 @@ TEST(lines_come_with_number_offset_and_document)
     cli_ndjson_close(input);
 }
 
-TEST(bad_lines_say_what_is_wrong_and_the_next_line_is_read)
+TEST(reports_invalid_lines_and_reads_the_next)
 {
     static const char text[] = "{\"a\":\n{\"b\":\"\xff\"}\n[1]\n{\"a\":1} {}\n{\"good\":1}\n";
     static const char *const wrong[] = {

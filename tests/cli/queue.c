@@ -13,7 +13,7 @@
 #define DRAIN  "work", "--queue", "mail", "--drain"
 #define COUNTS "[{\"update\": \"effects\", \"id\": 1, \"with\": {\"$inc\": {\"n\": 1}}}]"
 
-TEST(what_is_said_of_a_job_stands_in_it)
+TEST(stores_the_options_of_a_job)
 {
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--lane", "ada", "--rate", "2/1h",
@@ -54,7 +54,7 @@ TEST(a_program_does_a_job_and_prints_its_result)
     ANSWERS(0, "", NULL, DRAIN, "--exec", "cat");
 }
 
-TEST(what_a_program_prints_can_be_one_with_the_end_of_its_job)
+TEST(commits_the_output_of_a_program_with_the_end_of_its_job)
 {
     begin();
     ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
@@ -138,7 +138,7 @@ TEST(the_figures_are_shown_once_where_there_is_no_terminal)
     ANSWERS(2, "", "100 to", "queue", "top", "--every", "1");
 }
 
-TEST(a_job_is_told_of_an_event)
+TEST(delivers_an_event_to_a_job)
 {
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
@@ -361,7 +361,7 @@ TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
 }
 
 /* Workers are killed with -9 again and again; each job has one effect in the end. */
-TEST(jobs_are_done_once_whoever_is_killed)
+TEST(does_jobs_once_despite_killed_processes)
 {
     enum { WORKERS = 3, JOBS = 12 };
     pid_t workers[WORKERS] = {0};

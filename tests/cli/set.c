@@ -36,7 +36,7 @@ static void check_answer(const struct command *command, int code, const char *ou
     CHECK_TEXT(out, command->out);
 }
 
-TEST(operations_one_by_one_say_what_became_of_them)
+TEST(prints_the_result_of_each_operation)
 {
     const char *store = fresh_store(), *key = "{\"student_id\": 1}";
     const char *element = "{\"name\": \"CS 101\"}";
@@ -360,7 +360,7 @@ TEST(a_pipe_is_applied_like_a_file_and_other_field_names_by_option)
                                "\"web\"}]"));
 }
 
-TEST(a_set_names_its_list_key_and_name_and_what_is_missing_is_asked_for)
+TEST(names_the_missing_options_of_a_set)
 {
     const char *store = fresh_store(), *key = "{cart: 7}", *item = "{sku: 'a'}";
     const struct command *command;

@@ -140,7 +140,7 @@ TEST(tables_line_up_and_pretty_documents_have_lines)
     ANSWERS(2, "", "find", "s", "--pretty", "--table");
 }
 
-TEST(what_truce_keeps_for_itself_can_be_hidden)
+TEST(hides_truces_own_collections_on_request)
 {
     fresh();
     STORE("set", "add", "s", "{id: 1}", "{name: 'x', room: 4}", "--seq", "2", "--list", "l",

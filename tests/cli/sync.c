@@ -40,7 +40,7 @@ TEST(a_rename_reaches_the_copies)
     ANSWERS(0, "", NULL, "sync", "status");
 }
 
-TEST(what_is_wrong_is_told)
+TEST(reports_errors)
 {
     begin();
     ANSWERS(2, NULL, "closes a circle", "sync", "declare", "back", "comments", "users", "last",

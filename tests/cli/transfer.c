@@ -39,7 +39,7 @@ TEST(a_transfer_is_started_shown_and_listed)
     ANSWERS(0, "0 findings", NULL, "check");
 }
 
-TEST(entries_are_read_and_what_is_wrong_in_them_is_told)
+TEST(reads_entries_and_reports_errors_in_them)
 {
     static const char *const bad[][2] = {
         {"{}", "must be an array"},

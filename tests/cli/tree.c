@@ -37,7 +37,7 @@ TEST(a_tree_is_published_read_and_reverted)
     ANSWERS(0, "0 findings", NULL, "check");
 }
 
-TEST(what_two_changed_is_merged_or_told)
+TEST(merges_or_reports_concurrent_changes)
 {
     begin();
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 2}\n", 0, "version 2", NULL, "tree", "publish",
@@ -52,7 +52,7 @@ TEST(what_two_changed_is_merged_or_told)
     ANSWERS(0, "\"n\": 9", NULL, "tree", "read", "site", "home");
 }
 
-TEST(what_is_kept_is_said)
+TEST(prints_the_retained_versions)
 {
     begin();
     for (int i = 0; i < 4; i++)
@@ -73,7 +73,7 @@ TEST(what_is_kept_is_said)
     ANSWERS(0, "0 findings", NULL, "check");
 }
 
-TEST(what_is_wrong_is_told)
+TEST(reports_errors)
 {
     begin();
     ANSWERS_TO("{\"itemId\": 1}\n", 1, NULL, "there is no tree \"other\"", "tree", "publish",

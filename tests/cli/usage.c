@@ -57,7 +57,7 @@ TEST(option_letters_mean_one_thing_in_a_command)
     }
 }
 
-TEST(commands_of_one_noun_stand_together)
+TEST(groups_commands_by_noun)
 {
     for (int i = 0; cli_command_table[i]; i++) {
         for (int k = i + 1; cli_command_table[k]; k++) {
@@ -232,7 +232,7 @@ static void completes(int line, const char *store, const char *expected, const c
 }
 #define COMPLETES(expected, a, b, c, d) completes(__LINE__, store, expected, a, b, c, d)
 
-TEST(commands_options_and_what_is_in_the_store_are_completed)
+TEST(completes_commands_options_and_names_in_the_store)
 {
     char store[400];
 

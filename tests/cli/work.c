@@ -178,7 +178,7 @@ TEST(several_programs_share_the_jobs)
 
 /* ---- programs that do wrong ---- */
 
-TEST(a_program_that_dies_fails_its_job_and_is_started_anew)
+TEST(fails_the_job_of_a_dead_program_and_restarts_it)
 {
     begin();
     add("{}");
@@ -261,7 +261,7 @@ TEST(a_job_that_takes_too_long_is_cancelled_and_the_others_come_back)
             EACH("case $line in *cancel*) end fail ', \"error\": \"well\"';; esac"));
 }
 
-TEST(a_job_that_is_cancelled_is_told)
+TEST(notifies_the_program_of_a_cancelled_job)
 {
     pid_t worker;
 

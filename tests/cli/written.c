@@ -52,7 +52,7 @@ TEST(money_a_job_and_a_document_are_one_commit)
     ANSWERS(0, "1\n", NULL, "count", "book", "{_id: 'p1', 'meta.order': 1}");
 }
 
-TEST(what_was_posted_before_refuses_the_rest)
+TEST(refuses_the_rest_after_an_earlier_post)
 {
     fresh();
     APPLY(0, "committed\n", NULL, PAID);
@@ -62,7 +62,7 @@ TEST(what_was_posted_before_refuses_the_rest)
     check_all("12.50 EUR\n", "1\n", "1\n");
 }
 
-TEST(what_an_account_forbids_refuses_the_rest)
+TEST(refuses_the_rest_if_an_account_forbids_one)
 {
     fresh();
     APPLY(2, "", "change 3: account ada: what is available would be -0.01 EUR",
@@ -101,7 +101,7 @@ TEST(a_worker_prints_them_too)
     ANSWERS(0, "1\n", NULL, "count", "truce_queue", "{queue: 'mail', state: 'ready'}");
 }
 
-TEST(what_is_wrong_is_named_and_nothing_done)
+TEST(names_errors_and_changes_nothing)
 {
     static const struct {
         int code;

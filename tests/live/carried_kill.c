@@ -148,7 +148,7 @@ static void judge(void)
     truce_store_close(store);
 }
 
-TEST(writes_that_others_carry_out_are_done_once_whoever_is_killed_or_stopped)
+TEST(executes_delegated_writes_once_despite_kills_and_stops)
 {
     long cycles = test_scale("TRUCE_KILL_CYCLES", 300);
     pid_t children[PROCESSES];

@@ -139,7 +139,7 @@ static void *poll_sums(void *arg)
     return NULL;
 }
 
-TEST(whoever_looks_at_all_accounts_sees_money_conserved)
+TEST(conserves_money_in_every_read_of_all_accounts)
 {
     pthread_t readers[2];
     struct race race;
@@ -261,7 +261,7 @@ static void *end_pending(void *arg)
     return NULL;
 }
 
-TEST(what_is_settled_while_its_time_ends_is_settled_or_free_again)
+TEST(settles_or_frees_a_transaction_at_its_expiry)
 {
     struct race race;
     truce_sweep_report report;
@@ -344,7 +344,7 @@ static bool look_at_line(const truce_ledger_line *line, void *arg)
     return true;
 }
 
-TEST(nothing_is_posted_to_an_account_that_is_closed_meanwhile)
+TEST(posts_nothing_to_a_concurrently_closed_account)
 {
     struct race race;
     struct closing closing = {.closed = false};

@@ -170,7 +170,7 @@ static void *post_some(void *arg)
     return NULL;
 }
 
-TEST(who_posts_alone_after_many_waits_for_nobody)
+TEST(does_not_delay_a_single_post_after_many)
 {
     truce_store *store = NULL;
     truce_ledger *ledger;
@@ -277,7 +277,7 @@ static void make_pendings(struct ending *ending, int64_t expires_ms)
     }
 }
 
-TEST(what_is_settled_while_its_time_ends_is_reversed_once_and_what_expired_never)
+TEST(reverses_a_transaction_settled_at_its_expiry_once_and_an_expired_one_never)
 {
     struct ending ending = {0};
     pthread_t threads[32];

@@ -164,7 +164,7 @@ TEST(two_handles_and_others_that_close_in_order_keep_everything)
 
 /* ---- programs and children ------------------------------------------------------------------- */
 
-TEST(a_program_that_is_started_opens_what_its_parent_has_open)
+TEST(opens_a_store_in_a_program_that_its_parent_has_open)
 {
     truce_store *store;
 

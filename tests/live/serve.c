@@ -277,7 +277,7 @@ TEST(old_handshakes_and_checksums_are_answered_and_a_wrong_sum_ends_the_connecti
     end();
 }
 
-TEST(who_wants_no_answer_gets_none)
+TEST(sends_no_answer_to_an_unacknowledged_message)
 {
     bson_t *insert = test_bson(
         "{'insert': 'c', 'documents': [{'_id': 1}], 'writeConcern': {'w': 0}, '$db': 'test'}");
@@ -384,7 +384,7 @@ static void *long_read(void *arg)
 
 /* Idle connections end at once. A running command is interrupted after the grace period, and its
  * client gets an error. */
-TEST(a_server_that_stops_waits_for_what_runs_but_not_for_ever)
+TEST(waits_for_running_commands_at_a_stop_but_not_for_ever)
 {
     bson_t *reply = NULL;
     pthread_t thread;

@@ -101,7 +101,7 @@ static void expect_on(int end_, const char *json, int64_t code)
 
 /* ---- starting ------------------------------------------------------------------------------- */
 
-TEST(a_server_that_asks_for_passwords_of_nobody_does_not_start_nor_one_that_others_reach_without)
+TEST(refuses_to_start_with_auth_and_no_users_or_without_auth_on_a_network)
 {
     const struct server_options auth = {.auth = true}, open = {.address = "0.0.0.0"};
     const struct server_options both = {.auth = true, .address = "0.0.0.0"};
@@ -136,7 +136,7 @@ static bool is_for_all(const char *name)
     return false;
 }
 
-TEST(every_command_says_what_it_needs_and_none_runs_without_a_login)
+TEST(declares_permissions_of_every_command_and_requires_a_login)
 {
     int end_;
 
@@ -497,7 +497,7 @@ static const struct {
      0},
 };
 
-TEST(roles_allow_what_mongodb_says_they_do)
+TEST(allows_the_actions_of_mongodbs_roles)
 {
     int ends[PEOPLE];
 
@@ -522,7 +522,7 @@ TEST(roles_allow_what_mongodb_says_they_do)
     end();
 }
 
-TEST(databases_are_listed_to_who_may_read_them)
+TEST(lists_only_databases_that_the_user_may_read)
 {
     bson_t *reply;
     int root, reader;
@@ -737,7 +737,7 @@ TEST(sweep_and_check_pass_over_the_collections_of_the_server)
     end();
 }
 
-TEST(what_is_no_login_is_refused)
+TEST(refuses_an_invalid_login)
 {
     int end_;
 
@@ -755,7 +755,7 @@ TEST(what_is_no_login_is_refused)
 }
 
 /* The reply about an unknown user equals the reply about most users. */
-TEST(a_challenge_does_not_tell_who_is_a_user)
+TEST(does_not_reveal_users_by_a_challenge)
 {
     char salts[4][100];
     int end_;
@@ -779,7 +779,7 @@ TEST(a_challenge_does_not_tell_who_is_a_user)
     end();
 }
 
-TEST(hello_begins_a_login_and_tells_the_mechanisms)
+TEST(begins_a_login_by_hello_and_returns_the_mechanisms)
 {
     bson_t *reply;
     int root;
@@ -833,7 +833,7 @@ static bool is_answered_compressed(int end_, const char *json)
     return answered;
 }
 
-TEST(a_long_message_of_one_who_has_not_logged_in_ends_the_connection)
+TEST(ends_a_connection_at_a_long_message_before_the_login)
 {
     char *text = bson_malloc0(TRUCE_LOGIN_MESSAGE_BYTES_MAX + 100), *json;
     int stranger, root;
@@ -915,7 +915,7 @@ static void *flood(void *arg)
     return NULL;
 }
 
-TEST(who_is_logged_in_works_while_others_guess)
+TEST(serves_logged_in_users_while_others_guess_passwords)
 {
     pthread_t threads[4];
     bson_t *reply;
@@ -955,7 +955,7 @@ static int64_t open_cursor(int end_)
     return id;
 }
 
-TEST(a_cursor_is_of_the_user_who_opened_it)
+TEST(restricts_a_cursor_to_its_user)
 {
     char *more, *ends;
     int ada, bob, again;
@@ -999,7 +999,7 @@ TEST(a_cursor_is_of_the_user_who_opened_it)
 }
 
 /* The store is in memory, where there is nothing to watch: 40573 is for who may. */
-TEST(who_may_read_the_users_database_may_not_watch_them_all)
+TEST(forbids_watching_all_databases_to_a_reader_of_admin)
 {
     static const char all[] = "{'aggregate': 1, 'pipeline': [{'$changeStream': "
                               "{'allChangesForCluster': true}}], 'cursor': {}, '$db': 'admin'}";
@@ -1063,7 +1063,7 @@ TEST(a_session_and_its_transaction_are_of_their_user)
     end();
 }
 
-TEST(who_loses_a_role_or_is_removed_has_lost_it_on_all_connections)
+TEST(revokes_roles_and_users_on_all_connections)
 {
     static const char find[] = "{'find': 'x', '$db': 'school'}";
     int root, ada, again;
@@ -1102,7 +1102,7 @@ TEST(who_loses_a_role_or_is_removed_has_lost_it_on_all_connections)
 }
 
 /* By the program, or another server of the same file. */
-TEST(a_user_who_is_removed_elsewhere_is_let_go_of)
+TEST(revokes_access_of_a_user_removed_by_another_server)
 {
     bson_error_t error;
     int ada;

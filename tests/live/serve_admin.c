@@ -53,7 +53,7 @@ static int64_t number_of(const char *json, const char *path)
     return number;
 }
 
-TEST(parameters_are_set_and_told)
+TEST(sets_and_returns_parameters)
 {
     begin("memory:", 3600000);
     CHECK_INT(number_of("{'setParameter': 1, 'transactionLifetimeLimitSeconds': 7, '$db': 'admin'}",
@@ -91,7 +91,7 @@ TEST(parameters_are_set_and_told)
     end();
 }
 
-TEST(what_is_slow_is_set_by_profile)
+TEST(sets_the_slow_threshold_by_profile)
 {
     begin("memory:", 0);
     CHECK_INT(number_of("{'profile': -1, '$db': 'test'}", "slowms"), ==, 100);
@@ -109,7 +109,7 @@ TEST(what_is_slow_is_set_by_profile)
     end();
 }
 
-TEST(the_last_lines_of_the_log_are_told)
+TEST(returns_the_last_lines_of_the_log)
 {
     bson_iter_t at, line;
     bson_t *reply;
@@ -173,7 +173,7 @@ static int64_t top_of(const char *name, const char *kind, const char *what)
     return found;
 }
 
-TEST(what_was_done_with_each_collection_is_told)
+TEST(returns_the_operations_on_each_collection)
 {
     begin("memory:", 0);
     expect_code("{'insert': 'a', 'documents': [{}, {}, {}], '$db': 'test'}", 0);
@@ -247,7 +247,7 @@ TEST(a_collection_that_goes_takes_nothing_from_others)
     end();
 }
 
-TEST(of_many_collections_those_are_told_that_were_used_last)
+TEST(returns_the_last_used_of_many_collections)
 {
     int end_, left = 0;
     bson_t *reply;
@@ -337,7 +337,7 @@ TEST(compact_gives_space_back)
     end();
 }
 
-TEST(the_size_of_documents_is_told)
+TEST(returns_the_size_of_documents)
 {
     begin("memory:", 0);
     expect_code("{'insert': 'c', 'documents': [{'_id': 1}, {'_id': 2}], '$db': 'school'}", 0);
@@ -364,7 +364,7 @@ static void check_sum(const char *id, int64_t chunks, const char *wanted)
     bson_free(json);
 }
 
-TEST(the_sum_of_a_file_is_told_to_drivers_that_ask_for_it)
+TEST(returns_the_sum_of_a_file_to_drivers)
 {
     begin("memory:", 0);
     expect_code(

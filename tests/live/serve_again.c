@@ -185,7 +185,7 @@ TEST(find_and_modify_gives_the_same_document_again)
     end();
 }
 
-TEST(what_cannot_be_is_refused_by_its_code)
+TEST(refuses_impossible_commands_by_their_codes)
 {
     bson_t *reply;
 
@@ -313,7 +313,7 @@ TEST(statements_have_the_numbers_that_the_client_gives_them)
     end();
 }
 
-TEST(what_changed_nothing_is_not_kept)
+TEST(does_not_retain_writes_without_changes)
 {
     const char *update = "'update': 'c', 'updates': [{'q': {'_id': 1}, 'u': {'$inc': {'v': 1}}}]";
     bson_t *reply;
@@ -381,7 +381,7 @@ TEST(a_record_that_is_gone_is_not_taken_for_one_that_never_was)
 }
 
 /* A document that does not fit into the record, and one that just does. */
-TEST(what_is_too_large_to_be_kept_is_done_once_all_the_same)
+TEST(executes_once_a_write_whose_result_is_too_large_to_retain)
 {
     static const uint32_t sizes[] = {TRUCE_DOCUMENT_BYTES_MAX - 200000,
                                      TRUCE_DOCUMENT_BYTES_MAX - 2000};

@@ -37,7 +37,7 @@ static void check_text(const bson_t *reply, const char *path, const char *wanted
         CHECK_TEXT(wanted, bson_iter_utf8(&found, NULL));
 }
 
-TEST(a_key_that_is_taken_is_told_as_clients_look_for_it)
+TEST(reports_a_duplicate_key_in_the_fields_that_clients_read)
 {
     bson_t *reply;
 
@@ -85,7 +85,7 @@ TEST(sentences_of_another_form_are_left_as_they_are)
     bson_destroy(&reply);
 }
 
-TEST(values_stand_in_the_sentence_as_in_mongodbs)
+TEST(formats_values_in_messages_as_mongodb_does)
 {
     bson_t reply = BSON_INITIALIZER;
 
@@ -143,7 +143,7 @@ static bool ask_compressed(int end_, const char *json, int compressor, struct bu
 #define LETTERS(text) text text text text text text text text text text
 #define MANY          LETTERS(LETTERS(LETTERS("x")))
 
-TEST(who_compresses_is_answered_compressed)
+TEST(compresses_the_answer_to_a_compressed_message)
 {
     bson_t *reply;
 
@@ -208,7 +208,7 @@ TEST(a_compressed_message_that_lies_ends_its_own_connection)
     end();
 }
 
-TEST(what_is_asked_of_the_frame_and_is_not_here_is_refused)
+TEST(refuses_unsupported_fields_of_the_frame)
 {
     begin();
     expect_code("{'find': 'c', 'readConcern': {'level': 'snapshot'}, '$db': 'test'}", 123);
@@ -254,7 +254,7 @@ TEST(options_that_mongodb_refuses_are_refused)
     end();
 }
 
-TEST(who_is_strict_about_the_api_is_refused_fields_that_it_has_not)
+TEST(refuses_unknown_fields_in_strict_api_mode)
 {
     static const char *const fields[] = {"'tailable': false",    "'awaitData': false",
                                          "'oplogReplay': false", "'noCursorTimeout': true",
@@ -383,7 +383,7 @@ TEST(an_empty_timestamp_that_is_to_stay_is_refused_where_it_would_not)
     end();
 }
 
-TEST(a_replica_set_tells_its_time_which_does_not_go_back)
+TEST(reports_a_time_of_a_replica_set_that_never_goes_back)
 {
     const struct server_options options = {.replica_set = "rs"};
     uint64_t last = 0, now;

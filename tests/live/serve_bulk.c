@@ -118,7 +118,7 @@ TEST(writes_of_all_kinds_are_done_in_all_their_collections)
     end();
 }
 
-TEST(a_statement_that_is_refused_is_told_and_ends_what_is_in_order)
+TEST(reports_a_failed_statement_and_ends_an_ordered_bulk)
 {
     static const char *const ops =
         "{'insert': 1, 'document': {'_id': 1, 'e': 'x'}}, {'insert': 1, 'document': {'_id': 2, "
@@ -172,7 +172,7 @@ static void expect_refused(const char *ops, const char *more, int64_t code)
 
 #define FIRST "{'insert': 0, 'document': {'_id': 1}}"
 
-TEST(what_is_no_bulk_is_refused_and_nothing_of_it_is_done)
+TEST(refuses_an_invalid_bulk_and_executes_nothing)
 {
     begin();
     expect_code("{'bulkWrite': 1, 'ops': [" FIRST "], 'nsInfo': [{'ns': 'test.c'}], '$db': 'test'}",
@@ -454,7 +454,7 @@ static bson_t *upsert_large(int number, int batch)
     return reply;
 }
 
-TEST(a_large_answer_comes_in_batches_and_what_nobody_reads_has_a_maximum)
+TEST(returns_a_large_answer_in_batches_and_limits_unread_ones)
 {
     char text[200];
     bson_t *reply;

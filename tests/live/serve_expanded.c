@@ -76,7 +76,7 @@ static struct stream_of watch_database(const char *options)
     return open_stream(text);
 }
 
-TEST(what_is_made_of_collections_and_indexes_is_told_to_who_asks)
+TEST(reports_created_collections_and_indexes_on_request)
 {
     struct stream_of stream, plain;
     char uuid[33], same[33];
@@ -121,7 +121,7 @@ TEST(what_is_made_of_collections_and_indexes_is_told_to_who_asks)
     end();
 }
 
-TEST(what_is_made_of_views_is_told_to_who_asks)
+TEST(reports_created_views_on_request)
 {
     static const char view[] = "'ns': {'db': 'test', 'coll': 'v'}";
     const char *options = EXPANDED ", 'fullDocument': 'required', 'fullDocumentBeforeChange': "
@@ -175,7 +175,7 @@ TEST(what_is_made_of_views_is_told_to_who_asks)
     end();
 }
 
-TEST(a_modification_tells_what_there_was_before)
+TEST(reports_the_old_options_of_a_modification)
 {
     struct stream_of stream;
     char uuid[33], before[33];
@@ -211,7 +211,7 @@ TEST(a_modification_tells_what_there_was_before)
     end();
 }
 
-TEST(a_new_name_tells_what_it_took_the_place_of)
+TEST(reports_the_replaced_collection_of_a_rename)
 {
     struct stream_of stream;
     char uuid[33], target[33], dropped[33], same[33];
@@ -254,7 +254,7 @@ TEST(a_new_name_tells_what_it_took_the_place_of)
     end();
 }
 
-TEST(paths_that_could_be_read_otherwise_are_told_to_who_asks)
+TEST(reports_ambiguous_paths_on_request)
 {
     struct stream_of stream, plain;
     char uuid[33];
@@ -352,7 +352,7 @@ TEST(a_token_of_an_expanded_event_is_one_like_any_other)
     "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "       \
     "'txnNumber': {'$numberLong': '1'}, 'autocommit': false"
 
-TEST(what_a_transaction_makes_is_told_with_it)
+TEST(reports_collections_created_in_a_transaction_with_it)
 {
     struct stream_of stream;
     char uuid[33];

@@ -74,7 +74,7 @@ static bson_t *expect_plan(int line, const char *command, const char *stages, in
 
 #define EXPECT_PLAN(...) expect_plan(__LINE__, __VA_ARGS__)
 
-TEST(reads_tell_their_plan_and_what_they_looked_at)
+TEST(explains_the_plan_and_the_scans_of_reads)
 {
     bson_t *reply;
 
@@ -168,7 +168,7 @@ static void expect_numbers(bson_t *reply, const char *const *paths, const int64_
                                          STATS "executionStages.nWouldUpsert", NULL},              \
                    (const int64_t[]){matched, modify, upsert})
 
-TEST(writes_tell_what_they_would_do_and_do_nothing)
+TEST(explains_writes_without_executing_them)
 {
     bson_t *reply;
 
@@ -218,7 +218,7 @@ TEST(writes_tell_what_they_would_do_and_do_nothing)
     end();
 }
 
-TEST(a_pipeline_tells_what_it_begins_with_and_its_other_stages)
+TEST(explains_the_first_and_the_other_stages_of_a_pipeline)
 {
     static const char *const cursor = "stages.0.$cursor.";
     char path[100];
@@ -293,7 +293,7 @@ TEST(distinct_reads_by_the_index_that_is_named)
     end();
 }
 
-TEST(what_cannot_be_explained_is_refused)
+TEST(refuses_to_explain_other_commands)
 {
     begin();
     expect_code("{'explain': {'insert': 'c', 'documents': [{}]}, '$db': 'school'}", 115);

@@ -107,7 +107,7 @@ TEST(a_server_that_is_not_for_tests_does_not_know_the_command)
     end();
 }
 
-TEST(what_is_chosen_is_answered_with_the_code_and_not_run)
+TEST(answers_chosen_commands_with_the_code_without_running_them)
 {
     bson_iter_t at;
     bson_t *reply;
@@ -158,7 +158,7 @@ TEST(a_connection_is_closed_and_the_next_is_not)
     end();
 }
 
-TEST(a_write_concern_that_is_not_satisfied_stands_beside_what_was_done)
+TEST(returns_an_unsatisfied_write_concern_with_the_result)
 {
     bson_t *reply;
 
@@ -206,7 +206,7 @@ TEST(a_set_of_one_member_has_no_more_of_them)
     end();
 }
 
-TEST(labels_say_what_a_driver_can_do)
+TEST(labels_errors_for_drivers)
 {
     begin(true);
     set("'alwaysOn'", "'failCommands': ['insert', 'commitTransaction'], 'errorCode': 189");

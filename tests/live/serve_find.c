@@ -91,7 +91,7 @@ TEST(find_keeps_to_a_part_of_an_index_and_shows_keys_and_records)
     find_parts(true);
 }
 
-TEST(what_min_and_max_may_not_be_has_mongodbs_codes)
+TEST(refuses_invalid_min_and_max_with_mongodbs_codes)
 {
     begin(false);
     expect_refused("'min': {'a': 1}", 51173);
@@ -113,7 +113,7 @@ TEST(what_min_and_max_may_not_be_has_mongodbs_codes)
     end();
 }
 
-TEST(a_transaction_finds_what_it_wrote_itself_in_the_order_of_the_index)
+TEST(finds_its_own_writes_of_a_transaction_in_the_order_of_the_index)
 {
     begin(false);
     done("{'insert': 'c', 'documents': [{'_id': 5, 't': 6}], 'startTransaction': true, " SESSION
@@ -149,7 +149,7 @@ static int64_t plan_has(const char *more, const char *word)
     return found;
 }
 
-TEST(explain_tells_what_part_of_the_index_is_looked_at)
+TEST(explains_the_scanned_part_of_the_index)
 {
     bson_t *reply;
 

@@ -85,7 +85,7 @@ static void expect_option(const char *collection, const char *options)
     "'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, 'updateDescription': "          \
     "{'updatedFields': {'n': " #N "}, 'removedFields': [], 'truncatedArrays': []}"
 
-TEST(a_stream_tells_documents_as_they_were)
+TEST(reports_images_in_a_stream)
 {
     static const char *const modes[] = {"whenAvailable", "required", "default"};
     struct stream_of streams[3];
@@ -126,7 +126,7 @@ TEST(a_stream_tells_documents_as_they_were)
     end();
 }
 
-TEST(images_of_a_transaction_and_of_an_upsert_are_told)
+TEST(reports_images_of_a_transaction_and_of_an_upsert)
 {
     struct stream_of stream;
 
@@ -167,7 +167,7 @@ static void expect_end(const char *options, const char *how, const char *words)
     close_stream(&stream);
 }
 
-TEST(a_stream_that_needs_what_was_not_kept_ends)
+TEST(ends_a_stream_that_needs_a_missing_image)
 {
     begin();
     done("{'insert': 'c', 'documents': [{'_id': 1, 'n': 1}], '$db': 'test'}");
@@ -230,7 +230,7 @@ TEST(a_collection_is_made_with_all_of_its_options_or_not_at_all)
     end();
 }
 
-TEST(an_option_that_is_none_is_refused_as_mongodb_does)
+TEST(refuses_an_invalid_option_as_mongodb_does)
 {
 #define IMAGES "'changeStreamPreAndPostImages': "
     begin();
@@ -282,7 +282,7 @@ static void write_large(const char *command, const char *field, char letter, int
     bson_free(value);
 }
 
-TEST(what_the_stages_leave_of_an_event_has_to_fit)
+TEST(limits_the_size_of_an_event_after_the_stages)
 {
     struct stream_of stream, part;
     bson_t event;
@@ -370,7 +370,7 @@ static struct stream_of resume(const char *how, const char *token, const char *s
 #define SMALL                                                                                      \
     "{'operationType': 'insert', 'fullDocument': {'_id': 2}, " NS ", 'documentKey': {'_id': 2}}"
 
-TEST(a_large_event_is_told_in_fragments_and_goes_on_behind_any_of_them)
+TEST(splits_a_large_event_and_resumes_after_any_fragment)
 {
     char first[100], second[100], again[100], behind[100];
     struct stream_of stream, some;
@@ -431,7 +431,7 @@ static void expect_the_stage_missed(const char *token)
     bson_destroy(reply);
 }
 
-TEST(a_fragment_that_is_not_there_again_is_told_so)
+TEST(reports_a_missing_fragment_at_a_resume)
 {
     char first[100], second[100];
     struct stream_of stream;

@@ -75,7 +75,7 @@ TEST(an_index_is_hidden_and_shown_by_its_name_or_its_key)
     end();
 }
 
-TEST(an_index_that_cannot_be_changed_so_is_told_by_mongodbs_codes)
+TEST(refuses_impossible_index_changes_with_mongodbs_codes)
 {
     begin();
     expect_refused("{'hidden': true}", 72);
@@ -143,7 +143,7 @@ TEST(an_index_and_a_validator_are_changed_in_one_step)
     end();
 }
 
-TEST(what_has_no_one_step_is_told_so)
+TEST(refuses_changes_that_are_not_one_step)
 {
     bson_error_t error = {0};
 
@@ -159,7 +159,7 @@ TEST(what_has_no_one_step_is_told_so)
     end();
 }
 
-TEST(a_changed_index_is_told_to_who_asks_with_what_it_was)
+TEST(reports_a_changed_index_with_its_old_options)
 {
     struct stream_of stream;
     bson_t event;

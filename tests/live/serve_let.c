@@ -110,7 +110,7 @@ TEST(variables_hold_in_a_transaction_and_in_further_batches)
     end();
 }
 
-TEST(what_is_no_variable_is_refused_and_none_outlives_its_command)
+TEST(refuses_invalid_variables_and_ends_them_with_their_command)
 {
     int connection;
     bson_t *reply;
@@ -161,7 +161,7 @@ TEST(a_pipeline_may_bring_its_own_documents)
     end();
 }
 
-TEST(what_is_no_array_of_documents_or_stands_elsewhere_is_refused)
+TEST(refuses_invalid_or_misplaced_document_sections)
 {
     static const struct {
         const char *stages;

@@ -71,7 +71,7 @@ static int64_t last_number(const char *message, const char *path)
     return number;
 }
 
-TEST(the_beginning_and_the_end_are_told)
+TEST(logs_the_start_and_the_end)
 {
     begin(&(struct server_options){.replica_set = "rs"});
     CHECK_INT(kept_log_count("started"), ==, 1);
@@ -85,7 +85,7 @@ TEST(the_beginning_and_the_end_are_told)
     kept_log_free();
 }
 
-TEST(each_connection_is_told_as_it_comes_and_goes)
+TEST(logs_each_connection_and_its_end)
 {
     int first, second, third;
 
@@ -115,7 +115,7 @@ TEST(each_connection_is_told_as_it_comes_and_goes)
     kept_log_free();
 }
 
-TEST(logins_are_told_and_no_secrets)
+TEST(logs_logins_without_secrets)
 {
     struct login_try try = {.name = "ada", .password = "the right one", .brief = true};
     int end_;
@@ -156,7 +156,7 @@ TEST(logins_are_told_and_no_secrets)
     kept_log_free();
 }
 
-TEST(a_command_that_took_long_is_told_without_its_documents)
+TEST(logs_a_slow_command_without_its_documents)
 {
     char *text;
 
@@ -202,7 +202,7 @@ static void check_wait(const char *json, int64_t least_ms)
     CHECK_INT((truce__clock_monotonic_ns() - begun_ns) / 1000000 - told, >=, least_ms);
 }
 
-TEST(who_waits_for_others_is_not_slow)
+TEST(does_not_count_waits_for_others_as_slow)
 {
     const struct server_feed feed = {.keep_ms = 3600000};
     char path[600], json[200];
@@ -280,7 +280,7 @@ TEST(the_program_serves_without_a_log_and_with_one)
     CHECK(strstr(line, "\"message\": \"stopped\""));
 }
 
-TEST(the_program_tells_the_form_of_its_log)
+TEST(names_the_valid_formats_of_the_log)
 {
     char line[LOG_LINE_MAX];
     FILE *pipe;
@@ -294,7 +294,7 @@ TEST(the_program_tells_the_form_of_its_log)
 }
 
 /* Reads the process id and the port from the "listening" line. */
-TEST(the_program_begins_its_log_anew_when_it_is_told_to)
+TEST(restarts_its_log_on_a_signal)
 {
     char path[600], moved[700], line[LOG_LINE_MAX];
     FILE *pipe, *file;

@@ -217,7 +217,7 @@ TEST(a_transaction_is_counted_as_long_as_it_runs)
     end();
 }
 
-TEST(commits_are_counted_by_what_became_of_them)
+TEST(counts_commits_by_their_outcome)
 {
     double before;
 
@@ -231,7 +231,7 @@ TEST(commits_are_counted_by_what_became_of_them)
     end();
 }
 
-TEST(the_stores_writes_and_syncs_are_told)
+TEST(reports_writes_and_syncs_of_the_store)
 {
     double writes, syncs;
 
@@ -252,7 +252,7 @@ TEST(the_stores_writes_and_syncs_are_told)
     end();
 }
 
-TEST(the_feed_of_changes_is_told_where_there_is_one)
+TEST(reports_the_feed_of_changes_if_it_exists)
 {
     const struct server_feed feed = {.keep_ms = 3600000};
     double bytes;
@@ -281,7 +281,7 @@ static void check_status(const char *lines, const char *status)
     bson_free(text);
 }
 
-TEST(what_is_no_get_of_the_metrics_is_refused)
+TEST(refuses_requests_other_than_get_metrics)
 {
     char *text;
 
@@ -327,7 +327,7 @@ TEST(a_long_request_ends_and_the_others_are_answered)
     end();
 }
 
-TEST(a_server_ends_whoever_holds_its_metrics)
+TEST(ends_despite_an_open_metrics_connection)
 {
     int half;
 
@@ -387,7 +387,7 @@ TEST(serves_metrics_on_loopback_addresses_only)
 }
 
 #ifdef TRUCE_CLI
-TEST(the_program_says_where_it_tells_them)
+TEST(prints_the_address_of_its_metrics)
 {
     char line[1000], *text;
     int pid = 0, port = 0, socket_;

@@ -110,7 +110,7 @@ TEST(sizes_are_those_of_the_pages_of_the_file)
     end();
 }
 
-TEST(sizes_are_told_by_a_scale)
+TEST(scales_sizes)
 {
     int64_t storage, bytes;
 

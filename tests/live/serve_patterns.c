@@ -49,7 +49,7 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
 }
 
 /* An unknown field, a field of a wrong type, a missing field, and numbers out of range. */
-TEST(what_a_row_does_not_say_is_refused_by_name)
+TEST(refuses_unknown_fields_by_name)
 {
     static const struct step steps[] = {
         {"{truceNothing: 1}", 59},
@@ -827,7 +827,7 @@ static bool shown_waiting(void)
     return is;
 }
 
-TEST(a_server_that_ends_does_not_wait_for_who_waits_for_a_job)
+TEST(does_not_wait_at_the_end_for_clients_that_wait_for_jobs)
 {
     pthread_t waiting;
     int64_t got = 0;

@@ -123,7 +123,7 @@ TEST(a_moment_is_read_again_by_its_time)
     }
 }
 
-TEST(a_time_that_was_not_told_is_never_that_of_a_moment)
+TEST(does_not_read_a_snapshot_by_an_unreported_time)
 {
     uint64_t time;
 
@@ -135,7 +135,7 @@ TEST(a_time_that_was_not_told_is_never_that_of_a_moment)
     end();
 }
 
-TEST(what_cannot_be_is_refused_by_its_code)
+TEST(refuses_impossible_commands_by_their_codes)
 {
     static const char *const wrong[] = {
         "'count': 'c'",
@@ -231,7 +231,7 @@ TEST(so_many_are_kept_and_the_one_that_was_idle_for_longest_makes_room)
     end();
 }
 
-TEST(what_is_older_than_the_window_is_not_read_again_but_by_who_reads_it)
+TEST(lets_only_open_cursors_read_beyond_the_window)
 {
     bool over = false;
     uint64_t time;

@@ -74,7 +74,7 @@ TEST(an_update_with_a_sort_changes_the_first_in_its_order)
     end();
 }
 
-TEST(a_sort_and_multi_or_a_sort_that_is_none_are_refused)
+TEST(refuses_a_sort_with_multi_and_an_invalid_sort)
 {
     begin();
     expect_number(UPDATE("{'q': {}, 'u': {'$set': {'w': 1}}, 'sort': {'v': 1}, 'multi': true}"),
@@ -118,7 +118,7 @@ TEST(a_sorted_update_is_done_once_and_within_transactions)
 #define POUR(stage, more)                                                                          \
     "{'aggregate': 'c', 'pipeline': [" stage "], 'cursor': {}" more ", '$db': 'test'}"
 
-TEST(what_a_pipeline_writes_passes_by_a_validator_if_it_says_so)
+TEST(bypasses_a_validator_in_a_pipeline_on_request)
 {
     begin();
     expect_code("{'create': 'strict', 'validator': {'w': {'$exists': true}}, '$db': 'test'}", 0);

@@ -93,7 +93,7 @@ static int64_t count_documents(void)
     return count;
 }
 
-TEST(what_is_too_old_goes_by_itself_and_is_told)
+TEST(removes_and_logs_expired_documents)
 {
     bson_t *line;
 
@@ -179,7 +179,7 @@ static void next_turns(void)
     wait_for("sweep.turns", status_number("sweep.turns") + 3);
 }
 
-TEST(a_failure_is_told_once_and_told_again_when_it_is_another)
+TEST(logs_a_failure_once_and_a_different_one_again)
 {
     bson_iter_t at, reason;
     bson_t *line;
@@ -214,7 +214,7 @@ static void *ask_sweep(void *arg)
     return NULL;
 }
 
-TEST(a_turn_is_left_out_while_a_client_sweeps)
+TEST(skips_its_recovery_pass_during_a_clients_pass)
 {
     pthread_t thread;
     int64_t turns;
@@ -237,7 +237,7 @@ TEST(a_turn_is_left_out_while_a_client_sweeps)
 
 /* The sweep is held until the store is interrupted: if that was not done at once, all of the time
  * would be waited for. */
-TEST(who_stops_the_server_does_not_wait_for_the_sweep)
+TEST(does_not_wait_for_the_recovery_pass_at_the_end)
 {
     int64_t begun_ns;
 

@@ -155,7 +155,7 @@ TEST(clients_need_a_certificate_of_the_ca_where_one_is_named)
 
 /* Without a handshake a connection ends at its timeout; until then it blocks no other
  * connection. */
-TEST(a_handshake_that_stalls_ends_and_holds_nobody_up)
+TEST(ends_a_stalled_handshake_and_blocks_no_others)
 {
     static const uint8_t hello[] = {0x16, 0x03, 0x01, 0x02, 0x00}; /* and no more of it */
     int silent, halfway;
@@ -204,7 +204,7 @@ TEST(a_server_ends_in_the_middle_of_a_handshake)
     close(end_);
 }
 
-TEST(who_speaks_plainly_to_tls_or_tls_to_a_plain_server_is_let_go)
+TEST(closes_plain_connections_to_tls_and_tls_to_plain)
 {
     const uint8_t hello[] = {0x16, 0x03, 0x01, 0x00, 0x05, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     bson_error_t error = {0};
@@ -233,7 +233,7 @@ TEST(who_speaks_plainly_to_tls_or_tls_to_a_plain_server_is_let_go)
     bson_destroy(command);
 }
 
-TEST(files_that_are_none_are_refused_by_name)
+TEST(refuses_invalid_files_by_name)
 {
     bson_error_t error = {0};
     char *certificate, *other, *ca, *none = named("none"), *empty = named("empty");

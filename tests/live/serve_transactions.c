@@ -101,7 +101,7 @@ TEST(a_transaction_is_seen_when_it_is_committed_and_its_commit_may_be_asked_for_
     end();
 }
 
-TEST(what_cannot_be_is_refused_by_its_code)
+TEST(refuses_impossible_commands_by_their_codes)
 {
     begin();
     expect_code(NEXT(A, 1, READ), 251);
@@ -129,7 +129,7 @@ TEST(what_cannot_be_is_refused_by_its_code)
     end();
 }
 
-TEST(the_second_of_two_that_meet_is_told_to_run_again)
+TEST(returns_a_transient_error_to_the_second_of_two_conflicting_transactions)
 {
     begin();
     expect_code(FIRST(A, 1, SET_1), 0);
@@ -232,7 +232,7 @@ TEST(collections_and_indexes_are_made_by_a_transaction_or_not_at_all)
     end();
 }
 
-TEST(what_is_written_past_a_validator_in_a_transaction_is_committed)
+TEST(commits_writes_of_a_transaction_that_bypass_a_validator)
 {
     bson_t *reply;
 
@@ -331,7 +331,7 @@ TEST(cursors_of_a_transaction_are_its_own)
     end();
 }
 
-TEST(what_is_too_old_ends_and_holds_up_nobody)
+TEST(ends_old_transactions_and_blocks_no_others)
 {
     bool ended = false;
 
@@ -414,7 +414,7 @@ static int64_t v_of(truce_store *file, int id)
     return value;
 }
 
-TEST(a_server_that_is_killed_leaves_nothing_half_and_knows_what_it_committed)
+TEST(leaves_no_partial_commit_and_knows_its_commits_after_a_kill)
 {
     int rounds = (int)test_scale("TRUCE_TRANSACTION_KILLS", 4), number = 1;
     bson_error_t error;

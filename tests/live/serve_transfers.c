@@ -63,7 +63,7 @@ TEST(a_transfer_is_made_once_or_refused_for_good)
     end();
 }
 
-TEST(what_is_wrong_about_a_transfer_is_refused_by_name)
+TEST(refuses_invalid_transfers_by_name)
 {
     static const struct step steps[] = {
         {ACCOUNTS, 0},
@@ -221,7 +221,7 @@ TEST(copies_follow_their_masters)
     end();
 }
 
-TEST(what_is_wrong_about_copies_is_refused_by_name)
+TEST(refuses_invalid_copies_by_name)
 {
     static const struct step steps[] = {
         {"{truceSyncDeclare: 'author', source: 'users', dependent: 'comments', reference: 'user'}",

@@ -94,7 +94,7 @@ TEST(versions_are_published_and_read_by_the_wire)
     end();
 }
 
-TEST(what_is_wrong_about_a_tree_is_refused_by_name)
+TEST(refuses_invalid_trees_by_name)
 {
     static const struct step steps[] = {
         {PUBLISH("base: 'new'"), 72},
@@ -161,7 +161,7 @@ TEST(what_is_wrong_about_a_tree_is_refused_by_name)
 }
 
 /* Two clients publish on the same version: the second gets a conflict, or merges. */
-TEST(a_base_has_one_successor_and_what_lost_is_merged_or_told)
+TEST(gives_a_base_one_successor_and_merges_or_reports_the_loser)
 {
     char *stale, *merged, *told, *preferred;
 
@@ -194,7 +194,7 @@ TEST(a_base_has_one_successor_and_what_lost_is_merged_or_told)
     end();
 }
 
-TEST(a_publication_that_is_sent_again_is_told_and_not_done)
+TEST(returns_the_result_of_a_repeated_publication)
 {
     char *based, *merged;
 

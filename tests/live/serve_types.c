@@ -193,7 +193,7 @@ TEST(other_types_are_refused_with_the_codes_of_mongodb)
 
 #define LSID "lsid: {id: {$binary: {base64: 'AAAAAAAAAAAAAAAAAAAAAQ==', subType: '04'}}}"
 
-TEST(the_end_of_a_transaction_that_is_none_is_refused_as_mongodb_refuses_it)
+TEST(refuses_the_end_of_an_unknown_transaction_as_mongodb_does)
 {
     static const char *const ends[] = {"abortTransaction", "commitTransaction"};
     static const struct {

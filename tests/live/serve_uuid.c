@@ -198,7 +198,7 @@ TEST(a_uuid_goes_with_a_collection_that_is_renamed)
     end();
 }
 
-TEST(what_is_no_uuid_and_where_there_is_none_is_told)
+TEST(rejects_an_invalid_uuid_and_a_uuid_without_a_collection)
 {
     char uuid[100];
 
@@ -223,7 +223,7 @@ TEST(what_is_no_uuid_and_where_there_is_none_is_told)
     end();
 }
 
-TEST(each_statement_of_a_bulk_is_told_of_its_collection)
+TEST(checks_the_uuid_of_each_statement_of_a_bulk)
 {
     char uuid[100], text[900];
     bson_t *reply;
@@ -250,7 +250,7 @@ TEST(each_statement_of_a_bulk_is_told_of_its_collection)
     "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "       \
     "'txnNumber': {'$numberLong': '1'}, 'autocommit': false"
 
-TEST(in_a_transaction_the_uuid_is_of_its_moment)
+TEST(uses_the_uuids_of_a_transactions_snapshot)
 {
     char uuid[100];
 
@@ -287,7 +287,7 @@ static void *rename_to_and_fro(void *arg)
 
 /* A write with the uuid goes to that collection, and not to a collection that got its name in the
  * meantime. */
-TEST(no_write_with_a_uuid_goes_to_what_got_the_name_meanwhile)
+TEST(writes_nothing_to_a_collection_that_got_the_name_of_the_uuid)
 {
     int socket, written = 0, refused = 0;
     char uuid[100], text[400];

@@ -12,7 +12,7 @@
 
 /* ---- making --------------------------------------------------------------------------------- */
 
-TEST(views_are_listed_with_what_they_are_and_stand_in_a_collection_of_their_database)
+TEST(lists_views_and_stores_them_in_a_collection_of_their_database)
 {
     begin();
     BATCH("{'listCollections': 1, 'filter': {'type': 'view', 'name': 'names'}, " SCHOOL,
@@ -47,7 +47,7 @@ TEST(the_servers_own_database_has_views_as_any_other)
     end();
 }
 
-TEST(names_of_the_servers_own_are_refused_to_who_writes)
+TEST(refuses_writes_to_the_servers_own_names)
 {
     begin();
     REFUSED("{'insert': 'system.mine', 'documents': [{'_id': 1}], " SCHOOL, 73);
@@ -81,7 +81,7 @@ TEST(a_name_is_a_views_or_a_collections_and_a_view_that_is_made_again_must_be_th
     end();
 }
 
-TEST(what_is_no_definition_is_refused_when_the_view_is_made)
+TEST(refuses_an_invalid_definition_at_the_creation_of_a_view)
 {
     begin();
     REFUSED("{'create': 'v', 'viewOn': '', " SCHOOL, 2);
@@ -129,7 +129,7 @@ TEST(a_view_is_changed_by_collmod_and_a_collection_is_not_made_one)
     end();
 }
 
-TEST(a_view_that_was_dropped_is_none_and_its_name_is_free)
+TEST(frees_the_name_of_a_dropped_view)
 {
     begin();
     SEE("{'drop': 'names', " SCHOOL, "ns", "'school.names'");
@@ -146,7 +146,7 @@ TEST(a_view_that_was_dropped_is_none_and_its_name_is_free)
     end();
 }
 
-TEST(no_view_rests_on_itself_and_none_on_more_than_twenty)
+TEST(refuses_cycles_of_views_and_more_than_twenty_levels)
 {
     char text[300];
 
@@ -209,7 +209,7 @@ static void write_view(const char *json)
     bson_destroy(document);
 }
 
-TEST(what_others_wrote_that_is_no_definition_or_goes_in_a_circle_is_refused_when_it_is_read)
+TEST(refuses_foreign_invalid_or_cyclic_definitions_at_a_read)
 {
     begin();
     write_view("{'_id': 'school.bad', 'viewOn': 7, 'pipeline': []}");
@@ -302,7 +302,7 @@ TEST(a_statement_that_writes_to_a_view_is_refused_and_its_command_is_not)
 #define SESSION                                                                                    \
     "'lsid': {'id': {'$binary': {'base64': 'AAECAwQFBgcICQoLDA0ODw==', 'subType': '04'}}}, "
 
-TEST(of_a_bulk_over_several_collections_only_what_writes_to_a_view_is_refused)
+TEST(refuses_only_writes_to_views_of_a_bulk)
 {
     begin();
     BATCH(MIXED "'ordered': false, '$db': 'admin'}",
@@ -320,7 +320,7 @@ TEST(of_a_bulk_over_several_collections_only_what_writes_to_a_view_is_refused)
     end();
 }
 
-TEST(a_bulk_that_is_sent_again_or_in_a_transaction_is_refused_what_is_of_a_view_as_well)
+TEST(refuses_writes_to_views_in_retried_and_transactional_bulks)
 {
     begin_at(file("bulk"));
     for (int again = 0; again < 2; again++)
@@ -339,7 +339,7 @@ TEST(a_bulk_that_is_sent_again_or_in_a_transaction_is_refused_what_is_of_a_view_
     end();
 }
 
-TEST(the_definitions_are_read_and_written_by_nobody_but_the_server)
+TEST(refuses_access_to_the_definitions)
 {
     static const char *const commands[] = {
         "'create': 'system.views', 'validator': {'a': 1}",
@@ -459,7 +459,7 @@ static void add_user(const char *name, const char *role, const char *database)
     "'pipeline': [{'$lookup': {'from': {'db': 'vault', 'coll': 'secrets'}, 'pipeline': [], 'as': " \
     "'s'}}], "
 
-TEST(who_makes_a_view_must_be_allowed_to_read_what_it_shows_and_who_reads_it_need_not)
+TEST(requires_permission_on_the_source_to_create_a_view_but_not_to_read_it)
 {
     const struct server_options options = {.auth = true, .login_delay_ms = 1};
     bson_error_t error = {0};

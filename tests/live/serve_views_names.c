@@ -137,7 +137,7 @@ static void look_at_name(int connection, int round)
 }
 
 /* First, before this process has threads. */
-TEST(aa_a_name_is_a_collections_or_a_views_whoever_makes_both_on_two_servers)
+TEST(aa_gives_a_name_to_a_collection_or_a_view_across_two_servers)
 {
     static const char *const *const commands[MAKERS] = {makes_views, makes_views, makes_collections,
                                                         makes_collections};
@@ -252,7 +252,7 @@ static void make_collection(truce_store *hooked)
     CHECK_OK(truce_collection_create(hooked, "@school.twin", &error), error);
 }
 
-TEST(a_view_is_not_made_when_a_collection_has_got_its_name_meanwhile)
+TEST(refuses_a_view_whose_name_a_collection_got_concurrently)
 {
     bson_error_t error;
 
@@ -290,7 +290,7 @@ static truce_status rename_late(truce_store *to, const char *from, const char *n
     return plain_ops->collection_rename(to, from, name, drop, error);
 }
 
-TEST(who_makes_a_collection_is_told_of_a_view_that_has_got_its_name_meanwhile)
+TEST(refuses_a_collection_whose_name_a_view_got_concurrently)
 {
     static truce_store_ops late;
 

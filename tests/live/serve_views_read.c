@@ -31,7 +31,7 @@ TEST(a_view_is_read_as_its_stages_over_its_collection_and_a_view_on_a_view_as_th
     end();
 }
 
-TEST(half_of_what_a_view_gives_before_it_fails_is_no_answer)
+TEST(returns_an_error_and_no_partial_result_of_a_failing_view)
 {
     begin();
     OK("{'create': 'half', 'viewOn': 'people', 'pipeline': [{'$set': {'q': {'$divide': [1, "
@@ -58,7 +58,7 @@ TEST(a_cursor_of_a_view_goes_on_under_the_name_of_the_view)
     end();
 }
 
-TEST(a_view_on_nothing_is_empty_and_shows_what_comes)
+TEST(shows_a_view_on_a_missing_collection_as_empty_until_it_exists)
 {
     begin();
     OK("{'create': 'later', 'viewOn': 'nothing', " SCHOOL);
@@ -69,7 +69,7 @@ TEST(a_view_on_nothing_is_empty_and_shows_what_comes)
     end();
 }
 
-TEST(what_a_find_says_that_no_pipeline_can_is_refused_on_a_view)
+TEST(refuses_find_options_on_a_view_that_no_pipeline_has)
 {
     begin();
     REFUSED("{'find': 'adults', 'noCursorTimeout': true, " SCHOOL, 168);
@@ -163,7 +163,7 @@ TEST(a_view_whose_stages_read_views_is_read_in_batches_and_from_other_stages)
     end();
 }
 
-TEST(what_a_command_of_a_connection_knew_of_views_is_not_what_the_next_one_knows)
+TEST(reads_views_again_for_each_command_of_a_connection)
 {
     int end_of_one;
 
@@ -198,7 +198,7 @@ TEST(a_filter_of_a_view_of_filters_is_served_by_an_index_of_the_collection)
     end();
 }
 
-TEST(a_filter_of_what_a_view_keeps_is_served_by_an_index_of_the_collection)
+TEST(filters_a_view_by_an_index_of_its_collection)
 {
     begin_at(file("kept"));
     OK("{'createIndexes': 'people', 'indexes': [{'key': {'of': 1}, 'name': 'of_1'}], " SCHOOL);

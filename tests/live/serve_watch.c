@@ -72,7 +72,7 @@ static void expect_insert(struct stream_of *stream, int id)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-TEST(every_change_of_a_collection_is_told_in_order)
+TEST(reports_every_change_of_a_collection_in_order)
 {
     struct stream_of stream;
 
@@ -144,7 +144,7 @@ TEST(a_database_and_the_deployment_are_watched)
     end();
 }
 
-TEST(a_transaction_is_told_when_it_is_committed)
+TEST(reports_a_transaction_at_its_commit)
 {
     static const char session[] =
         "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "
@@ -274,7 +274,7 @@ TEST(documents_of_updates_are_looked_up)
     end();
 }
 
-TEST(stages_choose_and_shape_what_is_told)
+TEST(filters_and_shapes_events_by_stages)
 {
     struct stream_of chosen, shaped, spoilt;
 
@@ -372,7 +372,7 @@ static const char *from_now(const char *json)
     return text;
 }
 
-TEST(a_stream_from_the_time_of_an_answer_has_what_was_done_after_it)
+TEST(reports_changes_after_the_time_of_an_answer)
 {
     struct stream_of stream;
 
@@ -400,7 +400,7 @@ TEST(a_stream_from_the_time_of_an_answer_has_what_was_done_after_it)
     end();
 }
 
-TEST(a_stream_reads_what_was_committed_and_nothing_weaker)
+TEST(accepts_only_read_concern_majority_for_a_stream)
 {
     begin();
     expect_code("{'aggregate': 'c', 'pipeline': [{'$changeStream': {}}], 'cursor': {}, "
@@ -413,7 +413,7 @@ TEST(a_stream_reads_what_was_committed_and_nothing_weaker)
     end();
 }
 
-TEST(what_comes_after_a_moment_to_come_is_told)
+TEST(reports_events_after_a_future_time)
 {
     struct stream_of stream;
     char text[300];
@@ -428,7 +428,7 @@ TEST(what_comes_after_a_moment_to_come_is_told)
     end();
 }
 
-TEST(a_token_that_is_too_old_is_told_so)
+TEST(rejects_a_token_that_is_too_old)
 {
     struct stream_of stream;
     char text[400];
@@ -479,7 +479,7 @@ static void let_it_wait(void)
     }
 }
 
-TEST(a_write_wakes_who_waits)
+TEST(wakes_waiting_streams_at_a_write)
 {
     struct stream_of stream;
     pthread_t thread;
@@ -495,7 +495,7 @@ TEST(a_write_wakes_who_waits)
     end();
 }
 
-TEST(who_waits_is_killed)
+TEST(kills_a_waiting_stream)
 {
     struct stream_of stream;
     pthread_t thread;
@@ -535,7 +535,7 @@ static void refused(const char *pipeline, int64_t code)
     expect_code(text, code);
 }
 
-TEST(what_is_no_stream_is_refused_as_mongodb_does)
+TEST(refuses_an_invalid_stream_as_mongodb_does)
 {
     begin();
     insert(1);

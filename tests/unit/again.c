@@ -131,7 +131,7 @@ static void *be_refused(void *arg)
 }
 
 /* Both are of one group at times, and get the same number one after the other. */
-TEST(an_index_that_is_refused_stands_in_no_other_ones_way)
+TEST(does_not_block_other_indexes_by_a_refused_one)
 {
     pthread_t threads[2];
     bson_error_t error;
@@ -196,7 +196,7 @@ static void build_elsewhere(void)
     engine = here;
 }
 
-TEST(what_was_prepared_for_an_index_that_was_undone_is_not_used_for_the_next_of_its_number)
+TEST(does_not_reuse_statements_of_an_undone_index)
 {
     bson_t *filter = test_bson("{'v': 1}"), *update = test_bson("{'$set': {'w': 3}}"), found;
     const truce_modify_options options = {.sort = filter};

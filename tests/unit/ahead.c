@@ -248,7 +248,7 @@ TEST(each_document_comes_once_and_in_order_with_any_number_of_helpers)
     check_same("{'g': 5}", "2");
 }
 
-TEST(what_is_too_large_or_too_much_to_be_put_aside_comes_all_the_same)
+TEST(returns_documents_that_exceed_the_read_ahead)
 {
     static const bson_t everything = BSON_INITIALIZER;
     struct random random;
@@ -270,7 +270,7 @@ TEST(what_is_too_large_or_too_much_to_be_put_aside_comes_all_the_same)
     bson_free(text);
 }
 
-TEST(a_helper_whose_moment_is_another_is_of_no_use)
+TEST(ignores_a_helper_with_another_snapshot)
 {
     static const bson_t everything = BSON_INITIALIZER;
     bson_t *update = test_bson("{'$set': {'new': true}}");
@@ -288,7 +288,7 @@ TEST(a_helper_whose_moment_is_another_is_of_no_use)
     bson_destroy(update);
 }
 
-TEST(an_error_is_told_where_the_walk_comes_to_it)
+TEST(reports_an_error_at_its_position_of_the_walk)
 {
     static const int wrong[] = {2, 600, 1900, 11000, 11990};
     struct random random;
@@ -355,7 +355,7 @@ static void stay(int number)
 }
 
 /* Takes all that its helper has claimed while it was asleep. */
-TEST(a_helper_that_is_put_aside_keeps_nobody_waiting)
+TEST(does_not_wait_for_a_helper_that_was_put_aside)
 {
     /* long enough that the helper is in the midst of a slice for nearly all of the time */
     bson_t *slow = test_bson("{'$expr': {'$gte': [{'$reduce': {'input': {'$range': [0, 60]},"
@@ -540,7 +540,7 @@ static void *move_on(void *store)
     return NULL;
 }
 
-TEST(a_report_beside_writers_is_of_one_moment)
+TEST(reads_one_snapshot_in_a_report_with_concurrent_writers)
 {
     static const char total[] = "{'v': [{'$group': {'_id': null, 's': {'$sum': '$sum'}}},"
                                 " {'$match': {'s': {'$ne': 0}}}]}";

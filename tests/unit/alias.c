@@ -35,7 +35,7 @@ TEST(a_view_is_asked_by_the_field_that_the_collection_has)
     ASKS("{'v': [{'$group': {'_id': {'x': '$a', 'y': '$b'}}}]}", "_id.y", "b");
 }
 
-TEST(what_a_view_makes_is_asked_of_the_view)
+TEST(asks_the_view_for_its_computed_fields)
 {
     ASKS("{'v': [{'$set': {'a': 1}}]}", "a", NULL);
     ASKS("{'v': [{'$match': {'b': 1}}, {'$set': {'a': 1}}]}", "a", NULL);

@@ -36,7 +36,7 @@ TEST(the_clock_is_looked_at_once_in_so_many_steps)
     CHECK_INT((intmax_t)truce__budget_spent(&budget), ==, 1000000 + 10 * BUDGET_STEPS);
 }
 
-TEST(what_is_over_stays_over)
+TEST(keeps_an_exhausted_budget_exhausted)
 {
     struct budget budget = until(100, NULL);
     bson_error_t error;

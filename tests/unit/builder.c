@@ -13,7 +13,7 @@ static struct value number(struct arena *arena, int32_t n)
     return truce__value_from_int32(arena, n);
 }
 
-TEST(containers_nest_and_their_elements_are_numbered_anew)
+TEST(nests_containers_and_numbers_their_elements_from_0)
 {
     struct arena arena = ARENA_INIT;
     struct builder builder;
@@ -46,7 +46,7 @@ TEST(containers_nest_and_their_elements_are_numbered_anew)
     truce__arena_release(&arena);
 }
 
-TEST(what_does_not_fit_is_refused_at_the_end_and_takes_no_memory)
+TEST(refuses_oversized_documents_at_the_end_without_memory)
 {
     struct arena arena = ARENA_INIT;
     struct builder builder;

@@ -94,7 +94,7 @@ static void commit(void)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-TEST(what_a_read_showed_is_found_under_its_name_alone)
+TEST(finds_a_cached_read_only_under_its_key)
 {
     open_cache();
     read_from_file("k", "one");
@@ -165,7 +165,7 @@ TEST(a_document_with_a_very_long_key_is_not_kept)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-TEST(what_is_changing_is_seen_by_the_leader_alone)
+TEST(shows_uncommitted_changes_only_to_the_leader)
 {
     struct cache_look before;
 
@@ -184,7 +184,7 @@ TEST(what_is_changing_is_seen_by_the_leader_alone)
     truce__cache_free(cache);
 }
 
-TEST(what_was_read_before_a_change_is_not_put_in_after_it)
+TEST(does_not_cache_a_read_from_before_a_change)
 {
     struct cache_look before;
 
@@ -337,7 +337,7 @@ static int count_shown(int keys, const char *body)
     return count;
 }
 
-TEST(the_oldest_go_when_it_is_full_but_not_what_is_used_or_changing)
+TEST(evicts_the_oldest_entries_except_used_or_changing_ones)
 {
     enum { KEYS = 100000 };
     char body[1001] = {0}, key[32];
@@ -400,7 +400,7 @@ static bool shows_to(uint64_t moment, const char *key, const char *expected)
     return found;
 }
 
-TEST(a_snapshot_is_shown_what_has_not_changed_since_it_began)
+TEST(shows_entries_unchanged_since_its_begin_to_a_snapshot)
 {
     uint64_t before, after;
 
@@ -430,7 +430,7 @@ TEST(a_snapshot_is_shown_what_has_not_changed_since_it_began)
     truce__cache_free(cache);
 }
 
-TEST(what_was_read_after_a_snapshot_began_may_have_changed_between_them)
+TEST(does_not_show_later_reads_to_a_snapshot)
 {
     uint64_t before;
 
@@ -445,7 +445,7 @@ TEST(what_was_read_after_a_snapshot_began_may_have_changed_between_them)
     truce__cache_free(cache);
 }
 
-TEST(what_others_committed_after_a_snapshot_began_is_not_shown_to_it)
+TEST(does_not_show_later_commits_to_a_snapshot)
 {
     uint64_t before;
 
@@ -464,7 +464,7 @@ TEST(what_others_committed_after_a_snapshot_began_is_not_shown_to_it)
     truce__cache_free(cache);
 }
 
-TEST(what_somebody_commits_without_a_word_is_not_hidden)
+TEST(shows_commits_of_other_programs)
 {
     open_cache();
     read_from_file("k", "one");
@@ -549,7 +549,7 @@ TEST(a_larger_cache_keeps_more)
 }
 
 /* Invariant 6: two caches are those of two processes. */
-TEST(what_one_process_has_changed_the_other_waits_for)
+TEST(waits_for_changes_of_another_process)
 {
     struct cache *theirs;
     char key[20];

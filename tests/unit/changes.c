@@ -36,7 +36,7 @@ static void check_no_diff(const char *before, const char *after)
     bson_destroy(to);
 }
 
-TEST(a_diff_names_old_and_new_values_of_what_changed)
+TEST(names_old_and_new_values_in_a_diff)
 {
     check_diff("{'_id': 1, 'count': 3, 'keys': ['a'], 'c': 'red'}",
                "{'_id': 1, 'count': 4, 'keys': ['a', 'b'], 'c': 'red'}",
@@ -69,7 +69,7 @@ TEST(truces_own_fields_are_in_no_diff)
                "{'a': [1, 2]}");
 }
 
-TEST(what_keys_cannot_say_is_refused)
+TEST(refuses_changes_that_keys_cannot_express)
 {
     check_no_diff("{'_id': 1, 'a': 1}", "{'_id': 2, 'a': 1}");
     check_no_diff("{'_id': 1, 'a.b': 1}", "{'_id': 1, 'a.b': 2}");
@@ -256,7 +256,7 @@ static void own_changes(truce_store *store, const struct setting *setting)
     CHECK_DOCUMENT(store, "data", "b", "{'_id': 'b', 'n': 3}");
 }
 
-TEST(a_diff_sees_what_its_commit_did_before)
+TEST(sees_earlier_changes_of_its_commit_in_a_diff)
 {
     on_every_setting(own_changes);
 }
@@ -331,7 +331,7 @@ TEST(on_a_conflict_the_code_that_made_the_diff_runs_again)
     on_every_setting(made_again);
 }
 
-TEST(changes_that_nobody_can_make_again_are_tried_once)
+TEST(tries_unrepeatable_changes_once)
 {
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
         truce_store *store = open_setting(&settings[i]);
@@ -366,7 +366,7 @@ TEST(an_id_of_24_hexadecimal_digits_is_an_object_id)
     truce_store_close(store);
 }
 
-TEST(what_is_no_diff_is_refused_by_name)
+TEST(refuses_an_invalid_diff_by_name)
 {
     static const struct {
         const char *changes, *words;

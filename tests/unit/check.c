@@ -139,7 +139,7 @@ TEST(a_decided_commit_is_brought_to_its_end)
     "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'p': 'n.x', 'v': 2}, {'p': 'l.1.y', "   \
     "'v': 3}, {'p': 'gone.z'}, {'p': 'k'}]}"
 
-TEST(a_release_whose_way_a_plain_write_barred_takes_what_bars_it_to_the_displaced)
+TEST(moves_values_that_block_a_release_to_the_displaced)
 {
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_PATH "]}",
@@ -150,7 +150,7 @@ TEST(a_release_whose_way_a_plain_write_barred_takes_what_bars_it_to_the_displace
         .mended = "{'_id': 'a', 'n': {'x': 2}, 'l': [0, {'y': 3}, 2], 'gone': 'x'}"});
 }
 
-TEST(an_intent_whose_reserved_keys_a_plain_write_spoilt_is_taken_off)
+TEST(removes_an_intent_whose_reserved_keys_a_plain_write_corrupted)
 {
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'aborted', 'writes': [{'ns': 'things', 'id': 'a'}]}",
@@ -171,7 +171,7 @@ TEST(a_document_that_a_done_commit_still_holds_is_released)
                        .mended = "{'_id': 'a', 'n': 2}"});
 }
 
-TEST(a_plain_write_that_was_run_over_is_told)
+TEST(reports_an_overwritten_plain_write)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_SET "], "
                                  "'overwritten': [{'ns': 'things', 'id': 'a'}]}",
@@ -184,7 +184,7 @@ TEST(a_plain_write_that_was_run_over_is_told)
 #define POST_FROM(id, pre)                                                                         \
     "{'ns': 'things', 'id': " id ", 'op': 'set', 'changes': [], 'pre': " pre "}"
 
-TEST(two_commits_over_one_version_of_a_document_are_told)
+TEST(reports_two_commits_over_one_version_of_a_document)
 {
     run(&(struct rule){
         .commit = "{'_id': " C ", 'state': 'done', 'post': [" POST_FROM("'a'", OLD) "]}",
@@ -207,7 +207,7 @@ TEST(commits_over_versions_that_follow_each_other_are_no_fork)
         .left = ""});
 }
 
-TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
+TEST(reports_a_pending_change_of_a_missing_document)
 {
     run(&(struct rule){.commit = "{'_id': " C ", 'state': 'committed', 'post': [" POST_SET "]}",
                        .told = "missing-document, half-applied",
@@ -216,7 +216,7 @@ TEST(a_change_that_is_owed_to_a_document_that_is_gone_is_told)
 }
 
 /* Regression: an unknown change was once treated as a removal. */
-TEST(what_a_commit_has_to_write_and_somebody_changed_is_told_and_not_done)
+TEST(reports_and_skips_corrupted_changes_of_a_commit)
 {
     static const char *const spoilt[] = {
         "{'ns': 'things', 'id': 'a', 'op': 'set', 'changes': [{'v': 2}], 'was': {'$numberLong': '1'}}",
@@ -290,7 +290,7 @@ static void no_jobs_and_no_books(truce_store *store, const struct setting *setti
     CHECK(strstr(told, "job") && strstr(told, "cron") && strstr(told, "unchecked"));
 }
 
-TEST(jobs_cron_lines_and_books_that_are_none_stop_neither_sweep_nor_check)
+TEST(continues_past_invalid_jobs_cron_lines_and_books)
 {
     on_every_setting(no_jobs_and_no_books);
 }

@@ -310,7 +310,7 @@ static void send_all(const char *database)
     truce__buffer_release(&is);
 }
 
-TEST(who_may_do_all_in_one_database_sees_and_changes_nothing_of_others)
+TEST(confines_a_user_of_one_database_to_it)
 {
     stranger = true;
     seen = 0;
@@ -319,7 +319,7 @@ TEST(who_may_do_all_in_one_database_sees_and_changes_nothing_of_others)
 }
 
 /* Else the others saw nothing because nothing was shown. */
-TEST(who_may_do_all_where_it_is_sees_it)
+TEST(shows_data_to_a_user_with_permission)
 {
     stranger = false;
     seen = 0;

@@ -107,7 +107,7 @@ static void replaced_twice(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(what_a_commit_wrote_another_can_replace)
+TEST(lets_a_commit_replace_documents_of_another)
 {
     on_every_setting(replaced_twice);
 }
@@ -203,7 +203,7 @@ static void shown_and_written(truce_store *store, const struct setting *setting)
     show(store, setting, "{'$set': {'n': 5}}", "{'$mul': {'n': 3}}");
 }
 
-TEST(what_a_commit_shows_of_an_update_is_what_it_writes)
+TEST(shows_an_update_in_a_commit_as_it_is_written)
 {
     on_every_setting(shown_and_written);
 }
@@ -228,7 +228,7 @@ static void conflict(truce_store *store, const struct setting *setting)
     CHECK_DOCUMENT(store, "accounts", "b", "{'_id': 'b', 'n': 20}");
 }
 
-TEST(what_was_read_and_has_changed_is_a_conflict_that_names_the_document)
+TEST(names_the_changed_document_in_a_conflict)
 {
     on_every_setting(conflict);
 }
@@ -566,7 +566,7 @@ static void requests(truce_store *store, const struct setting *setting)
     bson_destroy(input);
 }
 
-TEST(a_request_runs_once_and_a_failing_one_stops_nobody)
+TEST(runs_a_request_once_and_continues_after_a_failing_one)
 {
     on_every_setting(requests);
 }
@@ -590,7 +590,7 @@ static void look(truce_store *store, const struct setting *setting)
         bson_destroy(&looks[i].document);
 }
 
-TEST(a_look_at_many_finds_what_is_there_and_what_is_not)
+TEST(reads_existing_and_missing_documents_at_once)
 {
     on_every_setting(look);
 }

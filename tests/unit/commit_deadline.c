@@ -185,7 +185,7 @@ static void in_no_time(truce_store *store, const struct setting *setting)
     truce__world_use(NULL);
 }
 
-TEST(who_waits_for_a_commit_hears_locked_or_timeout_at_its_deadline)
+TEST(returns_locked_or_timeout_at_the_deadline_of_a_wait)
 {
     on_every_setting(in_no_time);
 }
@@ -236,7 +236,7 @@ static void inserts(truce_store *store, const struct setting *setting)
     bson_destroy(index);
 }
 
-TEST(an_insert_of_what_is_there_is_a_duplicate_everywhere)
+TEST(returns_duplicate_for_an_insert_of_an_existing_document)
 {
     on_every_setting(inserts);
 }

@@ -150,7 +150,7 @@ static void fill(void)
     insert_json(store, "x", "{'_id': 'd', 'v': 5}");
 }
 
-TEST(what_a_query_found_is_so_at_the_commit_or_there_is_none)
+TEST(commits_only_if_the_query_still_finds_the_same)
 {
     for (size_t i = 0; i < sizeof midst / sizeof *midst; i++) {
         truce_commit *commit;
@@ -185,7 +185,7 @@ TEST(a_query_that_found_nothing_is_guarded_too)
 }
 
 /* Of what was not read nothing is known, so nothing is guarded. */
-TEST(only_what_the_cursor_gave_is_guarded)
+TEST(guards_only_documents_that_the_cursor_returned)
 {
     bson_t *asked = test_bson("{'v': {'$gte': 1}}"), *sort = test_bson("{'_id': 1}");
     truce_find_options options = {.sort = sort};
@@ -212,7 +212,7 @@ TEST(only_what_the_cursor_gave_is_guarded)
     truce_store_close(store);
 }
 
-TEST(who_only_asks_sees_one_moment_and_is_never_in_conflict)
+TEST(reads_one_snapshot_without_conflicts)
 {
     truce_commit *commit;
 
@@ -228,7 +228,7 @@ TEST(who_only_asks_sees_one_moment_and_is_never_in_conflict)
 
 /* A document that is read by its _id is of the moment of the apply, and the query has to be,
  * too. */
-TEST(a_read_and_a_query_are_of_one_moment_where_they_are_committed)
+TEST(reads_and_queries_one_snapshot_at_the_commit)
 {
     bson_value_t id = truce_id_utf8("d");
     truce_commit *commit;
@@ -248,7 +248,7 @@ TEST(a_read_and_a_query_are_of_one_moment_where_they_are_committed)
 
 /* ---- its own changes ------------------------------------------------------------------------- */
 
-TEST(a_query_shows_what_the_commit_has_changed)
+TEST(shows_the_commits_own_changes_in_a_query)
 {
     bson_t *down = test_bson("{'v': -1, '_id': 1}");
     truce_find_options best = {.sort = down, .limit = 2};
@@ -359,7 +359,7 @@ static void *book_all(void *arg)
     return NULL;
 }
 
-TEST(nobody_books_what_another_has_booked_meanwhile)
+TEST(rejects_a_booking_that_overlaps_a_concurrent_one)
 {
     bson_t *index = test_bson("{'key': {'room': 1, 'from': 1}}");
     pthread_t threads[CLERKS];
@@ -464,7 +464,7 @@ static truce_status ask_in_vain(truce_store *of, truce_mechanism mechanism, cons
     return status;
 }
 
-TEST(where_no_query_can_be_guarded_none_is_made)
+TEST(makes_no_query_where_no_query_can_be_guarded)
 {
     bson_error_t error = {0};
     truce_store *memory;
@@ -488,7 +488,7 @@ TEST(where_no_query_can_be_guarded_none_is_made)
     truce_store_close(store);
 }
 
-TEST(a_wrong_query_is_told_and_spoils_nothing)
+TEST(reports_an_invalid_query_and_keeps_the_commit_usable)
 {
     truce_commit *commit;
 

@@ -68,7 +68,7 @@ static truce_status transact(truce_store *store, const char *a, const char *b, b
     "{'v': 2, 'key': {'n': 1}, 'name': 'later', 'prepareUnique': true, 'hidden': true}, "          \
     "{'v': 2, 'key': {'x': 'of a later version'}, 'name': 'later2', 'what': 1}"
 
-TEST(indexes_of_other_kinds_are_in_nobodys_way)
+TEST(commits_despite_indexes_of_other_kinds)
 {
     truce_store_ops ops;
     truce_store *store = open_with("[" STRANGE "]", &ops);
@@ -81,7 +81,7 @@ TEST(indexes_of_other_kinds_are_in_nobodys_way)
     truce_store_close(store);
 }
 
-TEST(what_a_hashed_index_refuses_is_refused_before_anything_is_decided)
+TEST(refuses_before_the_decision_what_a_hashed_index_refuses)
 {
     static const char *const wrong[] = {
         "{'$set': {'mail': ['x']}}",

@@ -314,7 +314,7 @@ static void leave_held(truce_store *store, uint32_t lease_ms)
     CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 2);
 }
 
-TEST(who_meets_a_held_document_waits_for_it_one_by_one)
+TEST(waits_for_held_documents_one_by_one)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
     truce_store *store = truce_fault_wrap(open_memory(), &none);
@@ -367,7 +367,7 @@ static void unique_index(truce_store *store, const char *path)
     bson_free(text);
 }
 
-TEST(what_reserves_a_unique_value_is_taken_alone)
+TEST(prepares_reservations_of_unique_values_alone)
 {
     truce_store *store = open_memory();
     truce_commit *commit;

@@ -75,7 +75,7 @@ static void leaves(truce_store *store, const struct setting *setting)
     bson_destroy(&found);
 }
 
-TEST(a_key_that_was_used_gives_back_what_its_commit_left)
+TEST(returns_the_result_of_a_commit_for_its_used_key)
 {
     on_every_setting(leaves);
 }
@@ -111,7 +111,7 @@ static void loses_the_key(truce_store *store, const struct setting *setting)
     CHECK_DOCUMENT(store, "stock", "coats", "{'_id': 'coats', 'n': 10}");
 }
 
-TEST(a_key_that_somebody_else_used_meanwhile_is_told_as_used_earlier)
+TEST(reports_a_concurrently_used_key_as_used_earlier)
 {
     on_every_setting(loses_the_key);
 }
@@ -126,7 +126,7 @@ static void of_the_last_run(truce_store *store, const struct setting *setting)
     CHECK_RESULT(store, "order c", TRUCE_OK, "{}");
 }
 
-TEST(what_an_earlier_run_of_the_function_left_is_forgotten)
+TEST(discards_results_of_an_earlier_run_of_the_function)
 {
     on_every_setting(of_the_last_run);
 }
@@ -157,7 +157,7 @@ static void refuses(truce_store *store, const struct setting *setting)
     bson_free(text);
 }
 
-TEST(what_cannot_be_left_or_asked_for_is_refused)
+TEST(refuses_invalid_results_and_keys)
 {
     on_every_setting(refuses);
 }

@@ -160,7 +160,7 @@ TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
 }
 
 /* Each write of a sweep fails in turn. */
-TEST(what_a_sweep_could_not_write_it_does_not_count)
+TEST(does_not_count_failed_writes_of_a_recovery_pass)
 {
     for (uint64_t at = 1; at < 6; at++) {
         truce_store *store = open_setting(&settings[1]), *fault;
@@ -179,7 +179,7 @@ TEST(what_a_sweep_could_not_write_it_does_not_count)
     }
 }
 
-TEST(an_attempt_that_came_to_nothing_is_purged_within_the_hour_and_what_is_done_is_not)
+TEST(purges_failed_attempts_within_the_hour_but_not_done_commits)
 {
     truce_store *store = open_setting(&settings[1]);
     truce_sweep_report report;
@@ -207,7 +207,7 @@ TEST(an_attempt_that_came_to_nothing_is_purged_within_the_hour_and_what_is_done_
 
 /* ---- a look that dies ------------------------------------------------------------------------ */
 
-TEST(a_look_that_dies_holds_what_is_missing_for_a_short_lease)
+TEST(holds_missing_documents_of_a_dead_read_for_a_short_lease)
 {
     truce_store *inner = open_setting(&settings[1]), *store;
     truce_fault_options fail = {

@@ -88,7 +88,7 @@ static void plain_write_between(truce_store *store, const struct setting *settin
     CHECK_DOCUMENT(store, "things", "b", "{'_id': 'b', 'n': 1}");
 }
 
-TEST(a_commit_is_refused_when_a_plain_write_changed_what_it_read)
+TEST(refuses_a_commit_whose_reads_a_plain_write_changed)
 {
     on_every_setting(plain_write_between);
 }
@@ -166,7 +166,7 @@ static void large_document(truce_store *store, const struct setting *setting)
     bson_free(text);
 }
 
-TEST(what_is_too_large_for_a_filter_is_compared_all_the_same)
+TEST(compares_values_that_are_too_large_for_a_filter)
 {
     on_every_setting(large_document);
 }
@@ -202,7 +202,7 @@ static void blind_then_read(truce_store *store, const struct setting *setting)
     fails_for_good(store, setting, "a", NULL, "{'$inc': {'s': 1}}", TRUCE_INVALID);
 }
 
-TEST(a_read_that_cannot_answer_what_the_commit_would_leave_ends_it)
+TEST(ends_a_commit_at_a_read_that_it_cannot_answer)
 {
     on_every_setting(blind_then_read);
 }
@@ -223,7 +223,7 @@ static void guard_that_fails(truce_store *store, const struct setting *setting)
     bson_destroy(guard);
 }
 
-TEST(a_guard_that_was_told_not_to_hold_is_not_part_of_the_commit)
+TEST(excludes_a_failed_guard_from_the_commit)
 {
     on_every_setting(guard_that_fails);
 }
@@ -394,7 +394,7 @@ static void at_the_limit(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(what_is_decided_has_room_for_its_revision)
+TEST(reserves_space_for_the_revision_of_a_decided_commit)
 {
     on_every_setting(at_the_limit);
 }
@@ -461,7 +461,7 @@ static void in_the_way(const struct story *story)
     }
 }
 
-TEST(a_decided_commit_takes_its_way_through_what_a_plain_write_put_there)
+TEST(applies_a_decided_commit_over_plain_writes)
 {
     in_the_way(&(struct story){
         .set = "{'$set': {'d.e': 1, 'd.f.g': 2}}",
@@ -477,7 +477,7 @@ TEST(a_decided_commit_takes_its_way_through_what_a_plain_write_put_there)
     });
 }
 
-TEST(a_plain_write_of_the_same_field_stands_beside_a_decided_commit_or_is_kept)
+TEST(merges_or_keeps_a_plain_write_of_the_same_field)
 {
     static const struct story stories[] = {
         {"{'$set': {'n': 1}}", "{'$set': {'s': 'y'}}", "{'n': 1, 's': 'y', 'l': [1, 2]}", NULL},
@@ -553,7 +553,7 @@ static void no_room(truce_store *store, const struct setting *setting)
     bson_destroy(committed);
 }
 
-TEST(a_change_that_has_no_room_any_more_is_kept_beside)
+TEST(keeps_a_change_that_no_longer_fits_separately)
 {
     on_every_setting(no_room);
 }
@@ -669,7 +669,7 @@ static void in_front(truce_store *store, const struct setting *setting)
     CHECK_INT(count_json(store, "things", "{'_intent.c': {'$exists': true}}"), ==, 0);
 }
 
-TEST(what_cannot_be_mended_does_not_keep_what_is_behind_it_waiting)
+TEST(continues_past_commits_that_cannot_be_repaired)
 {
     on_every_setting(in_front);
 }

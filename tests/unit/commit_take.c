@@ -144,7 +144,7 @@ static void gives_back(truce_store *store, const struct setting *setting)
     CHECK_INT(count_json(store, "truce_commits", "{'why': {'$regex': 'function'}}"), ==, 1);
 }
 
-TEST(what_was_taken_is_given_back_when_the_function_says_no)
+TEST(releases_locked_documents_if_the_function_refuses)
 {
     on_every_setting(gives_back);
 }
@@ -235,7 +235,7 @@ static void sees_what_it_took(truce_store *store, const struct setting *setting)
     truce__world_use(NULL);
 }
 
-TEST(a_function_reads_what_its_commit_took_as_it_stands)
+TEST(reads_the_current_value_of_a_locked_document)
 {
     on_every_setting(sees_what_it_took);
 }
@@ -289,7 +289,7 @@ static void sees_through_two(truce_store *store, const struct setting *setting)
     CHECK_INT(count_json(store, "things", "{'_id': {'$in': ['c', 'h']}, 'n': 1}"), ==, 2);
 }
 
-TEST(a_function_within_a_function_reads_what_the_outer_commit_took)
+TEST(reads_documents_that_the_outer_commit_locked)
 {
     on_every_setting(sees_through_two);
 }

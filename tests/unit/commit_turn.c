@@ -39,7 +39,7 @@ static void *stand_in_line(void *arg)
     return NULL;
 }
 
-TEST(one_has_the_turn_at_a_time)
+TEST(gives_the_document_to_one_commit_at_a_time)
 {
     struct line line = {.turns = truce__key_locks_new()};
     pthread_t threads[8];
@@ -82,7 +82,7 @@ static void *come_in_time(void *arg)
     return NULL;
 }
 
-TEST(a_line_is_left_when_the_time_is_over_and_a_turn_that_is_given_goes_to_the_next)
+TEST(leaves_the_queue_at_the_deadline_and_passes_the_document_on)
 {
     struct line line = {.turns = truce__key_locks_new()};
     struct key_lock turn = {0}, second = {0};
@@ -289,7 +289,7 @@ static truce_status tell(enum deed deed, bool relaxed, truce_status disk, int *r
     return status;
 }
 
-TEST(nobody_is_told_of_what_is_not_on_the_disk)
+TEST(returns_no_change_before_it_is_on_the_disk)
 {
     int runs;
 
@@ -305,7 +305,7 @@ TEST(nobody_is_told_of_what_is_not_on_the_disk)
     CHECK_INT(early_writes, ==, 0);
 }
 
-TEST(who_has_lost_writes_in_his_turn_and_waits_behind_it)
+TEST(retries_a_lost_commit_early_and_waits_for_the_disk)
 {
     int runs;
 
@@ -316,7 +316,7 @@ TEST(who_has_lost_writes_in_his_turn_and_waits_behind_it)
     CHECK_INT(tell(LOSE, false, TRUCE_IO, &runs), ==, TRUCE_IO);
 }
 
-TEST(who_does_not_wait_for_the_disk_is_shown_only_what_is_on_it)
+TEST(shows_only_durable_changes_without_a_sync)
 {
     int runs;
 

@@ -417,7 +417,7 @@ TEST(a_value_that_a_dead_commit_reserved_comes_free)
     }
 }
 
-TEST(a_sweep_gives_back_what_was_reserved)
+TEST(releases_reservations_by_a_recovery_pass)
 {
     truce_store *store = open_faulty();
     truce_sweep_report report;
@@ -540,7 +540,7 @@ static void plain_update(truce_store *store, const char *filter_json, const char
     bson_destroy(update);
 }
 
-TEST(keys_that_a_plain_write_made_wrong_are_found_and_mended)
+TEST(finds_and_repairs_keys_corrupted_by_a_plain_write)
 {
     truce_store *store = open_setting(journal);
     bson_error_t error = {0};

@@ -62,12 +62,12 @@ static void check(truce_mechanism mechanism, truce_status wanted, int n)
     truce_store_close(store);
 }
 
-TEST(what_a_transaction_cannot_guard_the_journal_commits)
+TEST(commits_by_the_journal_if_a_transaction_cannot_guard)
 {
     check(TRUCE_MECHANISM_AUTO, TRUCE_OK, 1);
 }
 
-TEST(who_wants_a_transaction_is_told_at_once_that_it_cannot_guard)
+TEST(refuses_at_once_a_transaction_that_cannot_guard)
 {
     check(TRUCE_MECHANISM_NATIVE, TRUCE_INVALID, 0);
 }
@@ -114,7 +114,7 @@ static truce_status change(const char *told, const char *name)
     return status;
 }
 
-TEST(what_stood_against_a_validator_may_be_changed_where_the_store_lets_it)
+TEST(changes_a_document_that_violated_its_validator_if_the_store_allows_it)
 {
     CHECK_INT(change("{'n': {'$type': 'number'}}", NULL), ==, TRUCE_OK);
     CHECK_INT(change("{'n': {'$type': 'number'}}", "{'$set': {'n': 2}}"), ==, TRUCE_OK);
@@ -126,7 +126,7 @@ TEST(a_validator_that_truce_does_not_understand_is_left_to_the_store)
     CHECK_INT(change("{'n': {'$geoWithin': 1}}", "{'$set': {'n': 2}}"), ==, TRUCE_OK);
 }
 
-TEST(a_validator_that_allows_no_revision_is_told_before_the_decision)
+TEST(reports_a_validator_that_allows_no_revision_before_the_decision)
 {
     CHECK_INT(change("{'_rev': {'$exists': false}}", "{'$set': {'n': 2}}"), ==, TRUCE_INVALID);
 }

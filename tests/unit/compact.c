@@ -160,7 +160,7 @@ static void check_file(void)
 
 /* ---- effects --------------------------------------------------------------------------------- */
 
-TEST(the_space_of_what_was_removed_is_given_back)
+TEST(returns_the_space_of_removed_documents)
 {
     int64_t before;
 
@@ -198,7 +198,7 @@ TEST(half_empty_pages_are_put_together)
     truce_store_close(store);
 }
 
-TEST(what_is_dense_is_left_as_it_is)
+TEST(keeps_dense_pages_unchanged)
 {
     struct image before, after;
 
@@ -282,7 +282,7 @@ static void *work(void *arg)
     return NULL;
 }
 
-TEST(others_read_and_write_meanwhile)
+TEST(serves_reads_and_writes_during_a_compaction)
 {
     enum { WORKERS = 2 };
     pthread_t threads[WORKERS];
@@ -326,7 +326,7 @@ static void drop_at_once(int64_t at, int64_t total, void *arg)
         CHECK_OK(truce_collection_drop(other, "one", &error), error);
 }
 
-TEST(what_is_dropped_meanwhile_is_passed_over)
+TEST(skips_a_collection_dropped_during_a_compaction)
 {
     int calls = 0;
     const truce_compact_options options = {.progress = drop_at_once, .arg = &calls};
@@ -376,7 +376,7 @@ TEST(it_ends_when_it_is_interrupted_and_goes_on_later)
 }
 
 /* The file is not truncated while a reader may read its end. */
-TEST(a_snapshot_keeps_its_pages_and_is_told)
+TEST(keeps_the_pages_of_a_snapshot_and_reports_it)
 {
     truce_store *view;
     bson_error_t error;
@@ -464,7 +464,7 @@ static void interrupt_at_once(int64_t at, int64_t total, void *arg)
 
 /* Of the snapshots of two handles the first keeps what was replaced since; nothing was since the
  * second. */
-TEST(reads_that_keep_nothing_are_not_told)
+TEST(does_not_report_reads_that_pin_nothing)
 {
     const truce_compact_options options = {.progress = interrupt_at_once};
     truce_store *first, *second;
@@ -536,7 +536,7 @@ TEST(a_store_that_is_no_file_is_refused)
     truce_store_close(store);
 }
 
-TEST(what_can_only_be_read_is_refused)
+TEST(refuses_a_read_only_store)
 {
     const truce_store_options options = {.read_only = true};
     truce_store *whole;
@@ -556,7 +556,7 @@ TEST(what_can_only_be_read_is_refused)
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 /* Which pages are maps follows from their place. */
-TEST(damage_is_told_and_nothing_is_lost_by_it)
+TEST(reports_damage_and_loses_nothing)
 {
     struct image image;
     bson_error_t error;
@@ -577,7 +577,7 @@ TEST(damage_is_told_and_nothing_is_lost_by_it)
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-TEST(the_program_says_what_was_given_back)
+TEST(prints_the_returned_space)
 {
     const struct command *called;
 
@@ -593,7 +593,7 @@ TEST(the_program_says_what_was_given_back)
     check_file();
 }
 
-TEST(the_program_says_who_keeps_the_space)
+TEST(names_the_process_that_pins_the_space)
 {
     const struct command *called;
     truce_store *view;

@@ -55,7 +55,7 @@ TEST(a_message_is_the_same_after_it_was_compressed)
         }
 }
 
-TEST(what_does_not_become_smaller_is_compressed_all_the_same)
+TEST(compresses_messages_that_do_not_shrink)
 {
     for (int i = 0; i < 3; i++) {
         struct buffer tiny = plain_message(100, false), noise = plain_message(2000, true),

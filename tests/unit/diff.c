@@ -33,7 +33,7 @@ static void check_refused(const char *before, const char *after)
     bson_destroy(to);
 }
 
-TEST(only_what_changed_is_named_down_to_the_innermost_field)
+TEST(names_only_changes_down_to_the_innermost_field)
 {
     check("{'a': 1, 'b': {'c': 2, 'd': 3}}", "{'a': 1, 'b': {'c': 5}, 'e': [1]}",
           "{'b.c': 5, 'e': [1]}", "{'b.d': 3}", "{'b.c': 2, 'b.d': 3}");

@@ -80,7 +80,7 @@ TEST(a_replica_set_of_three_in_good_order_has_no_findings)
         "");
 }
 
-TEST(a_server_alone_is_told_what_a_replica_set_would_give)
+TEST(recommends_a_replica_set_to_a_standalone_server)
 {
     JUDGED("{'store': 'mongodb', 'database': 'school', 'deployment': 'standalone', 'capabilities': "
            "['updates by pipelines', 'durable writes'], 'hello': {'maxWireVersion': 17}, " BUILD
@@ -92,7 +92,7 @@ TEST(a_server_alone_is_told_what_a_replica_set_would_give)
            "note pipeline-updates the server\n");
 }
 
-TEST(what_a_replica_set_lacks_is_told)
+TEST(reports_missing_features_of_a_replica_set)
 {
     JUDGED("{'store': 'mongodb', 'deployment': 'replica set', 'capabilities': ['updates by "
            "pipelines', 'durable writes'], 'hello': {'maxWireVersion': 17}, " BUILD ", 'feature': "
@@ -108,7 +108,7 @@ TEST(the_feature_version_is_compared_by_its_numbers)
            "warning feature-version the server\n");
 }
 
-TEST(a_server_that_can_lose_what_it_acknowledged_is_an_error)
+TEST(reports_a_server_that_can_lose_acknowledged_writes)
 {
     JUDGED(HEAD("replica set") BUILD
            ", 'status': {'storageEngine': {'name': 'inMemory', 'persistent': "
@@ -125,7 +125,7 @@ TEST(a_server_that_can_lose_what_it_acknowledged_is_an_error)
         "error read-concern the server\n");
 }
 
-TEST(members_that_cannot_give_a_majority_are_told)
+TEST(reports_members_that_cannot_form_a_majority)
 {
     JUDGED(HEAD("replica set") BUILD ", 'config': {'config': {'members': [" MEMBER(
                0, "") "," MEMBER(1, "") "," MEMBER(2, ", 'arbiterOnly': true") "]}}}",
@@ -157,7 +157,7 @@ TEST(defaults_of_other_programs_are_notes)
            "note default-write-concern the server\n");
 }
 
-TEST(a_clock_is_wrong_by_what_the_way_there_does_not_explain)
+TEST(reports_a_clock_difference_beyond_the_network_delay)
 {
     JUDGED(HEAD("replica set") BUILD
            ", 'clock': {'server': 1700000005000, 'before': 1700000000000, 'after': 1700000004500}}",
@@ -170,7 +170,7 @@ TEST(a_clock_is_wrong_by_what_the_way_there_does_not_explain)
            "warning clock the server\n");
 }
 
-TEST(what_runs_out_is_told)
+TEST(reports_exhausted_resources)
 {
     JUDGED(HEAD("replica set") BUILD
            ", 'status': {'connections': {'current': 790, 'available': 29}}, "
@@ -178,7 +178,7 @@ TEST(what_runs_out_is_told)
            "warning connections the server\nwarning disk-space the server\n");
 }
 
-TEST(what_may_not_be_told_is_a_note_and_what_is_not_there_is_nothing)
+TEST(notes_forbidden_facts_and_omits_missing_ones)
 {
     JUDGED(HEAD("replica set") BUILD
            ", 'status': {'refused': 'not authorized on admin', 'code': 13}, 'config': {'refused': "
@@ -242,7 +242,7 @@ TEST(a_file_on_a_local_disk_with_room_has_no_findings)
     JUDGED(FILE_HEAD("420") LOCK ROOM ON("ext4", "true"), "");
 }
 
-TEST(a_file_on_a_network_or_in_memory_is_told)
+TEST(reports_a_file_on_a_network_or_in_memory)
 {
     JUDGED(FILE_HEAD("420") LOCK ROOM ON("nfs", "false"), "error file-system /d/s.truce\n");
     JUDGED(FILE_HEAD("420") LOCK ROOM ON("tmpfs", "true"), "warning file-system /d/s.truce\n");
@@ -251,7 +251,7 @@ TEST(a_file_on_a_network_or_in_memory_is_told)
            "note file-system /d/s.truce\n");
 }
 
-TEST(a_full_disk_a_long_log_and_rights_are_told)
+TEST(reports_a_full_disk_a_long_log_and_permissions)
 {
     JUDGED(FILE_HEAD("420") LOCK
            ", 'space': {'free': 1000, 'total': {'$numberLong': '100000000000'}}}",
@@ -277,7 +277,7 @@ TEST(a_full_disk_a_long_log_and_rights_are_told)
     ", 'feed': {'entries': " #entries ", 'bytes': 4096, 'age_ms': " #age ", 'keep_ms': " #keep     \
     ", 'keep_bytes': 1024}}"
 
-TEST(changes_that_are_kept_are_told_and_those_that_nobody_removes)
+TEST(reports_retained_changes_and_changes_that_are_never_pruned)
 {
     JUDGED(FILE_HEAD("420") LOCK "}", "");
     JUDGED(FILE_HEAD("420") LOCK FEED(0, 0, 3600000), "note changes /d/s.truce\n");
@@ -287,7 +287,7 @@ TEST(changes_that_are_kept_are_told_and_those_that_nobody_removes)
     JUDGED(FILE_HEAD("420") LOCK FEED(1, 990000000, 3600000), "note changes /d/s.truce\n");
 }
 
-TEST(who_pins_the_log_is_told)
+TEST(reports_the_process_that_pins_the_log)
 {
     JUDGED(FILE_HEAD("420") LOCK ", 'pins': []}", "");
     JUDGED(FILE_HEAD("420") LOCK ", 'pins': [" PIN(77, 2, 5000000) "]}",
@@ -348,7 +348,7 @@ TEST(indexes_that_protocols_rest_on_are_missed)
     truce_store_close(store);
 }
 
-TEST(commits_that_nobody_ends_and_keys_that_nobody_guards_are_told)
+TEST(reports_abandoned_commits_and_unguarded_keys)
 {
     char pending[300], decided[300], old[300];
     int64_t now_ms = truce__clock_wall_ms();
@@ -404,7 +404,7 @@ static void insert_cron(truce_store *store, const char *name, int64_t ago_ms)
     insert(store, "truce_queue_crons", text);
 }
 
-TEST(jobs_that_nobody_cares_for_are_told)
+TEST(reports_abandoned_jobs)
 {
     truce_store *store = NULL;
     bson_error_t error;
@@ -471,7 +471,7 @@ TEST(reports_jobs_without_a_worker)
     truce_store_close(store);
 }
 
-TEST(reports_lanes_limits_crons_and_requests_that_stand_still)
+TEST(reports_stalled_lanes_limits_crons_and_requests)
 {
     truce_store *store = NULL;
     bson_error_t error;
@@ -512,7 +512,7 @@ TEST(a_queue_at_work_is_in_good_order)
     truce_store_close(store);
 }
 
-TEST(what_copies_and_transfers_rest_on_is_missed)
+TEST(reports_missing_collections_of_copies_and_transfers)
 {
     truce_store *store = NULL;
     char still[300];
@@ -553,7 +553,7 @@ TEST(what_copies_and_transfers_rest_on_is_missed)
     truce_store_close(store);
 }
 
-TEST(what_trees_rest_on_is_missed)
+TEST(reports_missing_collections_of_trees)
 {
     truce_store *store = NULL;
     bson_error_t error;
@@ -627,7 +627,7 @@ static void hear_pin(const bson_t *finding, void *arg)
 }
 
 /* Another handle reports the pages that an open snapshot of this process pins. */
-TEST(a_snapshot_that_is_open_is_told_with_its_process)
+TEST(reports_an_open_snapshot_with_its_process)
 {
     const truce_snapshot_options unlimited = {.unlimited = true};
     truce_store *store = NULL, *other = NULL, *view;

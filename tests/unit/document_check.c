@@ -183,7 +183,7 @@ TEST(nesting_is_allowed_to_the_limit_and_refused_beyond)
     }
 }
 
-TEST(depth_counts_what_is_open_not_what_is_there)
+TEST(counts_open_containers_as_the_depth)
 {
     bson_t document = BSON_INITIALIZER, inner = BSON_INITIALIZER;
     bson_error_t error;

@@ -260,7 +260,7 @@ static void round_of(uint32_t changes)
     still_end();
 }
 
-TEST(what_is_built_is_answered)
+TEST(answers_commands_on_built_documents)
 {
     still_connect(still_serve(still_store(), NULL));
     for (size_t i = 0; i < COUNT(built); i++)
@@ -269,7 +269,7 @@ TEST(what_is_built_is_answered)
 }
 
 /* Regression: values that once blocked a call for ever, or until memory was exhausted. */
-TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
+TEST(survives_numbers_that_truce_never_writes)
 {
     static const struct {
         const char *collection, *filter, *update, *asked;
@@ -307,7 +307,7 @@ TEST(numbers_that_truce_cannot_have_written_hold_nobody_up)
 #define ROUNDS 500
 
 /* The same ones each time; in long form others each time. */
-TEST(documents_that_somebody_changed_end_nobody)
+TEST(survives_documents_changed_by_other_programs)
 {
     long rounds = test_scale("TRUCE_SPOILT_ROUNDS", ROUNDS);
 

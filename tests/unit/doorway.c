@@ -145,7 +145,7 @@ TEST(links_lead_to_one_store)
     check_refused(second, TRUCE_IO, "");
 }
 
-TEST(what_is_no_file_is_no_store)
+TEST(refuses_a_path_that_is_not_a_regular_file)
 {
     char below[440];
 
@@ -283,7 +283,7 @@ static bool make_for_everybody(void)
 
 /* Without a writer, the reader uses the file alone. When a writer opens the store, the reader uses
  * the log, too, before the writer notifies any reader. */
-TEST(a_reader_without_permission_sees_what_a_writer_commits_who_comes_later)
+TEST(shows_a_later_writers_commits_to_an_unprivileged_reader)
 {
     static const int64_t expected[] = {50, 400, 600, 600, 700};
     struct stat found;
@@ -319,7 +319,7 @@ TEST(a_reader_without_permission_sees_what_a_writer_commits_who_comes_later)
 }
 
 /* He comes and goes between two reads: the file is at rest both times, and is another. */
-TEST(a_reader_without_permission_does_not_believe_what_he_has_read)
+TEST(verifies_the_reads_of_an_unprivileged_reader)
 {
     static const int64_t expected[] = {50, 350};
     truce_store *store;

@@ -124,7 +124,7 @@ TEST(a_forked_child_is_refused_and_the_parent_is_not_disturbed)
     check_whole();
 }
 
-TEST(a_child_opens_what_its_parent_had_closed_before_the_fork)
+TEST(opens_a_store_in_a_child_that_its_parent_closed_before_the_fork)
 {
     bson_error_t error;
     int status;
@@ -359,7 +359,7 @@ static void check_by_id(const char *collection, const char *expected)
     bson_destroy(filter);
 }
 
-TEST(what_was_read_by_id_is_forgotten_with_its_collection)
+TEST(drops_cached_documents_with_their_collection)
 {
     bson_error_t error;
 
@@ -516,7 +516,7 @@ TEST(a_unique_index_that_cannot_be_built_leaves_nothing)
     check_whole();
 }
 
-TEST(what_a_dead_builder_left_is_removed)
+TEST(removes_the_unfinished_index_of_a_dead_builder)
 {
     bson_error_t error;
     pid_t child;

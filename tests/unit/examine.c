@@ -138,7 +138,7 @@ TEST(an_entry_of_no_document_is_taken_out)
     check_mended("UPDATE x3 SET doc=100000 WHERE doc=5");
 }
 
-TEST(two_documents_with_one_id_are_told_and_left)
+TEST(reports_and_keeps_two_documents_with_one_id)
 {
     make();
     execute("DELETE FROM x3 WHERE doc=2; DELETE FROM x4 WHERE doc=2;"
@@ -148,7 +148,7 @@ TEST(two_documents_with_one_id_are_told_and_left)
     CHECK_INT(number("SELECT count(*) FROM c2"), ==, 200);
 }
 
-TEST(a_damaged_document_is_told_and_indexes_keep_what_they_have)
+TEST(reports_a_damaged_document_and_keeps_its_index_entries)
 {
     make();
     execute("UPDATE c2 SET body=x'1000000002610001' WHERE id=2");

@@ -65,7 +65,7 @@ static void expect(int line, const char *filter_json, const truce_find_options *
 
 #define EXPECT(filter, json) expect(__LINE__, filter, NULL, json)
 
-TEST(bounds_are_told_field_by_field_in_the_order_of_the_scan)
+TEST(reports_bounds_by_field_in_the_order_of_the_scan)
 {
     open_store();
     EXPECT("{'a': 5}", "{'a': ['[5, 5]'], 'b': ['[MaxKey, MinKey]']}");
@@ -95,7 +95,7 @@ TEST(bounds_are_told_field_by_field_in_the_order_of_the_scan)
     truce_store_close(store);
 }
 
-TEST(bounds_are_turned_where_the_scan_goes_backward_and_told_as_min_and_max_were_given)
+TEST(reverses_bounds_of_a_backward_scan_and_reports_min_and_max_as_given)
 {
     bson_t *sort = test_bson("{'a': -1}"), *hint = test_bson("{'t': 1}"),
            *min = test_bson("{'t': 2}");
@@ -114,7 +114,7 @@ TEST(bounds_are_turned_where_the_scan_goes_backward_and_told_as_min_and_max_were
 }
 
 /* Of more ranges than a scan may have the last fields are not bounded. */
-TEST(fields_that_would_make_too_many_ranges_are_told_unbounded)
+TEST(reports_fields_with_too_many_ranges_as_unbounded)
 {
     bson_t *filter = BCON_NEW("b", BCON_INT32(1)), in = BSON_INITIALIZER, list, plan, bounds, field;
     bson_iter_t at;

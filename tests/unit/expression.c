@@ -8,7 +8,7 @@
 /* The skeleton of expressions: paths, variables, folding, limits. The recorded vectors and
  * expression_*.c, next to this file, test the operators' results. */
 
-TEST(a_path_through_arrays_gives_arrays_and_leaves_out_what_is_missing)
+TEST(returns_arrays_without_missing_values_for_a_path_through_arrays)
 {
     EXPRESSION_GIVES("'$a.b'", "{'a': [{'b': 1}, 5, {'c': 2}, {'b': [3]}]}", "[1, [3]]");
     EXPRESSION_GIVES("'$a.b.c'", "{'a': [{'b': [{'c': 1}, {'c': 2}]}, {'b': {'c': 3}}]}",
@@ -68,7 +68,7 @@ TEST(constants_are_folded_and_then_fail_while_compiling)
     bson_destroy(source);
 }
 
-TEST(an_operator_stands_alone_and_is_known)
+TEST(requires_a_known_operator_alone)
 {
     EXPRESSION_FAILS("{'$add': [1], '$size': 2}", "{}", 15983);
     EXPRESSION_FAILS("{'$add': [1], 'x': 2}", "{}", 15983);

@@ -28,7 +28,7 @@ TEST(parts_are_those_that_the_clocks_of_the_zone_show)
                      "{'d': {'$date': '2199-07-01T12:00:00Z'}}", 40485);
 }
 
-TEST(a_date_from_parts_stands_on_the_clocks_of_the_zone)
+TEST(builds_a_date_from_parts_in_the_time_of_its_zone)
 {
     EXPRESSION_GIVES("{'$dateFromParts': {'year': 2016, 'month': 12, 'day': 31, 'hour': 23, "
                      "'minute': 46, 'second': 12, 'timezone': 'America/New_York'}}",

@@ -261,7 +261,7 @@ TEST(an_empty_pattern_matches_once_at_each_character)
     EXPRESSION_GIVES("{'$size': {'$regexFindAll': {'input': '', 'regex': ''}}}", "{}", "1");
 }
 
-TEST(what_needs_javascript_is_refused_with_the_reason)
+TEST(refuses_operators_that_need_javascript_with_the_reason)
 {
     EXPRESSION_FAILS("{'$function': {'body': 'function() {}', 'args': [], 'lang': 'js'}}", "{}",
                      31264);

@@ -143,12 +143,12 @@ static void follow_random_operations(bool rehearses, int count)
     truce_store_close(store);
 }
 
-TEST(who_follows_the_feed_has_what_the_store_has)
+TEST(reconstructs_the_store_from_the_feed)
 {
     follow_random_operations(false, (int)test_scale("TRUCE_FEED_OPERATIONS", 3000));
 }
 
-TEST(what_is_rolled_back_and_run_again_is_told_once)
+TEST(reports_a_repeated_transaction_once)
 {
     follow_random_operations(true, (int)test_scale("TRUCE_FEED_OPERATIONS", 1000));
 }
@@ -205,7 +205,7 @@ TEST(two_processes_write_one_feed)
 
 /* ---- changes without an entry ---------------------------------------------------------------- */
 
-TEST(nothing_is_told_where_there_is_no_feed)
+TEST(reports_nothing_without_a_feed)
 {
     bson_error_t error;
     int64_t reached;
@@ -223,7 +223,7 @@ TEST(nothing_is_told_where_there_is_no_feed)
     truce_store_close(store);
 }
 
-TEST(what_is_undone_is_not_told)
+TEST(does_not_report_undone_changes)
 {
     bson_t *first = test_bson("{'_id': 1}"), *second = test_bson("{'_id': 2}");
     const truce_write writes[] = {
@@ -249,7 +249,7 @@ TEST(what_is_undone_is_not_told)
     truce_store_close(store);
 }
 
-TEST(what_truce_keeps_for_itself_is_not_told)
+TEST(does_not_report_truces_own_documents)
 {
     bson_error_t error;
 
@@ -266,7 +266,7 @@ TEST(what_truce_keeps_for_itself_is_not_told)
     truce_store_close(store);
 }
 
-TEST(collections_that_go_are_told)
+TEST(reports_dropped_collections)
 {
     bson_error_t error;
 
@@ -284,7 +284,7 @@ TEST(collections_that_go_are_told)
 
 /* ---- retained entries ------------------------------------------------------------------------ */
 
-TEST(what_is_too_much_goes_from_the_oldest_on)
+TEST(prunes_the_oldest_entries_beyond_the_size)
 {
     struct feed_state state;
     bson_error_t error;
@@ -318,7 +318,7 @@ TEST(what_is_too_much_goes_from_the_oldest_on)
     truce_store_close(store);
 }
 
-TEST(what_is_too_old_goes_but_for_the_last)
+TEST(prunes_old_entries_except_the_last)
 {
     struct feed_state before, after;
     bson_error_t error;
@@ -375,7 +375,7 @@ static truce_sweep_report sweep(uint32_t batch)
     return report;
 }
 
-TEST(a_sweep_prunes_and_the_doctor_tells_what_is_left)
+TEST(prunes_by_a_recovery_pass_and_reports_the_rest_by_doctor)
 {
     truce_doctor_report report;
     truce_sweep_report swept;
@@ -499,7 +499,7 @@ static void expect_counts(int created, int modified, int made, int dropped)
 
 #define INDEX(F) "{'v': 2, 'key': {'" F "': 1}, 'name': '" F "_1'}"
 
-TEST(what_is_made_of_collections_and_indexes_is_told_once)
+TEST(reports_created_collections_and_indexes_once)
 {
     bson_t *validator = test_bson("{'n': {'$gt': 0}}");
     bson_error_t error;
@@ -525,7 +525,7 @@ TEST(what_is_made_of_collections_and_indexes_is_told_once)
     truce_store_close(store);
 }
 
-TEST(a_document_of_the_greatest_depth_is_told)
+TEST(reports_a_document_of_the_greatest_depth)
 {
     bson_t *document = test_bson("{}");
     struct replay replay;
@@ -582,14 +582,14 @@ static void check_refuses(int64_t more, int64_t sum, const char *kind)
     truce_store_close(store);
 }
 
-TEST(the_check_finds_an_entry_that_is_not_what_the_feed_writes)
+TEST(finds_invalid_entries_in_a_check)
 {
     check_refuses(1, 1, "d");       /* bytes that others have had */
     check_refuses(1, 1 << 20, "i"); /* without its document */
     check_refuses(1, 1 << 20, "x");
 }
 
-TEST(what_is_salvaged_has_no_feed)
+TEST(salvages_a_file_without_a_feed)
 {
     truce_salvage_report report;
     truce_store *saved;

@@ -18,7 +18,7 @@ static void check_diff(const char *before, const char *after, const char *expect
     bson_destroy(&diff);
 }
 
-TEST(a_difference_is_told_by_paths)
+TEST(reports_a_difference_by_paths)
 {
     check_diff("{'a': 1, 'b': {'c': 2, 'd': 3}}", "{'a': 1, 'b': {'c': 5}, 'g': 4}",
                "{'updatedFields': {'b.c': 5, 'g': 4}, 'removedFields': ['b.d'], "
@@ -36,7 +36,7 @@ TEST(a_difference_is_told_by_paths)
                "{'updatedFields': {'e': '1'}, 'removedFields': [], 'truncatedArrays': []}");
 }
 
-TEST(what_no_path_can_name_is_told_whole)
+TEST(reports_the_whole_value_if_no_path_can_name_it)
 {
     check_diff("{'a': {'b.c': 1}}", "{'a': {'b.c': 2}}",
                "{'updatedFields': {'a': {'b.c': 2}}, 'removedFields': [], 'truncatedArrays': []}");
@@ -80,7 +80,7 @@ TEST(a_path_that_could_be_read_otherwise_is_said_clearly)
 }
 
 /* Names of 1 kB around many fields that differ: each path would have them all. */
-TEST(a_difference_that_is_longer_than_the_documents_is_none)
+TEST(returns_no_difference_longer_than_the_documents)
 {
     char name[1001];
     bson_t documents[2], diff;
@@ -107,7 +107,7 @@ TEST(a_difference_that_is_longer_than_the_documents_is_none)
     bson_destroy(&diff);
 }
 
-TEST(many_fields_that_go_are_told_whole)
+TEST(reports_the_whole_document_if_many_fields_are_removed)
 {
     bson_t before = BSON_INITIALIZER, after = BSON_INITIALIZER, diff;
 

@@ -148,7 +148,7 @@ static void remove_all(const char *collection)
     CHECK_OK(truce_remove(store, collection, &everything, &options, NULL, &error), error);
 }
 
-TEST(a_collection_that_keeps_images_is_told_with_documents_as_they_were)
+TEST(reports_images_of_a_collection_that_keeps_them)
 {
     REQUIRE(begin(HOUR_MS, 0));
     insert("c", "{'_id': 1, 'n': 1}");
@@ -247,7 +247,7 @@ TEST(images_are_of_the_largest_documents_too)
     truce_store_close(store);
 }
 
-TEST(a_collection_with_options_that_are_none_is_not_made)
+TEST(refuses_a_collection_with_invalid_options)
 {
     bson_t *validator = test_bson("{'$nonsense': 1}"), list;
     const bool images = true;
@@ -305,7 +305,7 @@ static void expect_keeping(truce_store *in, const char *collection, bool images)
     bson_destroy(&list);
 }
 
-TEST(a_copy_and_what_is_salvaged_keep_images_too)
+TEST(keeps_images_in_copies_and_salvaged_files)
 {
     truce_copy_options options = {0};
     truce_copy_report copied;

@@ -127,7 +127,7 @@ static bool take_difference(void *arg, const struct feed_entry *entry)
     return true;
 }
 
-TEST(what_the_statements_of_a_transaction_update_is_told_as_one_update)
+TEST(reports_updates_of_one_transaction_as_one_update)
 {
     static char difference[] =
         "{'updatedFields': {'n': 3, 'k': 1}, 'removedFields': ['m'], 'truncatedArrays': []}";
@@ -148,7 +148,7 @@ TEST(what_the_statements_of_a_transaction_update_is_told_as_one_update)
     bson_destroy(stages);
 }
 
-TEST(a_document_that_a_statement_replaces_is_told_as_replaced)
+TEST(reports_a_replacement_as_a_replacement)
 {
     REQUIRE(begin());
     open_overlay();
@@ -161,7 +161,7 @@ TEST(a_document_that_a_statement_replaces_is_told_as_replaced)
     expect_kinds("rrrr");
 }
 
-TEST(each_document_of_a_transaction_is_told_by_its_own_statements)
+TEST(reports_each_document_of_a_transaction_by_its_own_statements)
 {
     REQUIRE(begin());
     open_overlay();
@@ -170,7 +170,7 @@ TEST(each_document_of_a_transaction_is_told_by_its_own_statements)
     expect_kinds("ruuu");
 }
 
-TEST(what_a_transaction_removes_and_inserts_again_is_told_as_replaced)
+TEST(reports_a_removal_and_an_insert_as_a_replacement)
 {
     REQUIRE(begin());
     open_overlay();
@@ -183,7 +183,7 @@ TEST(what_a_transaction_removes_and_inserts_again_is_told_as_replaced)
     expect_kinds("rrr");
 }
 
-TEST(what_is_new_in_a_transaction_is_told_as_inserted_whatever_follows)
+TEST(reports_a_new_document_as_inserted_whatever_follows)
 {
     REQUIRE(begin());
     open_overlay();
@@ -218,7 +218,7 @@ static void fail_to_replace(const char *filter)
     bson_destroy(which);
 }
 
-TEST(what_failed_to_be_replaced_is_told_by_what_was_done)
+TEST(reports_a_failed_replacement_by_its_effects)
 {
     REQUIRE(begin());
     open_overlay();
@@ -254,7 +254,7 @@ static truce_status commit_three(truce_commit *commit, void *arg, bson_error_t *
     return status;
 }
 
-TEST(a_commit_tells_what_is_different)
+TEST(reports_the_differences_of_a_commit)
 {
     bson_t *operators = test_bson("{'$inc': {'n': 1}}");
 

@@ -36,7 +36,7 @@ TEST(the_order_of_pieces_does_not_matter_and_everything_else_does)
     CHECK(strcmp(sum, TEXT_OF("one", "two", "three", "three")) != 0);
 }
 
-TEST(a_text_that_is_no_fingerprint_is_none)
+TEST(rejects_a_string_that_is_not_a_fingerprint)
 {
     struct fingerprint sum;
 

@@ -163,7 +163,7 @@ TEST(a_reader_sees_that_the_file_was_written_over)
 }
 
 /* The log has what was committed: it is not moved into another content. */
-TEST(what_is_in_the_log_is_not_moved_into_a_file_that_was_written_over)
+TEST(does_not_checkpoint_the_log_into_an_overwritten_file)
 {
     char log[440];
     bson_error_t error;
@@ -199,7 +199,7 @@ static void die_with_log(int documents, int n)
     CHECK(waitpid(child, &state, 0) == child && WIFSIGNALED(state));
 }
 
-TEST(a_file_that_was_written_over_while_nobody_had_it_open_does_not_get_the_log)
+TEST(does_not_apply_the_log_to_a_file_overwritten_while_closed)
 {
     char kept[440];
     bson_error_t error;
@@ -220,7 +220,7 @@ TEST(a_file_that_was_written_over_while_nobody_had_it_open_does_not_get_the_log)
 }
 
 /* After a power cut the page and the file are of different moments. */
-TEST(what_was_left_before_the_machine_was_started_is_not_compared)
+TEST(does_not_compare_stamps_from_before_the_last_boot)
 {
     bson_error_t error;
     struct lock lock;

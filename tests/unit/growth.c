@@ -94,7 +94,7 @@ static void check_linear(const char *initial, const char *body)
     "{'$arrayToObject': [[[{'$concat': ['a field with a name ', {'$toString': '$$this'}]}, "       \
     "'$$this']]]}"
 
-TEST(what_grows_takes_steps_by_its_length)
+TEST(takes_steps_linear_in_the_length)
 {
     check_linear("''", "{'$concat': ['$$value', {'$toString': '$$this'}, ', ']}");
     check_linear("{}", "{'$mergeObjects': ['$$value', " FIELD "]}");
@@ -139,7 +139,7 @@ TEST(a_text_that_grows_is_seen_as_it_is)
                 "{'e': '-abc'}");
 }
 
-TEST(a_document_that_grows_is_what_it_would_be)
+TEST(equals_a_document_that_is_built_again)
 {
     static const char plain[] = "{'$mergeObjects': ['$$value', '$$this']}";
 
@@ -172,7 +172,7 @@ TEST(a_document_that_grows_is_what_it_would_be)
 }
 
 /* 2,000 times a text of 100,000 bytes in the place of the one before. */
-TEST(what_was_written_over_is_given_back)
+TEST(frees_overwritten_values)
 {
     static const char text[] =
         "{'$reduce': {'input': {'$range': [0, 1000]}, 'initialValue': '', "
@@ -194,7 +194,7 @@ TEST(what_was_written_over_is_given_back)
 }
 
 /* A text of a million bytes, 120 times: nothing but the result is large. */
-TEST(what_grows_is_bounded)
+TEST(limits_growing_values)
 {
     static const char text[] = "{'$reduce': {'input': {'$range': [0, 17]}, 'initialValue': "
                                "'0123456789', 'in': {'$concat': ['$$value', '$$value']}}}";

@@ -68,7 +68,7 @@ TEST(finds_numbers_whose_slots_wrap_around_the_end)
     truce__hash_release(&table);
 }
 
-TEST(tells_hashes_with_one_slot_apart)
+TEST(distinguishes_hashes_with_one_slot)
 {
     struct hash_table table = {0};
     struct hash_probe probe;

@@ -43,7 +43,7 @@ TEST(so_many_help_as_it_was_said_and_no_more)
     }
 }
 
-TEST(what_was_asked_for_is_done_before_the_end)
+TEST(completes_requested_work_before_the_end)
 {
     for (int i = 0; i < 200; i++) {
         struct helpers *helpers = truce__helpers_new(1);
@@ -75,7 +75,7 @@ TEST(signals_are_for_the_threads_of_the_program)
     CHECK(!pthread_sigmask(SIG_BLOCK, NULL, &blocked) && !sigismember(&blocked, SIGTERM));
 }
 
-TEST(nobody_helps_where_each_processor_has_a_call)
+TEST(starts_no_helper_if_each_processor_has_a_call)
 {
     struct helpers *helpers = truce__helpers_new(-1);
     struct helper_work work = {0};
@@ -113,7 +113,7 @@ static void *work_on(void *arg)
 }
 
 /* This thread and another one have one processor together. */
-TEST(a_helper_whose_processor_others_want_ends_and_nobody_helps_for_a_moment)
+TEST(ends_a_helper_on_a_wanted_processor_and_pauses_helping)
 {
     struct helpers *helpers = truce__helpers_new(-1);
     struct helper_work work = {0};
@@ -145,7 +145,7 @@ TEST(a_helper_whose_processor_others_want_ends_and_nobody_helps_for_a_moment)
     truce__helpers_free(helpers);
 }
 
-TEST(what_is_no_number_of_helpers_is_refused)
+TEST(refuses_an_invalid_number_of_helpers)
 {
     static const char *const wrong[] = {"4", "-1", "two", "1 ", "11"};
     truce_store *store = NULL;

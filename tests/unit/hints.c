@@ -102,7 +102,7 @@ static void end(void)
     truce__buffer_release(&scratch);
 }
 
-TEST(what_was_found_once_is_found_without_the_index)
+TEST(finds_a_seen_document_without_the_index)
 {
     int64_t row;
 

@@ -87,7 +87,7 @@ static void use_all(truce_store *store)
     bson_destroy(pipeline);
 }
 
-TEST(calls_that_took_long_are_told_with_verb_collection_and_answer)
+TEST(reports_slow_calls_with_verb_collection_and_answer)
 {
     const int ms = 5;
     truce_store *store = open_slow(1, &ms);
@@ -109,7 +109,7 @@ TEST(calls_that_took_long_are_told_with_verb_collection_and_answer)
     truce_store_close(store);
 }
 
-TEST(calls_that_took_less_are_not_told)
+TEST(does_not_report_fast_calls)
 {
     const int ms = 0;
     truce_store *store = open_slow(3600000, &ms);
@@ -180,7 +180,7 @@ TEST(every_kind_of_store_has_hooks_and_does_all_that_it_does_without)
     check_kind(file);
 }
 
-TEST(calls_of_a_snapshot_are_told_too)
+TEST(reports_calls_of_a_snapshot_too)
 {
     const truce_store_hooks hooks = {.slow = keep, .slow_ms = 1, .arg = &told};
     const truce_store_options options = {.hooks = &hooks};
@@ -217,7 +217,7 @@ static void keep_message(truce_log_level level, const char *text, void *arg)
     snprintf(message, sizeof message, "%s", text);
 }
 
-TEST(a_snapshot_that_was_ended_is_told)
+TEST(reports_an_ended_snapshot)
 {
     const truce_store_hooks hooks = {
         .log = keep_message, .slow = keep, .slow_ms = 3600000, .arg = &told};

@@ -282,7 +282,7 @@ TEST(a_document_has_a_limited_number_of_keys_in_an_index_but_may_be_sorted)
     bson_destroy(&document);
 }
 
-TEST(keys_are_sorted_and_tell_which_fields_went_through_arrays)
+TEST(sorts_keys_and_marks_fields_that_went_through_arrays)
 {
     bson_t *document = test_bson("{'a': 1, 'b': [3, 1, 2, 1]}");
     struct field_keys keys = {0};

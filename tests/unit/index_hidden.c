@@ -130,7 +130,7 @@ static void hide_and_show(bool memory)
     truce_store_close(store);
 }
 
-TEST(a_hidden_index_is_unique_and_asked_by_nobody)
+TEST(keeps_a_hidden_index_unique_and_unused_by_queries)
 {
     hide_and_show(true);
     hide_and_show(false);
@@ -203,7 +203,7 @@ TEST(programs_that_know_of_no_hidden_indexes_find_definitions_that_they_know)
     truce_store_close(store);
 }
 
-TEST(a_copy_and_what_is_salvaged_have_hidden_indexes_too)
+TEST(keeps_hidden_indexes_in_copies_and_salvaged_files)
 {
     truce_copy_report copied;
     truce_salvage_report report;
@@ -250,7 +250,7 @@ static void change_time(bool memory)
     bson_destroy(old);
 }
 
-TEST(documents_expire_by_an_index_that_is_told_so_later_hidden_or_not)
+TEST(expires_documents_by_an_index_that_gets_the_option_later)
 {
     change_time(true);
     change_time(false);
@@ -293,7 +293,7 @@ static void refuse(bool memory)
     bson_destroy(hide);
 }
 
-TEST(what_an_index_cannot_become_is_refused_and_changes_nothing)
+TEST(refuses_impossible_index_changes_and_changes_nothing)
 {
     refuse(true);
     refuse(false);

@@ -355,7 +355,7 @@ static void check_typed(int line, const char *in, const char *strict)
 }
 #define TYPED(in, strict) check_typed(__LINE__, in, strict)
 
-TEST(what_is_typed_may_be_as_in_mongosh)
+TEST(accepts_the_syntax_of_mongosh)
 {
     TYPED("{a: 1, 'b.c': 2}", "{\"a\": 1, \"b.c\": 2}");
     TYPED("[{$match: {_id: {$gte: 2}}}]", "[{\"$match\": {\"_id\": {\"$gte\": 2}}}]");
@@ -380,7 +380,7 @@ TEST(what_is_typed_may_be_as_in_mongosh)
     REFUSED("{\"a\\'\": 1}", "column 5: unknown escape after \\ in a string");
 }
 
-TEST(arrays_are_read_where_they_may_stand)
+TEST(reads_arrays_where_they_are_allowed)
 {
     struct json_reader reader = {0};
     bson_error_t error;

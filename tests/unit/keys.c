@@ -178,7 +178,7 @@ TEST(small_whole_numbers_have_short_keys)
     truce__buffer_release(&key);
 }
 
-TEST(a_successor_bounds_exactly_what_begins_with_the_key)
+TEST(bounds_exactly_the_keys_with_a_prefix)
 {
     struct buffer key = {0}, longer = {0}, next = {0};
 

@@ -77,7 +77,7 @@ static int64_t count(struct kv *kv)
     return rows;
 }
 
-TEST(a_snapshot_sees_what_was_committed_before_it_and_nothing_else)
+TEST(shows_only_earlier_commits_in_a_snapshot)
 {
     bson_error_t error;
     uint32_t version;
@@ -583,7 +583,7 @@ static void write_many(void)
     CHECK_OK(truce__kv_checkpoint(writer, true, 0, &pages, &moved, &damaged, &error), error);
 }
 
-TEST(what_sqlite_counts_ends_with_the_budget)
+TEST(ends_calls_of_sqlite_with_the_budget)
 {
     struct budget budget;
     int64_t number, bytes;

@@ -126,7 +126,7 @@ TEST(a_sync_brings_everything_to_the_disk)
     close_wal();
 }
 
-TEST(who_reads_or_measures_finds_what_was_written)
+TEST(shows_written_frames_to_reads_and_sizes)
 {
     sqlite3_int64 size = 0;
     char page[PAGE] = {0};
@@ -204,7 +204,7 @@ TEST(a_read_that_cannot_write_first_says_so_and_loses_nothing)
     close_wal();
 }
 
-TEST(the_file_grows_ahead_of_what_is_written)
+TEST(grows_the_file_ahead_of_the_writes)
 {
     struct stat real;
     int64_t size = 0;
@@ -225,7 +225,7 @@ TEST(the_file_grows_ahead_of_what_is_written)
     close_wal();
 }
 
-TEST(a_disk_without_room_ahead_takes_what_is_written)
+TEST(writes_to_a_disk_without_space_ahead)
 {
     REQUIRE(open_wal());
     disk_fail(DISK_FULL, 2, false);

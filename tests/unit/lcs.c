@@ -96,7 +96,7 @@ static void long_pair(struct random *random, struct pair *pair, uint32_t count, 
     }
 }
 
-TEST(many_scattered_differences_are_all_told_apart)
+TEST(distinguishes_many_scattered_differences)
 {
     static struct pair pair;
     struct random random;
@@ -112,7 +112,7 @@ TEST(many_scattered_differences_are_all_told_apart)
     CHECK_INT(solve(&pair), >, longest(&pair) * 9 / 10);
 }
 
-TEST(a_long_stretch_that_came_does_not_hide_what_stands_behind_it)
+TEST(finds_matches_after_a_long_insertion)
 {
     static struct pair pair = {.bound = ROOM};
 
@@ -127,7 +127,7 @@ TEST(a_long_stretch_that_came_does_not_hide_what_stands_behind_it)
     CHECK_INT(solve(&pair), ==, 4999);
 }
 
-TEST(what_has_nothing_in_common_is_not_matched)
+TEST(matches_nothing_without_common_elements)
 {
     static struct pair pair = {.bound = ROOM};
 
@@ -140,7 +140,7 @@ TEST(what_has_nothing_in_common_is_not_matched)
     CHECK_INT(solve(&pair), ==, 0);
 }
 
-TEST(what_was_turned_round_is_matched_once)
+TEST(matches_a_reversed_sequence_once)
 {
     static struct pair pair = {.bound = ROOM};
 

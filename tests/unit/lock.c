@@ -180,7 +180,7 @@ TEST(the_lock_is_taken_in_turn)
     munmap(turns, sizeof *turns * PROCESSES);
 }
 
-TEST(a_writer_that_dies_before_it_announces_is_stood_in_for)
+TEST(wakes_waiters_of_a_writer_that_died_before_its_notification)
 {
     bson_error_t error;
     struct lock lock;
@@ -238,7 +238,7 @@ TEST(a_waiter_that_is_killed_leaves_nothing_behind)
 }
 
 /* The file may be older than the machine's clock. */
-TEST(who_waited_before_the_machine_was_started_is_not_waited_for)
+TEST(does_not_wait_for_waiters_before_the_last_boot)
 {
     bson_error_t error;
     struct lock lock, other;

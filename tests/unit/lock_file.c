@@ -163,7 +163,7 @@ TEST(a_second_name_is_refused)
     check_opens_with(1);
 }
 
-TEST(what_is_no_regular_file_is_refused_at_once)
+TEST(refuses_a_path_that_is_not_a_regular_file_at_once)
 {
     REQUIRE(make_closed());
     REQUIRE(!unlink(lock_path) && !mkfifo(lock_path, 0600));
@@ -204,7 +204,7 @@ static struct lock_page *page_at(struct image *image)
     return (struct lock_page *)(void *)image->bytes;
 }
 
-TEST(a_page_says_what_it_is)
+TEST(identifies_a_page_by_its_header)
 {
     struct image image;
 
@@ -218,7 +218,7 @@ TEST(a_page_says_what_it_is)
 }
 
 /* No other process is present, so the numbers in the page are not valid. */
-TEST(a_page_of_another_version_is_made_anew_by_who_is_alone)
+TEST(recreates_a_page_of_another_version_if_no_process_has_it_open)
 {
     struct image image;
     bson_error_t error;
@@ -256,7 +256,7 @@ TEST(a_page_of_another_version_in_use_is_refused)
 
 /* The numbers of a copied page are of another file; that the disk has failed is true of the copy,
  * too. */
-TEST(a_copied_page_is_adopted_and_what_was_broken_stays_so)
+TEST(adopts_a_copied_page_and_keeps_its_failure)
 {
     struct image image;
     bson_error_t error;
@@ -277,7 +277,7 @@ TEST(a_copied_page_is_adopted_and_what_was_broken_stays_so)
     check_opens_with(1);
 }
 
-TEST(a_lock_file_that_was_cut_is_made_anew)
+TEST(recreates_a_truncated_lock_file)
 {
     static const off_t sizes[] = {0, 8, 9, 100, 2111, 2113, sizeof(struct lock_page) - 1};
     int64_t documents = 1;
@@ -438,7 +438,7 @@ static _Noreturn void run_without_standard_descriptors(void)
     _exit(!good);
 }
 
-TEST(none_of_its_descriptors_is_a_standard_one)
+TEST(uses_no_standard_descriptor)
 {
     int state;
     pid_t child;
@@ -458,7 +458,7 @@ static unsigned mode_of(const char *name)
     return stat(name, &found) ? 0 : found.st_mode & 0777;
 }
 
-TEST(its_mode_is_the_store_s_and_never_everybody_s)
+TEST(gives_it_the_mode_of_the_store_but_never_world_access)
 {
     mode_t usual = umask(0);
     bson_error_t error;
@@ -492,7 +492,7 @@ TEST(its_owner_is_the_store_s)
 
 /* ---- being there ----------------------------------------------------------------------------- */
 
-TEST(only_one_who_is_alone_is_told_so)
+TEST(reports_alone_only_without_other_processes)
 {
     int64_t now = truce__clock_monotonic_ns();
     bson_error_t error;
@@ -510,7 +510,7 @@ TEST(only_one_who_is_alone_is_told_so)
 
 /* A closing process holds the door lock. A process that opens the store in the meantime waits for
  * it until its deadline. */
-TEST(nobody_comes_while_somebody_goes)
+TEST(blocks_an_opening_process_during_a_close)
 {
     int64_t now = truce__clock_monotonic_ns();
     bson_error_t error;
@@ -527,7 +527,7 @@ TEST(nobody_comes_while_somebody_goes)
     truce__lock_close(&b);
 }
 
-TEST(who_leaves_by_a_file_that_was_replaced_is_not_alone)
+TEST(is_not_alone_in_a_replaced_lock_file)
 {
     bson_error_t error;
     struct lock lock;

@@ -100,7 +100,7 @@ static void check_one_line(const char *line)
         CHECK((unsigned char)line[i] >= ' ' && line[i] != 0x7f);
 }
 
-TEST(what_is_hostile_stays_on_its_line)
+TEST(keeps_hostile_strings_on_one_line)
 {
     static const char hostile[] = "x\ny\x1b[2J\x7f \xc2\x9b \xe2\x80\xae \xff\xfe \xe2\x82 end";
     bson_t *fields = BCON_NEW("name", BCON_UTF8(hostile));
@@ -145,7 +145,7 @@ TEST(six_long_texts_fit_whatever_they_are)
     }
 }
 
-TEST(a_full_pipe_is_not_waited_for_and_what_was_lost_is_told)
+TEST(does_not_wait_for_a_full_pipe_and_reports_lost_lines)
 {
     int told = 1;
 
@@ -165,7 +165,7 @@ TEST(a_full_pipe_is_not_waited_for_and_what_was_lost_is_told)
     end();
 }
 
-TEST(a_reader_who_has_gone_away_and_a_file_that_is_closed_end_nothing)
+TEST(survives_a_closed_reader_and_a_closed_file)
 {
     void (*before)(int) = signal(SIGPIPE, SIG_IGN);
     struct log *closed = log_new(&(struct log_options){.file = -1});
@@ -183,7 +183,7 @@ TEST(a_reader_who_has_gone_away_and_a_file_that_is_closed_end_nothing)
     signal(SIGPIPE, before);
 }
 
-TEST(a_quiet_log_leaves_out_those_who_come_and_go)
+TEST(omits_connections_from_a_quiet_log)
 {
     begin(false, true);
     log_write(log_, TRUCE_LOG_INFO, LOG_NETWORK, 1, "connection accepted", NULL);
@@ -246,7 +246,7 @@ static void begin_file(const char *name, bool renames)
     CHECK_STATUS(TRUCE_OK, log_to_file(log_, path, renames, &error), error);
 }
 
-TEST(a_log_in_a_file_begins_anew_under_its_name)
+TEST(restarts_a_log_file_under_its_name)
 {
     bson_error_t error;
     char moved[600] = "";
@@ -271,7 +271,7 @@ TEST(a_log_in_a_file_begins_anew_under_its_name)
     end();
 }
 
-TEST(a_log_that_somebody_has_moved_is_opened_again)
+TEST(reopens_a_log_that_was_moved)
 {
     bson_error_t error;
     char moved[600], unused[600];
@@ -296,7 +296,7 @@ TEST(a_log_that_somebody_has_moved_is_opened_again)
     end();
 }
 
-TEST(what_cannot_be_rotated_goes_on)
+TEST(continues_a_log_that_cannot_be_rotated)
 {
     bson_error_t error = {0};
     char moved[600];

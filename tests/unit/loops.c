@@ -75,7 +75,7 @@ static void check_same(const char *array, const char *body)
     end(&work);
 }
 
-TEST(a_list_and_a_set_of_an_array_say_what_walking_it_says)
+TEST(agrees_with_a_walk_for_a_list_and_a_set_of_an_array)
 {
     static const char *const bodies[] = {
         "{'$indexOfArray': ['$$r', '$$this']}",
@@ -130,7 +130,7 @@ TEST(a_slice_that_begins_before_the_beginning_begins_there)
 }
 
 /* The memory of all iterations together exceeds the limit of an expression. */
-TEST(a_long_reduction_gives_back_what_its_turns_took)
+TEST(frees_the_memory_of_each_iteration)
 {
     struct work work;
 

@@ -73,7 +73,7 @@ static void check_tree(const char *filter, const char *expected)
     truce__match_free(match);
 }
 
-TEST(the_tree_is_flat_and_says_what_the_filter_says)
+TEST(flattens_the_tree_without_changing_its_meaning)
 {
     check_tree("{}", "TRUE");
     check_tree("{'a': 1}", "EQ a");
@@ -123,7 +123,7 @@ TEST(the_position_is_that_of_the_outermost_array)
     check_position("{'b': 1}", "{'a': [1], 'b': 1}", -1);
 }
 
-TEST(of_several_positions_the_last_counts_but_none_from_or_nor_and_not)
+TEST(uses_the_last_position_but_none_of_or_nor_and_not)
 {
     check_position("{'a': 2, 'b': 1}", "{'a': [1, 2], 'b': [1]}", 0);
     check_position("{'a': 2, '$or': [{'b': 9}, {'b': 0}]}", "{'a': [1, 2], 'b': [1, 3, 0]}", 1);
@@ -277,7 +277,7 @@ static void check_element(const char *filter, const char *value, bool expected)
     bson_destroy(document);
 }
 
-TEST(the_identifier_of_an_array_filter_stands_for_the_value)
+TEST(binds_the_identifier_of_an_array_filter_to_the_value)
 {
     check_element("{'i': 5}", "{'v': 5}", true);
     check_element("{'i': 5}", "{'v': [1, 5]}", true);
@@ -326,7 +326,7 @@ static void check_refused(const char *filter, uint32_t code, const char *message
     bson_destroy(source);
 }
 
-TEST(what_is_not_offered_is_refused_by_name)
+TEST(refuses_unsupported_operators_by_name)
 {
     check_refused("{'$where': 'true'}", CODE_BAD_VALUE,
                   "$where is not supported: there is no JavaScript; use $expr");
@@ -343,7 +343,7 @@ TEST(what_is_not_offered_is_refused_by_name)
                   "not [4]");
 }
 
-TEST(mod_works_on_64_bits_and_never_on_what_is_no_integer)
+TEST(computes_mod_on_64_bits_and_only_on_integers)
 {
     CHECK(matches("{'a': {'$mod': [{'$numberLong': '5000000000'}, 1]}}",
                   "{'a': {'$numberLong': '5000000001'}}"));
@@ -359,7 +359,7 @@ TEST(mod_works_on_64_bits_and_never_on_what_is_no_integer)
                   "not [4, 0, 0]");
 }
 
-TEST(options_stand_in_one_place_only)
+TEST(accepts_options_in_one_place_only)
 {
     bson_t source = BSON_INITIALIZER, child;
     struct match *match;
@@ -395,7 +395,7 @@ static void check_prefix(const char *pattern, const char *options, const char *e
     bson_destroy(&source);
 }
 
-TEST(a_regex_tells_the_beginning_of_what_it_matches)
+TEST(derives_the_prefix_of_a_regex)
 {
     check_prefix("^abc", "", "abc", true);
     check_prefix("^abc.*", "", "abc", true);

@@ -72,7 +72,7 @@ static int test_compiled(const bson_t *filter, const bson_t *document)
     return result.matched;
 }
 
-TEST(whatever_is_tested_plainly_is_what_the_compiled_filter_says)
+TEST(agrees_with_the_compiled_filter)
 {
     static const char *const shapes[] = {"{'f': %s}", "{'f': %s, 'g': 1}", "{'f.0': %s}"};
     int answers[2] = {0}, others = 0;

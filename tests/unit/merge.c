@@ -69,7 +69,7 @@ TEST(changes_of_different_fields_come_together)
     MERGES(NULL, "{}", "{'z': 1, 'a': 1}", "{'m': 1}", "{'a': 1, 'm': 1, 'z': 1}");
 }
 
-TEST(what_both_changed_is_a_conflict)
+TEST(reports_a_value_that_both_changed_as_a_conflict)
 {
     CONFLICTS(NULL, "{'a': 1, 'b': 1}", "{'a': 2, 'b': 5}", "{'a': 3, 'b': 1}", "{'a': 3, 'b': 5}",
               "[{'path': 'a', 'kind': 'both-changed', 'base': 1, 'mine': 2, 'theirs': 3}]");
@@ -87,7 +87,7 @@ TEST(what_both_changed_is_a_conflict)
               "'theirs': [1, 3]}]");
 }
 
-TEST(policies_decide_what_both_changed)
+TEST(resolves_conflicts_by_policy)
 {
     static const char *const base = "{'a': 1}", *const mine = "{'a': 5}",
                              *const theirs = "{'a': 3}";
@@ -154,7 +154,7 @@ TEST(strict_makes_a_conflict_of_whatever_both_changed)
 
 #define E(id, n) "{'_id': '" #id "', 'n': " #n "}"
 
-TEST(elements_are_told_apart_by_their_identity)
+TEST(distinguishes_elements_by_their_identity)
 {
     MERGES(NULL, "{'l': [" E(a, 1) "," E(b, 1) "," E(c, 1) "]}",
            "{'l': [" E(b, 1) "," E(a, 1) "," E(c, 1) "," E(x, 1) "]}",
@@ -190,7 +190,7 @@ TEST(conflicts_of_elements_are_named_by_their_identity)
                         "'theirs': " E(a, 3) "}]");
 }
 
-TEST(elements_that_cannot_be_told_apart_are_one_value)
+TEST(treats_indistinguishable_elements_as_one_value)
 {
     CONFLICTS(NULL, "{'l': [{'id': 1, 'n': 1}, {'id': 1, 'n': 2}]}", "{'l': [{'id': 1, 'n': 1}]}",
               "{'l': [{'id': 1, 'n': 2}]}", "{'l': [{'id': 1, 'n': 2}]}",
@@ -547,7 +547,7 @@ static void check_model(const struct fate *fates, bool elements)
     bson_destroy(theirs);
 }
 
-TEST(every_edit_of_many_things_is_in_or_told)
+TEST(merges_or_reports_every_edit_of_many_things)
 {
     long rounds = test_scale("TRUCE_MERGE_ROUNDS", 4000) / 200;
     struct fate fates[THINGS];

@@ -137,7 +137,7 @@ TEST(a_read_ends_when_too_much_was_written_since)
     truce_store_close(store);
 }
 
-TEST(a_snapshot_has_maxima_of_its_own_or_none)
+TEST(gives_a_snapshot_its_own_limits_or_no_limits)
 {
     const truce_store_options options = {.snapshot_age_ms = 1};
     const truce_snapshot_options patient = {.age_ms = 3600000},
@@ -164,7 +164,7 @@ TEST(a_snapshot_has_maxima_of_its_own_or_none)
     truce_store_close(store);
 }
 
-TEST(what_its_owner_has_forgotten_is_ended_too)
+TEST(ends_abandoned_snapshots_too)
 {
     const truce_store_options options = {.snapshot_age_ms = 1};
     truce_snapshot_state state = {0};
@@ -185,7 +185,7 @@ TEST(what_its_owner_has_forgotten_is_ended_too)
 }
 
 /* A sequence of short reads, which together never let the log restart. */
-TEST(a_log_that_is_far_too_long_ends_what_is_in_its_way)
+TEST(ends_snapshots_that_keep_a_log_far_too_long)
 {
     const truce_snapshot_options unlimited = {.unlimited = true};
     truce_store *view, *backup;
@@ -223,7 +223,7 @@ TEST(of_too_many_reads_the_oldest_gives_way)
     truce_store_close(store);
 }
 
-TEST(what_has_no_maximum_never_gives_way)
+TEST(never_ends_unlimited_snapshots)
 {
     static truce_store *views[TRUCE_SNAPSHOTS_MAX + 1];
     const truce_snapshot_options unlimited = {.unlimited = true};
@@ -257,7 +257,7 @@ static size_t list_pins(struct pin_facts *pins, size_t room)
     return count;
 }
 
-TEST(who_pins_what_is_seen_by_everybody_and_goes_with_the_process)
+TEST(shows_the_pins_of_a_process_to_all_until_it_ends)
 {
     struct pin_facts pins[PIN_HOMES];
     int ready[2], status;

@@ -113,7 +113,7 @@ TEST(every_error_of_the_server_means_one_thing)
     }
 }
 
-TEST(codes_of_one_meaning_are_told_as_one)
+TEST(maps_codes_of_one_meaning_to_one_status)
 {
     bson_error_t error;
 
@@ -127,7 +127,7 @@ TEST(codes_of_one_meaning_are_told_as_one)
     CHECK_TEXT("x: no reason given", error.message);
 }
 
-TEST(what_was_not_sent_had_no_effect_and_what_was_may_have_had_one)
+TEST(distinguishes_unsent_writes_from_unanswered_ones)
 {
     static const struct {
         uint32_t domain, code;
@@ -165,7 +165,7 @@ TEST(what_was_not_sent_had_no_effect_and_what_was_may_have_had_one)
     }
 }
 
-TEST(servers_that_are_not_reached_are_told_in_words_of_our_own)
+TEST(reports_unreachable_servers_in_its_own_words)
 {
     static const struct {
         const char *theirs, *ours;
@@ -209,7 +209,7 @@ TEST(a_transaction_that_the_server_gave_up_is_a_conflict_whatever_its_code)
 
 /* ---- the URI -------------------------------------------------------------------------------- */
 
-TEST(a_uri_that_would_weaken_what_is_promised_is_refused)
+TEST(refuses_a_uri_that_weakens_guarantees)
 {
     static const char *const options[] = {
         "w=0",
@@ -305,7 +305,7 @@ static void look(struct stage *stage, const char *filter_json, const truce_find_
     bson_destroy(filter);
 }
 
-TEST(reads_ask_for_what_the_majority_has_and_decisions_for_more)
+TEST(reads_with_majority_and_decisions_with_linearizable)
 {
     bson_t *pipeline = test_bson("[{'$match': {'a': 1}}]"), values;
     struct stage stage = {{0}}, alone = {{0}}, sharded = {{0}}, direct = {{0}};
@@ -382,7 +382,7 @@ static void check_open(struct script script, enum fake_deployment deployment, in
         test_fail(__FILE__, line, "\"%s\"", error.message);
     strike(&stage);
 }
-TEST(a_server_that_cannot_keep_what_it_acknowledges_is_told_when_it_is_opened)
+TEST(reports_a_server_without_durable_writes_at_the_open)
 {
     struct script script = {"delete", NULL, 9, 0};
 
@@ -411,7 +411,7 @@ static void check_can(struct script script, enum fake_deployment deployment, int
     strike(&stage);
 }
 
-TEST(what_a_server_can_do_is_what_it_says_and_does)
+TEST(derives_capabilities_from_the_servers_answers)
 {
     const uint32_t updates = TRUCE_CAN_PIPELINE_UPDATE | TRUCE_CAN_ARRAY_FILTERS;
     const uint32_t transactions = TRUCE_CAN_ATOMIC_BULK | TRUCE_CAN_SNAPSHOT_READ;
@@ -456,7 +456,7 @@ static void check_insert(struct script script, enum fake_deployment deployment, 
     bson_destroy(document);
 }
 
-TEST(a_write_without_an_answer_is_sent_again_only_where_that_is_known_for_what_it_is)
+TEST(resends_an_unanswered_write_only_if_the_server_recognizes_the_retry)
 {
     struct script cut = {"insert", NULL, 1, 0}, gone = {"insert", NULL, 9, 0};
 
@@ -539,7 +539,7 @@ TEST(a_transaction_that_failed_before_its_commit_left_nothing)
 
 /* ---- connections ---------------------------------------------------------------------------- */
 
-TEST(a_pool_that_is_used_up_is_waited_for_and_told)
+TEST(waits_for_an_exhausted_pool_and_reports_it)
 {
     struct stage stage = {.options = {.deadline_ms = 1000}};
     truce_cursor *cursor = NULL;

@@ -110,7 +110,7 @@ TEST(after_one_commit_without_an_answer_only_done_and_surely_not_are_answers)
     wait_for_all();
 }
 
-TEST(a_first_commit_is_refused_only_by_what_is_known_to_refuse)
+TEST(reports_a_first_commit_as_refused_only_by_known_codes)
 {
     static const struct {
         int code;
@@ -234,7 +234,7 @@ static void check_change(enum verb verb, const char *reply, const char *then, tr
                sizeof(struct change_case));
 }
 
-TEST(what_was_sent_without_an_answer_is_not_refused_by_the_answer_to_its_repetition)
+TEST(does_not_report_a_write_as_refused_by_the_answer_to_its_retry)
 {
     static const char *const lost[] = {
         NULL,
@@ -265,7 +265,7 @@ TEST(what_was_sent_without_an_answer_is_not_refused_by_the_answer_to_its_repetit
     wait_for_all();
 }
 
-TEST(what_was_surely_not_begun_is_told_by_the_answer_to_its_repetition)
+TEST(reports_an_unstarted_write_by_the_answer_to_its_retry)
 {
     static const char not_primary[] =
         "{'ok': 0, 'code': 10107, 'errmsg': 'not primary', " RETRYABLE "}";
@@ -302,7 +302,7 @@ TEST(a_loss_is_of_its_call_alone)
     }
 }
 
-TEST(a_mongos_that_ran_out_of_time_does_not_know_what_its_shard_did)
+TEST(reports_an_unknown_outcome_after_a_timeout_of_mongos)
 {
     static const struct {
         enum fake_deployment deployment;
@@ -354,7 +354,7 @@ static enum fake_act refuse_updates(const bson_t *command, bson_t *reply, void *
 }
 
 /* A guard alone, a guard whose document is found first, and one in a message with another write. */
-TEST(a_guard_that_a_validator_refuses_is_told_as_that_and_not_tried_again)
+TEST(reports_a_guard_refused_by_a_validator_and_does_not_retry_it)
 {
     bson_t *by_id = test_bson("{'_id': 1}"), *other = test_bson("{'a': 1}");
     bson_t *update = test_bson("{'$set': {'b': 1}}");

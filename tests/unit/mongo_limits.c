@@ -155,7 +155,7 @@ static void *run_call(void *arg)
     return NULL;
 }
 
-TEST(a_server_that_stands_still_holds_no_call_beyond_its_deadline)
+TEST(ends_calls_on_a_stalled_server_at_their_deadline)
 {
     enum call calls[CALLS];
     pthread_t threads[CALLS];
@@ -232,7 +232,7 @@ static void *run_standing(void *arg)
     return NULL;
 }
 
-TEST(a_commit_ends_in_time_wherever_its_server_stands_still)
+TEST(ends_a_commit_in_time_at_any_stall_of_the_server)
 {
     static const char *const places[] = {"update", "commitTransaction", "listIndexes", "find"};
     enum { PLACES = sizeof places / sizeof *places };

@@ -195,7 +195,7 @@ TEST(a_collection_that_is_sharded_while_it_is_used_is_read_again)
     strike(&stage);
 }
 
-TEST(who_may_not_read_the_shard_key_hears_the_clusters_own_refusal)
+TEST(returns_the_clusters_error_if_the_shard_key_is_not_readable)
 {
     struct cluster cluster = {.key = "{'place.x': 1}", .secret = true};
     struct stage stage = {{0}};
@@ -240,7 +240,7 @@ static void check_insert(const char *key, const char *collection, const char *js
     bson_destroy(document);
 }
 
-TEST(what_is_to_be_one_of_its_id_is_refused_where_two_may_be)
+TEST(refuses_unique_ids_if_two_shards_may_hold_one)
 {
     static const char *const by_id = "{'_id': 'hashed'}", *const by_place = "{'place.x': 1}";
     static const char written[] = "{'_id': 1, '_rev': 2}";

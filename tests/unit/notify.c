@@ -36,7 +36,7 @@ static void check_told(const char *name)
     server_notify("STOPPING=1"); /* the socket is closed */
 }
 
-TEST(who_started_it_is_told)
+TEST(notifies_the_service_manager)
 {
     char name[100];
 
@@ -47,7 +47,7 @@ TEST(who_started_it_is_told)
     unlink(name);
 }
 
-TEST(nobody_is_told_without_a_socket_that_can_be)
+TEST(notifies_nothing_without_a_valid_socket)
 {
     char name[200];
 

@@ -59,7 +59,7 @@ TEST(integers_stay_integers_and_int32_grows_into_int64)
     truce__arena_release(&arena);
 }
 
-TEST(int64_overflow_is_told_and_gives_the_double)
+TEST(reports_int64_overflow_and_returns_the_double)
 {
     check_combined(NUMBER_ADD, i64(INT64_MAX), i32(1), f64(9223372036854775808.0), true);
     check_combined(NUMBER_SUBTRACT, i64(INT64_MIN), i64(1), f64(-9223372036854775809.0), true);

@@ -54,7 +54,7 @@ static truce_status save(truce_store *store, const truce_revision_options *optio
             test_fail(__FILE__, __LINE__, "%s", error.message);                                    \
     } while (0)
 
-TEST(a_pattern_asks_by_name_for_the_names_that_it_was_not_told)
+TEST(names_the_missing_names_of_a_pattern)
 {
     truce_set_options set = {0};
     truce_item_options item = {0};

@@ -185,7 +185,7 @@ static void insert_beside(int stands, int comes)
     overlay = NULL;
 }
 
-TEST(what_a_unique_index_refuses_is_refused_in_a_transaction_whatever_the_shape)
+TEST(enforces_unique_indexes_in_a_transaction_for_every_update)
 {
     const char *keys[] = {"{'a': 1}",   "{'a.b': 1}",           "{'a.b': 1, 'c': 1}",
                           "{'a.0': 1}", "{'c': 1, 'a.0.b': 1}", "{'a.b.c': 1}"};
@@ -230,7 +230,7 @@ TEST(a_cursor_shows_the_moment_of_its_opening)
     end();
 }
 
-TEST(a_document_that_others_changed_meanwhile_cannot_be_changed)
+TEST(refuses_to_change_a_concurrently_changed_document)
 {
     if (!begin(3))
         return;
@@ -242,7 +242,7 @@ TEST(a_document_that_others_changed_meanwhile_cannot_be_changed)
     end();
 }
 
-TEST(a_validator_counts_for_what_is_written_and_not_for_what_stands)
+TEST(validates_written_documents_and_not_stored_ones)
 {
     bson_t *validator = test_bson("{'u': {'$gt': 0}}");
 
@@ -291,7 +291,7 @@ static void write_past(truce_store *where)
     bson_destroy(set);
 }
 
-TEST(what_is_written_past_a_validator_passes_it_in_the_commit_too)
+TEST(commits_writes_that_bypass_a_validator)
 {
     bson_t *validator = test_bson("{'u': {'$gt': 0}}");
 
@@ -310,7 +310,7 @@ TEST(what_is_written_past_a_validator_passes_it_in_the_commit_too)
     bson_destroy(validator);
 }
 
-TEST(what_is_not_written_past_a_validator_is_held_against_a_new_one_by_the_commit)
+TEST(checks_writes_against_a_new_validator_at_the_commit)
 {
     bson_t *validator = test_bson("{'u': {'$gt': 0}}");
 
@@ -341,7 +341,7 @@ static truce_status insert_letters(truce_store *where, int id, uint32_t size)
     return status;
 }
 
-TEST(what_several_write_has_a_maximum_and_who_ends_makes_room)
+TEST(limits_the_writes_of_all_transactions_and_frees_space_at_an_end)
 {
     struct overlay_total total = {.bytes_max = 10000};
     const struct overlay_options options = {.total = &total};
@@ -377,7 +377,7 @@ TEST(only_a_store_that_can_has_transactions)
 }
 
 /* Documents that the transaction removed do not count for the limit. */
-TEST(a_limit_counts_what_is_left)
+TEST(applies_a_limit_to_the_remaining_documents)
 {
     bson_t *first = test_bson("{'_id': {'$lt': 2}}"), *sort = test_bson("{'_id': 1}"), found;
     truce_write_options many = {.multi = true};
@@ -432,7 +432,7 @@ static void check_unchanged(truce_store *where)
     CHECK_INT(count(where, "{'_id': 2, 'u': 2}"), ==, 1);
 }
 
-TEST(an_atomic_bulk_that_fails_leaves_what_was_there_and_the_transaction_goes_on)
+TEST(undoes_a_failed_atomic_bulk_and_continues_the_transaction)
 {
     if (!begin(5))
         return;

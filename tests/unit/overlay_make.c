@@ -106,7 +106,7 @@ static int64_t listed(truce_store *where, const char *collection)
     return documents;
 }
 
-TEST(what_is_made_is_seen_by_the_transaction_and_by_all_after_its_commit)
+TEST(shows_created_collections_to_the_transaction_and_to_all_after_its_commit)
 {
     bson_t *validator = test_bson("{'v': {'$type': 'number'}}");
 
@@ -142,7 +142,7 @@ TEST(what_is_made_is_seen_by_the_transaction_and_by_all_after_its_commit)
     bson_destroy(validator);
 }
 
-TEST(the_rules_of_what_is_made_hold_in_the_transaction)
+TEST(enforces_rules_of_created_collections_in_the_transaction)
 {
     static const char *const wrong[] = {"{'_id': 2, 'v': 1}", "{'_id': 3, 'v': 'text'}"};
     bson_t *validator = test_bson("{'v': {'$type': 'number'}}");
@@ -160,7 +160,7 @@ TEST(the_rules_of_what_is_made_hold_in_the_transaction)
     bson_destroy(validator);
 }
 
-TEST(who_makes_what_another_has_made_meanwhile_is_told_to_run_again)
+TEST(restarts_a_transaction_whose_collection_was_created_concurrently)
 {
     for (int i = 0; i < 6; i++) {
         bool snapshot = i % 2;
@@ -197,7 +197,7 @@ TEST(a_commit_that_is_a_conflict_makes_nothing)
     end();
 }
 
-TEST(an_index_is_made_of_what_is_new_and_empty_only)
+TEST(creates_indexes_only_on_new_and_empty_collections)
 {
     for (int i = 0; i < 8; i++) {
         if (!begin(false))

@@ -23,7 +23,7 @@ TEST(stages_that_this_store_has_not_are_refused_by_name)
     pipeline_world_release(&world);
 }
 
-TEST(writing_stages_stand_at_the_end_of_the_outermost_pipeline_only)
+TEST(allows_writing_stages_only_at_the_end_of_the_outermost_pipeline)
 {
     struct pipeline_world world;
 
@@ -107,7 +107,7 @@ TEST(pipelines_have_a_maximum_of_stages_and_of_depth)
 
 /* ---- writing and joining -------------------------------------------------------------------- */
 
-TEST(out_writes_every_document_and_then_its_end_also_if_there_is_none)
+TEST(writes_every_document_of_out_and_then_its_end_even_without_documents)
 {
     struct pipeline_world world;
     bson_t *expected = test_array("{'v': [{'_id': 1}, {'_id': 3}, 'target']}");
@@ -398,7 +398,7 @@ TEST(a_field_that_is_unset_and_set_again_keeps_its_place)
     pipeline_world_release(&world);
 }
 
-TEST(a_sort_keeps_no_less_than_what_is_left_behind_it)
+TEST(keeps_enough_documents_in_a_sort_for_later_stages)
 {
     struct pipeline_world world;
 

@@ -129,7 +129,7 @@ TEST(a_value_that_was_asked_for_is_not_asked_for_again)
     pipeline_world_release(&world);
 }
 
-TEST(null_is_found_where_it_stands_and_a_missing_field_is_not)
+TEST(finds_null_and_not_a_missing_field)
 {
     struct pipeline_world world;
 
@@ -143,7 +143,7 @@ TEST(null_is_found_where_it_stands_and_a_missing_field_is_not)
     pipeline_world_release(&world);
 }
 
-TEST(what_is_searched_is_restricted)
+TEST(restricts_the_searched_documents)
 {
     struct pipeline_world world;
 
@@ -177,7 +177,7 @@ TEST(a_graph_within_a_lookup_knows_its_variables)
 }
 
 /* Seven documents of 15 MB, each of which leads to the next one. */
-TEST(what_is_reached_from_a_document_has_a_maximum)
+TEST(limits_the_documents_reached_from_one)
 {
     struct pipeline_world world;
     bson_t *documents = bson_new();
@@ -206,7 +206,7 @@ TEST(what_is_reached_from_a_document_has_a_maximum)
     pipeline_world_release(&world);
 }
 
-TEST(what_is_wrong_about_a_graph_is_refused)
+TEST(refuses_invalid_graph_stages)
 {
     struct pipeline_world world;
     static const struct {

@@ -60,7 +60,7 @@ TEST(a_filter_goes_in_front_of_a_projection_that_keeps_its_fields)
     RUNS("{'$addFields': {'a.b': 1}}, {'$match': {'': 5}}", "{'': 5}, 0");
 }
 
-TEST(a_filter_stays_behind_what_makes_or_takes_its_fields_or_changes_a_part_of_them)
+TEST(keeps_a_filter_after_stages_that_change_its_fields)
 {
     RUNS("{'$project': {'a': 1}}, {'$match': {'b': 5}}", "0, {'b': 5}");
     RUNS("{'$project': {'_id': 0, 'a': 1}}, {'$match': {'_id': 5}}", "0, {'_id': 5}");
@@ -78,7 +78,7 @@ TEST(a_filter_stays_behind_what_makes_or_takes_its_fields_or_changes_a_part_of_t
     RUNS("{'$replaceWith': '$$ROOT'}, {'$match': {'a': 5}}", "0, {'a': 5}");
 }
 
-TEST(a_filter_goes_in_front_of_sorts_joins_and_what_takes_arrays_apart)
+TEST(moves_a_filter_before_sorts_joins_and_unwinds)
 {
     RUNS("{'$sort': {'a': 1}}, {'$match': {'a': 5}}", "{'a': 5}, 0");
     RUNS("{'$unwind': '$a.x'}, {'$match': {'b': 5}}", "{'b': 5}, 0");
@@ -95,7 +95,7 @@ TEST(a_filter_goes_in_front_of_sorts_joins_and_what_takes_arrays_apart)
          "0, {'c.e': 5}");
 }
 
-TEST(a_filter_by_what_is_grouped_by_goes_in_front_by_its_name_there)
+TEST(moves_a_filter_on_the_group_key_before_the_group)
 {
     RUNS("{'$group': {'_id': '$a', 'n': {'$sum': 1}}}, {'$match': {'_id': 5, 'n': 2}}",
          "{'a': 5}, 0, {'n': 2}");
@@ -190,7 +190,7 @@ TEST(a_filter_goes_in_front_of_a_union_and_into_it)
         "{'v': [{'_id': 1, 'a': 1}, {'_id': 9, 'a': 1}]}", 0);
 }
 
-TEST(of_a_filter_only_what_can_goes_in_front)
+TEST(moves_only_the_movable_parts_of_a_filter)
 {
     RUNS("{'$project': {'n': '$b'}}, {'$match': {'_id': 5, 'n': 2}}", "{'_id': 5}, 0, {'n': 2}");
     RUNS("{'$set': {'n': 1}}, {'$match': {'$and': [{'a': 1}, {'n': 2}, {'b': 3, 'n': 4}]}}",
@@ -207,7 +207,7 @@ TEST(of_a_filter_only_what_can_goes_in_front)
          "{'a': 1}, 0, {'n': 2}, 11, {'m': 3}");
 }
 
-TEST(filters_that_meet_are_one_and_what_comes_later_stands_behind)
+TEST(joins_adjacent_filters_in_their_order)
 {
     RUNS("{'$match': {'a': 1}}, {'$match': {'a': 2}}, {'$match': {'b': 3}}",
          "{'$and': [{'a': 1}, {'a': 2}, {'b': 3}]}");
@@ -236,7 +236,7 @@ TEST(a_filter_passes_so_many_stages_and_no_more)
     bson_destroy(stages);
 }
 
-TEST(a_filter_with_variables_leaves_the_others_to_who_reads_the_collection)
+TEST(moves_the_other_filters_to_the_collection_past_one_with_variables)
 {
     static const char *const inner[] = {
         "{'$match': {'b': 1}}, {'$match': {'$expr': {'$eq': ['$c', '$$v']}}}",
@@ -464,7 +464,7 @@ static truce_status run(struct random *random, const char *text, const bson_t *d
 }
 
 /* Each comparison of what is grouped by, by each kind of value. */
-TEST(groups_are_the_same_whether_a_filter_stands_before_or_behind)
+TEST(gives_equal_groups_for_a_filter_before_or_after)
 {
     static const char *const comparisons[] = {"$eq", "$ne",  "$lt", "$lte",
                                               "$gt", "$gte", "$in", "$nin"};

@@ -192,7 +192,7 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     truce_store_close(store);
 }
 
-TEST(a_document_with_a_name_that_stands_twice_comes_once)
+TEST(returns_a_document_with_a_duplicate_name_once)
 {
     REQUIRE(open_new());
     create_index("{'key': {'$**': 1}}");
@@ -221,7 +221,7 @@ TEST(counts_keep_to_the_rules_of_sparse_and_partial_indexes)
     truce_store_close(store);
 }
 
-TEST(existence_is_told_by_a_sparse_index)
+TEST(answers_exists_by_a_sparse_index)
 {
     truce_find_options all = {0};
 
@@ -319,7 +319,7 @@ TEST(a_count_is_of_the_moment_of_its_plan)
     truce_store_close(store);
 }
 
-TEST(a_count_of_elements_is_none_of_fields)
+TEST(does_not_count_elements_as_fields)
 {
     REQUIRE(open_new());
     insert("{'_id': 1, 'a': {'x': 1, 'y': 2}}");
@@ -456,7 +456,7 @@ TEST(a_list_of_many_values_looks_at_their_keys_alone)
     truce_store_close(store);
 }
 
-TEST(a_hinted_index_hides_documents_from_those_who_want_few_as_well)
+TEST(hides_documents_by_a_hinted_index_from_limited_reads_too)
 {
     bson_t *hint = test_bson("{'': 'half'}");
     char *ids;
@@ -756,7 +756,7 @@ static void check_pipeline(int line, const char *filter_json, const char *sort_j
 #define ORDERS_IF(ordered, filter, sort, tail, ids)                                                \
     check_pipeline(__LINE__, filter, sort, tail, ordered, ids)
 
-TEST(a_sort_stage_takes_the_order_of_an_index_and_tells_missing_from_null)
+TEST(sorts_by_the_order_of_an_index_and_distinguishes_missing_from_null)
 {
     REQUIRE(open_new());
     insert("{'_id': 1, 'g': 1, 'a': 5}");

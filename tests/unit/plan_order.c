@@ -337,7 +337,7 @@ TEST_OF_ORDER(a_write_to_one_document_takes_the_first_of_the_index)
     bson_destroy(update);
 }
 
-TEST_OF_ORDER(a_removal_of_several_documents_removes_what_matches_in_any_order)
+TEST_OF_ORDER(removes_all_matching_documents_in_any_order)
 {
     static const char *const hints[] = {"{'k': 1}", "{'$natural': -1}"};
     bson_t *filter = test_bson("{'k': {'$gt': 15}}"), *all = test_bson("{}");

@@ -78,7 +78,7 @@ static bool check_code(uint32_t code, struct projected projected, const char *fi
 #define CHECK_REFUSED(code, ...)                                                                   \
     check_code(code, (struct projected){__VA_ARGS__}, __FILE__, __LINE__)
 
-TEST(computed_fields_stand_behind_the_included_ones_in_the_order_of_the_projection)
+TEST(puts_computed_fields_after_the_included_ones_in_the_order_of_the_projection)
 {
     CHECK_SHOWN("{'_id': 1, 'b': 2, 'a': 1, 'z': 3, 'c': 'literal'}",
                 "{'z': {'$add': ['$a', '$b']}, 'a': 1, 'c': 'literal', 'b': true}",
@@ -105,7 +105,7 @@ TEST(a_computed_path_goes_into_documents_and_arrays)
                 "{'_id': 1, 'a': {'b': 1, 'c': 2}, 'x': 1}");
 }
 
-TEST(a_path_of_a_scalar_keeps_its_place_for_what_is_computed_below)
+TEST(keeps_the_place_of_a_scalar_for_computed_subfields)
 {
     CHECK_SHOWN("{'_id': 1, 'a': {'b': 7}, 'c': 1}", "{'c': 1, 'a.b': {'$literal': 7}}",
                 "{'_id': 1, 'a': 5, 'c': 1}");
@@ -122,7 +122,7 @@ TEST(nested_documents_mean_paths)
     CHECK_SHOWN("{'_id': 1, 'a': {'n': 9}}", "{'a': {'n': '$x'}}", "{'_id': 1, 'x': 9}");
 }
 
-TEST(the_id_is_shown_unless_told_otherwise)
+TEST(shows_the_id_unless_excluded)
 {
     CHECK_SHOWN("{'a': 1}", "{'a': 1, '_id': 0}", "{'_id': 1, 'a': 1, 'b': 2}");
     CHECK_SHOWN("{'_id': 1, 'b': 2}", "{'a': 0, '_id': 1}", "{'_id': 1, 'a': 1, 'b': 2}");
@@ -133,7 +133,7 @@ TEST(the_id_is_shown_unless_told_otherwise)
     CHECK_SHOWN("{'_id': 1, 'a': 1}", "{}", "{'_id': 1, 'a': 1}");
 }
 
-TEST(slices_alone_show_the_rest_and_beside_inclusions_do_not)
+TEST(shows_the_other_fields_for_slices_alone_but_not_with_inclusions)
 {
     CHECK_SHOWN("{'_id': 1, 'a': [1, 2], 'b': 1}", "{'a': {'$slice': 2}}",
                 "{'_id': 1, 'a': [1, 2, 3], 'b': 1}");
@@ -192,7 +192,7 @@ TEST(the_positional_path_shows_the_element_that_the_query_matched)
     CHECK_REFUSED(51247, "{'b.$': 1}", "{'_id': 1, 'a': [1, 2], 'b': [7]}", "{'a': 2}");
 }
 
-TEST(what_is_refused_has_the_code_of_a_server)
+TEST(refuses_projections_with_the_codes_of_a_server)
 {
     static const struct {
         uint32_t code;
@@ -266,7 +266,7 @@ TEST(null_and_text_are_literals_but_text_with_a_dollar_is_a_path)
                 "{'a': null, 'b': 'x', 'c': '$v', 'd': ['$v', 1]}", "{'_id': 1, 'v': 5, 'a': 2}");
 }
 
-TEST(what_was_found_before_is_used_for_the_positional_path)
+TEST(uses_the_last_match_for_the_positional_path)
 {
     bson_t *projection = test_bson("{'a.$': 1}");
     bson_t *query = test_bson("{'a': {'$gt': 0}}");

@@ -56,7 +56,7 @@ TEST(threads_that_read_one_after_the_other_share_the_connections_of_their_proces
     truce__engine_close(engine);
 }
 
-TEST(a_processor_whose_connections_are_taken_takes_those_of_others)
+TEST(uses_connections_of_other_processors_if_its_own_are_taken)
 {
     struct reader *all[READERS_MAX];
 

@@ -36,7 +36,7 @@ TEST(a_pattern_is_searched_for_anywhere)
     CHECK(!finds("x", "", ""));
 }
 
-TEST(the_options_mean_what_they_do_in_mongodb)
+TEST(gives_options_their_meaning_in_mongodb)
 {
     CHECK(finds("ABC", "i", "xabc"));
     CHECK(finds("\303\211", "i", "\303\251"));
@@ -88,7 +88,7 @@ TEST(a_comment_at_the_end_is_refused_in_a_group_only)
     truce__regex_free(regex);
 }
 
-TEST(spans_tell_where_the_groups_are)
+TEST(returns_the_spans_of_groups)
 {
     struct regex *regex = compile("(?<first>a)|(b)(c)?", "");
     struct regex_span spans[5];

@@ -116,7 +116,7 @@ TEST(a_report_of_a_limit_has_so_many_documents)
     truce_store_close(store);
 }
 
-TEST(a_report_of_what_no_index_puts_in_order_has_it_sorted)
+TEST(sorts_a_report_without_an_index)
 {
     REQUIRE(open_filled());
     check_report("{'v': [{'$match': {'n': {'$gt': 1000}}}, {'$sort': {'_id': -1}},"

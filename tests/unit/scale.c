@@ -157,7 +157,7 @@ TEST(a_guard_that_failed_and_a_document_that_is_taken_cost_messages)
     CHECK(simulate("commit of 2 documents, transaction", 1, 16, 1000).messages > 4);
 }
 
-TEST(those_who_write_a_file_wait_for_one_sync_together)
+TEST(shares_one_sync_among_the_writers_of_a_file)
 {
     struct scale_figure one = simulate("item: update", 0, 1, 0),
                         many = simulate("item: update", 0, 32, 0);

@@ -61,7 +61,7 @@ TEST(where_both_days_are_restricted_one_of_them_is_enough)
     FIRES("0 0 */2 * 5", NULL, "2026-11-27T00:00:00", "2026-12-11T00:00:00");
 }
 
-TEST(words_stand_for_lines)
+TEST(accepts_words_as_lines)
 {
     FIRES("@hourly", NULL, "2026-01-01T00:00:00", "2026-01-01T01:00:00");
     FIRES("@daily", NULL, "2026-01-01T00:00:00", "2026-01-02T00:00:00");
@@ -125,14 +125,14 @@ static void compare(const char *line, const char *zone, const char *from, int64_
     CHECK_INT(differences, ==, 0);
 }
 
-TEST(a_line_is_what_a_look_at_every_second_finds)
+TEST(agrees_with_a_check_of_every_second)
 {
     compare("*/7 * * * *", "Europe/Berlin", "2026-10-24T22:00:00Z", 8);
     compare("*/7 * * * *", "Europe/Berlin", "2026-03-28T22:00:00Z", 8);
     compare("5 */3 * * 1-3", "Australia/Lord_Howe", "2026-07-04T00:00:00Z", 24 * 2);
 }
 
-TEST(what_was_missed_is_counted_from_its_end)
+TEST(counts_missed_times_from_the_end)
 {
     int64_t ticks[100];
     bson_error_t error = {0};

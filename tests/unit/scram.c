@@ -197,7 +197,7 @@ TEST(a_nonce_is_new_each_time_and_a_salt_too)
     CHECK_INT(one.salt_size, ==, 16);
 }
 
-TEST(nobody_has_the_same_salt_each_time_and_no_password)
+TEST(gives_an_unknown_user_a_constant_salt_and_no_password)
 {
     const uint8_t secret[SCRAM_KEY_MAX] = {1, 2, 3};
     struct scram_credential one, again, other;

@@ -214,7 +214,7 @@ static void merge_at_random(const truce_set *set, struct random *random,
     bson_destroy(&key);
 }
 
-TEST(merged_winners_leave_what_they_leave_one_by_one)
+TEST(gives_equal_results_for_merged_and_single_winners)
 {
     struct set_scratch scratch = {{0}};
     struct random random;

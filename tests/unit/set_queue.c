@@ -254,7 +254,7 @@ TEST(operations_on_one_document_take_one_turn_together)
     end(&stage);
 }
 
-TEST(nobody_waits_behind_those_who_wait_for_another_document)
+TEST(does_not_wait_for_calls_on_another_document)
 {
     struct stage stage;
 
@@ -273,7 +273,7 @@ TEST(nobody_waits_behind_those_who_wait_for_another_document)
     end(&stage);
 }
 
-TEST(nobody_overtakes_who_waits_for_one_of_its_documents)
+TEST(does_not_overtake_a_waiting_call_on_the_same_document)
 {
     struct stage stage;
 
@@ -291,7 +291,7 @@ TEST(nobody_overtakes_who_waits_for_one_of_its_documents)
     end(&stage);
 }
 
-TEST(a_round_takes_along_what_shares_a_document_with_what_it_took)
+TEST(includes_calls_that_share_a_document_with_the_batch)
 {
     struct stage stage;
 
@@ -312,7 +312,7 @@ TEST(a_round_takes_along_what_shares_a_document_with_what_it_took)
 }
 
 /* Caller 4 shares a student with 3, and another with 2, who waits for a third. */
-TEST(a_round_leaves_what_would_overtake)
+TEST(excludes_calls_that_would_overtake)
 {
     struct stage stage;
 
@@ -341,7 +341,7 @@ TEST(a_round_leaves_what_would_overtake)
     end(&stage);
 }
 
-TEST(a_large_call_is_alone_and_nobody_overtakes_it)
+TEST(runs_a_large_call_alone_and_in_order)
 {
     struct stage stage;
     struct caller *large;

@@ -66,7 +66,7 @@ static int open_kept(struct path_identity *path_identity)
     return file;
 }
 
-TEST(a_file_that_nobody_touches_is_not_looked_for)
+TEST(does_not_look_up_an_untouched_file)
 {
     struct path_identity path_identity;
     int file = open_kept(&path_identity);

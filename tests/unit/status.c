@@ -13,7 +13,7 @@ TEST(errors_have_the_names_that_mongodb_gives_them)
     CHECK(!strcmp(truce_error_name(UINT32_MAX), "Location4294967295"));
 }
 
-TEST(what_may_have_landed_and_what_may_be_repeated_are_two_questions)
+TEST(distinguishes_unknown_outcomes_from_retryable_errors)
 {
     CHECK(truce__unanswered(TRUCE_UNKNOWN) && truce__repeatable(TRUCE_UNKNOWN));
     CHECK(truce__unanswered(TRUCE_IO) && !truce__repeatable(TRUCE_IO));
@@ -33,7 +33,7 @@ static void check_clean(const char *text, const char *wanted)
 }
 
 /* A reader sees what the input has, and a terminal obeys none of it. */
-TEST(messages_show_what_is_invisible)
+TEST(shows_invisible_characters_in_messages)
 {
     char text[600];
     bson_error_t error = {0};

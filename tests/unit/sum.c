@@ -82,7 +82,7 @@ TEST(small_whole_numbers_are_added_as_all_others_are)
               "{'r': {'$numberDouble': 'Infinity'}}");
 }
 
-TEST(what_doubles_lose_is_kept_and_shows_in_a_decimal)
+TEST(keeps_the_rounding_errors_of_doubles_for_a_decimal)
 {
     check_sum("[1e16, 1.0, -1e16]", "{'r': 0.0}", "{'r': 0.0}");
     check_sum("[1e16, 1.0, {'$numberDecimal': '0'}, -1e16]", "{'r': {'$numberDecimal': '1'}}",

@@ -303,7 +303,7 @@ TEST(twenty_thousand_paths_compile_and_apply)
     truce__arena_release(&arena);
 }
 
-TEST(a_set_of_what_is_there_changes_nothing)
+TEST(changes_nothing_by_setting_equal_values)
 {
     struct updated updated = {
         .update = "{'$set': {'a': 1, 'b.c': [1, {'x': 2}], 'd.1': 'y'}, '$unset': {'nope': 1},"
@@ -536,7 +536,7 @@ TEST(a_pipeline_keeps_the_id_and_the_limits)
     bson_destroy(before);
 }
 
-TEST(a_pipeline_that_sets_again_what_it_removed_keeps_the_place)
+TEST(keeps_the_place_of_a_field_that_a_pipeline_removes_and_sets)
 {
     struct updated kept = {.update = "[{'$unset': ['b', 'a']}, {'$set': {'n': 1, 'a': 7}}]",
                            .before = "{'_id': 1, 'a': 1, 'b': 2, 'c': 3}",

@@ -109,7 +109,7 @@ TEST(a_path_may_name_an_element_or_filter_them)
                  &by_match);
 }
 
-TEST(an_update_of_items_may_stand_inside_another)
+TEST(nests_an_update_of_items_in_another)
 {
     struct updated updated = {
         .update = "{'$update': {'o': {'$query': {'id': 2}, '$inc': {'n': 1},"
@@ -133,7 +133,7 @@ TEST(a_condition_on_the_items_themselves_can_choose_documents_too)
     CHECK_UPDATE("{'_id': 1, 'a': [[9, 2], [3, 4]]}", &updated);
 }
 
-TEST(it_stands_beside_other_operators)
+TEST(combines_with_other_operators)
 {
     struct updated updated = {
         .update = "{'$update': {'a': {'$query': {'k': 1}, '$set': {'k': 2}}}, '$set': {'b': 1},"
@@ -189,7 +189,7 @@ TEST(an_array_that_does_not_exist_has_no_items)
     }
 }
 
-TEST(what_is_no_array_is_refused)
+TEST(refuses_a_value_that_is_not_an_array)
 {
     struct updated document = {.update = "{'$update': {'a': {'$query': {}, '$set': {'k': 2}}}}",
                                .before = "{'_id': 1, 'a': {'k': 1}}"};

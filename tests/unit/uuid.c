@@ -74,7 +74,7 @@ static void take_id_away(void)
     REQUIRE(open_store());
 }
 
-TEST(uuids_stay_and_none_is_that_of_another)
+TEST(keeps_uuids_and_never_reuses_one)
 {
     uint8_t first[UUID_BYTES], second[UUID_BYTES], again[UUID_BYTES];
 
@@ -122,7 +122,7 @@ TEST(a_file_of_an_older_truce_gets_an_id_when_it_is_asked_for)
     truce_store_close(store);
 }
 
-TEST(what_a_feed_has_told_by_its_own_id_stays)
+TEST(keeps_events_of_a_feed_with_its_own_id)
 {
     uint8_t uuid[UUID_BYTES];
     struct feed_state state;

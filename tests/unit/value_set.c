@@ -21,7 +21,7 @@ TEST(equal_values_are_one_whatever_their_type)
     bson_destroy(values);
 }
 
-TEST(it_is_what_comparing_all_with_all_gives)
+TEST(equals_the_comparison_of_all_with_all)
 {
     enum { VALUES = 400 };
     struct arena arena = ARENA_INIT;

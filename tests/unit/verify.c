@@ -139,7 +139,7 @@ TEST(a_lost_update_is_seen)
           "1 9 ok [['r', 'x', null], ['append', 'x', 2]]");
 }
 
-TEST(what_one_transaction_sees_of_itself_must_fit)
+TEST(rejects_a_history_whose_transaction_contradicts_itself)
 {
     WRONG("internal", "1 2 ok [['append', 'x', 1], ['r', 'x', null]]");
     WRONG("internal", "1 9 ok [['r', 'x', null], ['r', 'x', [1]]]", "1 9 ok [['append', 'x', 1]]");

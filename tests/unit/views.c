@@ -205,7 +205,7 @@ TEST(patterns_read_on_a_view_and_write_nothing)
 
 /* One is in the cache of documents, because it was read; of the others one is in the file, and one
  * nowhere. */
-TEST(what_is_not_in_the_cache_is_looked_for_in_the_file)
+TEST(reads_uncached_documents_from_the_file)
 {
     bson_value_t ids[3] = {id_of(1), id_of(9), id_of(2)};
     truce_look looks[3];
@@ -244,7 +244,7 @@ static void count_on(truce_store *where, bool interrupted)
         CHECK_INT(count, ==, 1);
 }
 
-TEST(what_runs_on_a_view_is_interrupted_with_its_store)
+TEST(interrupts_calls_on_a_view_with_its_store)
 {
     for (int file = 0; file < 2; file++) {
         truce_store *view = NULL;

@@ -63,7 +63,7 @@ static void await(struct waiter *waiter, int woken)
 }
 
 /* A thread that has waited for half a second sleeps a quarter of a second at a time. */
-TEST(who_waits_for_a_change_is_woken_at_once)
+TEST(wakes_a_waiting_thread_at_once)
 {
     struct waiter waiter = {0};
     int64_t late_ms = 0;
