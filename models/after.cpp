@@ -1,33 +1,34 @@
 // Jobs that wait for others (src/patterns/queue/workflow.c): the numbers W1 to W5 of its essay,
-// with ends of all kinds, ends by hand, second lives, joins at any time, batches, and more
-// successors than one commit tells. A commit is one step here: that it is one even if processes die
-// is shown by the models of commits. Mutants cut it in two, and die between. See README.md.
+// with ends of all kinds, ends by hand, retries, joins at any time, batches, and more successors
+// than one commit notifies. A commit is one step here: the models of commits show that it is one
+// step even if processes die. Mutants cut it in two, and die between. See README.md.
 #include "mc.hpp"
 enum { N = 4, TOLD_MAX = 1 };
 enum State { NONE, BLOCKED, READY, RUNNING, DONE, DEAD, CANCELLED };
 enum Failure { CANCEL, GO_ON, WAIT };
 enum Mut : u32 {
   M_TOLD_APART = 1,     // the jobs that are notified are counted down in another commit
-  M_END_APART = 2,      // the end tells in another commit
-  M_NO_STALL = 4,       // what one commit could not tell is not marked
-  M_CANCELLED_COUNTS = 8, // what is left of a cancelled one stays
-  M_ALONE = 16,         // who is cancelled notifies no job
-  M_JOIN_APART = 32,    // who joins looks first, and is written down later
-  M_AGAIN_ANY = 64,     // a second life of one is enough for who failed because of two
-  M_AGAIN_FREE = 128,   // who lives again does not count
-  M_AGAIN_ALL = 256,    // who was cancelled by hand lives again, too
-  M_HAND_MARKED = 512,  // who was retried by hand keeps his marks
-  M_HAND_AT_ONCE = 1024, // who is retried by hand waits for no job
-  M_SECOND_MUTE = 2048, // the second that fails is not marked
-  M_AGAIN_ALONE = 4096, // those behind who lives again stay
+  M_END_APART = 2,      // the end notifies in another commit
+  M_NO_STALL = 4,       // a job that one commit could not notify is not marked
+  M_CANCELLED_COUNTS = 8, // the remains of a cancelled job stay
+  M_ALONE = 16,         // a cancelled job notifies no job
+  M_JOIN_APART = 32,    // a joining job reads first, and is stored later
+  M_AGAIN_ANY = 64,     // a retry of one is enough for a job that failed because of two
+  M_AGAIN_FREE = 128,   // a retried job does not count
+  M_AGAIN_ALL = 256,    // a job that was cancelled by hand is retried, too
+  M_HAND_MARKED = 512,  // a job that was retried by hand keeps its marks
+  M_HAND_AT_ONCE = 1024, // a job that is retried by hand waits for no job
+  M_SECOND_MUTE = 2048, // the second failure does not mark
+  M_AGAIN_ALONE = 4096, // the successors of a retried job stay
   M_OPEN_FREE = 8192,   // an open batch does not count
   M_BATCH_LATE = 16384, // a batch is joined although its closing job went
-  M_AGAIN_TOLD = 32768, // who lives again stays among the notified jobs
+  M_AGAIN_TOLD = 32768, // a retried job stays among the notified ones
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; u8 after[N]; u8 failure[N]; u8 late, open; int fails, hands, again; u32 mut; };  // after[x]: bits of those that x waits for; late: added at any time; open: closing job + 1, which all of `late` join
 struct Job { u8 st, left, then, told, failed, stalled, runs, free, hand; };  // free: retried by hand, without these; hand: ended by hand
-struct St { Job j[N]; u8 fails, hands, again, closed, bad, owes, owed, joins, joiner, end; };  // owes + 1 tells `owed` later; joiner + 1 saw `joins`
+// owes + 1 notifies `owed` later; joiner + 1 read `joins`
+struct St { Job j[N]; u8 fails, hands, again, closed, bad, owes, owed, joins, joiner, end; };
 static const char *bm[] = {"", "a job goes before those that it waits for", "a job runs twice in one life", "what is left is not how many name it", "one is named twice, or nowhere", "no process waits for anything, and a job is blocked", "a job waits for ever", "marked by one that has not failed", "what was ended by hand lives again", "REACHED"};
 struct M {
   typedef St S; Cfg cfg; St last; M(const Cfg &c) : cfg(c) {}
@@ -47,7 +48,7 @@ struct M {
   void go_check(S &s, int x) const { const Job &j = s.j[x]; if (j.st != READY) return; if (open(s, x)) s.bad = 1;
     for (int p = 0; p < N; p++) if (((waits(x) & ~j.free) >> p & 1) && s.j[p].st != NONE && (live(s.j[p]) ? cfg.failure[x] != GO_ON || (s.j[p].then >> x & 1) : outcome(s.j[p].st, x) != 0)) s.bad = 1; }
   void down(S &s, int x) const { Job &j = s.j[x]; if (j.left) j.left--; if (j.st == BLOCKED && !j.left) { j.st = READY; go_check(s, x); } }
-  // p, which has ended, tells up to TOLD_MAX
+  // p, which has ended, notifies up to TOLD_MAX
   void tell(S &s, int p0) const { int list[N], count = 1, told = 0; list[0] = p0;
     for (int i = 0; i < count; i++) { Job &p = s.j[list[i]]; p.stalled = 0; if (i && m(M_ALONE)) continue;
       for (int x = 0; x < N; x++) { if (!(p.then >> x & 1)) continue; if (told >= TOLD_MAX) { if (!m(M_NO_STALL)) p.stalled = 1; continue; }

@@ -1,21 +1,23 @@
-// Writes of one process that another carries out (src/engine/storage/combine.c): a process
-// publishes a write in its record, the lock holder takes what is published, and commits it with a
-// proof of what it took. Processes stop for ever between two steps, or die, and come again; the
-// machine's log may have more in it than its index shows. See README.md.
+// Writes of one process that another executes (src/engine/storage/combine.c). A process publishes a
+// write in its record. The lock holder takes the published writes, and commits them with a proof of
+// what it took. Processes stop for ever between two steps, or die, and come again. The machine's
+// log may contain more than its index shows. See README.md.
 #include "mc.hpp"
 enum { NP = 3, NN = 2, NLOG = 8 };
 enum Mut : u32 {
-  M_NO_PROOF = 1,     // what a dead one had taken counts as not committed
+  M_NO_PROOF = 1,     // a write that a dead process had taken counts as not committed
   M_TRUST = 2,        // ... as committed
-  M_NO_MARK = 4,      // ... and is returned without a commit behind it
-  M_NO_SETTLE = 8,    // who takes the lock does not look for what a dead one had taken
+  M_NO_MARK = 4,      // ... and is returned without a commit after it
+  M_NO_SETTLE = 8,    // the next lock holder does not check what a dead one had taken
   M_LATE = 16,        // answers are published after the lock is released
-  M_WITHDRAW = 32,    // a write is withdrawn that is taken
+  M_WITHDRAW = 32,    // a taken write is withdrawn
   M_REUSE = 64,       // a new life begins with the numbers of the old one
   M_NO_WAIT = 128,    // an answer counts before it is on the disk
-  M_OVER_TAKEN = 256, // a new life writes over a record that is taken
+  M_OVER_TAKEN = 256, // a new life writes over a taken record
   M_EARLY = 512,      // answers are published before the commit is seen
-  M_ADD = 1024,       // a proof is of the group alone, though nothing was settled: what a dead one had taken is looked for after the commit
+  // a proof is of the group alone, though nothing was settled: the writes of a dead process are
+  // checked after the commit
+  M_ADD = 1024,
   V_REACH = 2048,     // not a mutant: reports a state in which all are reported as done, one of them by another's commit
 };
 enum { FREE, POSTED, TAKEN, ANSWERED, RETURNED };
@@ -55,7 +57,7 @@ struct M {
     case DIRECT:
       if (!s.lock) { n.lock = p + 1; y.own = 1; y.pc = LOCKED; lab("P%d takes the lock for its returned write", p); emit(n); }
       n = s; tell(n, p, GAVE_UP); lab("P%d gives up its returned write", p); emit(n); return;
-    case LOCKED: // settles, one record a step
+    case LOCKED: // settles, one record in each step
       if (!m(M_NO_SETTLE) && !m(M_ADD)) for (int q = 0; q < c.n; q++) if (s.r[q].state == TAKEN && !(o.back >> q & 1)) {
         bool did = m(M_TRUST) || (!m(M_NO_PROOF) && (proof(s) & bit(q, s.r[q].num)));
         if (did) { n.r[q].state = ANSWERED; n.r[q].promise = s.seen; } else y.back |= 1u << q;
@@ -96,7 +98,8 @@ struct M {
     for (int p = 0; p < c.n; p++) all = all && s.p[p].pc == DEAD;
     if (s.dies) for (int p = 0; p < c.n; p++) if (s.p[p].pc != DEAD) {
       n = s; n.dies--; u8 num = s.p[p].num, lives = s.p[p].lives; n.p[p] = Proc(); n.p[p].num = num; n.p[p].lives = lives; n.p[p].pc = DEAD; if (s.lock == p + 1) n.lock = 0; lab("P%d dies", p); emit(n); }
-    // no process has the file open: the stored entry whole in the log counts, whether its index knew of it or not
+    // no process has the file open: the stored entry whole in the log counts, whether its index
+    // knew of it or not
     if (all && s.limbo) { n = s; n.seen++; n.limbo = 0; lab("the log is read again"); emit(n); }
   }
   const char *check(const S &s) {
@@ -110,7 +113,8 @@ struct M {
       if (told != DONE) reached = false;
     }
     if (m(V_REACH)) return reached && by_another ? bm[5] : nullptr;
-    // every other process is stopped: who finds the lock free, or has it, ends by steps of its own
+    // every other process is stopped: a process that finds the lock free, or has it, ends by steps
+    // of its own
     for (int p = 0; p < c.n; p++) { if (s.p[p].pc == IDLE || s.p[p].pc == TOLD || s.p[p].pc == DEAD || (s.lock && s.lock != p + 1)) continue; S t = s;
       for (int k = 0; k < 60 && t.p[p].pc != TOLD; k++) { S r = t; bool any = false; u8 pc = t.p[p].pc; steps(t, p, [&](const S &x) { if (!any || pc == WAIT) r = x; any = true; }); t = r; if (!any) break; }
       if (t.p[p].pc != TOLD && t.seen < NLOG) return bm[4]; }

@@ -1,25 +1,26 @@
 // Steps of a journal commit that go to the server as one message (src/commit/journal.c): the
-// prepares of all documents of a collection, and their releases. A message is done by the server
-// statement by statement, at any pace, next to other processes'; it may be lost after any of them,
-// and it may go on when no process waits for its answer any more. The answer says how many
-// statements found their document, not which. See README.md.
+// prepares of all documents of a collection, and their releases. The server executes a message
+// statement by statement, at any pace, next to those of other processes. The message may be lost
+// after any statement, and it may continue when no process waits for its answer any more. The
+// answer says how many statements found their document, not which. See README.md.
 #include "mc.hpp"
 enum { ND = 2, NC = 4, NP = 2, NM = 3 };
 enum Mut : u32 {
-  M_ANY = 1,          // some of them taken is taken for all
+  M_ANY = 1,          // some of them taken counts as all taken
   M_REV_ONLY = 2,     // the prepares compare the revision only
-  M_WAITS = 4,        // who has got some of them goes on one by one, and keeps what he has
-  M_NO_ABORT = 8,     // what was not taken is tried again under a fresh id, without an abort
+  M_WAITS = 4,        // a client that has some of them continues one by one, and keeps these
+  // documents that were not taken are tried again under a fresh id, without an abort
+  M_NO_ABORT = 8,
   M_DONE_ANYHOW = 16, // done, whatever the answer to the releases
   M_DONE_BLIND = 32,  // done, when there is no answer
-  M_NO_INTENT = 64,   // the prepares do not look for another's intent
-  M_GO_ON = 128,      // no answer to the prepares is taken for all
-  M_MISSING = 256,    // who meets the intent of a commit that is gone takes it for decided
+  M_NO_INTENT = 64,   // the prepares do not check for another's intent
+  M_GO_ON = 128,      // no answer to the prepares counts as all taken
+  M_MISSING = 256, // a client that encounters the intent of a missing commit takes it for decided
   M_ANY_RELEASE = 512,  // the releases compare nothing
   M_FREE_RELEASE = 1024, // ... not even whose intent it is
   V_REACH = 1u << 30,
 };
-struct Script { int ord[ND]; int w; };  // w: what it changes; the others it holds
+struct Script { int ord[ND]; int w; }; // w: the documents that it changes; it holds the others
 struct Cfg { std::string name; Script sc[NP]; int plain, crashes, lates, leases; u32 mut; };
 struct Doc { u8 it, rev, val; };
 struct Com { u8 st, p, ap, gone; u8 rev[ND], val[ND]; };  // st: 1 pending, 2 committed, 3 aborted, 4 done

@@ -1,34 +1,38 @@
-// Commits next to plain writers, and next to each other (src/commit): what is compared when a
-// document is written (entry.c E1, E2; journal.c), documents that are taken before the function
-// runs (journal.c T1-T5), and looks that hold stubs (read_many.c R3). A document is (rev, val): a
+// Commits next to plain writers, and next to each other (src/commit). The model covers the
+// comparisons of a write (entry.c E1, E2; journal.c), documents that are taken before the function
+// runs (journal.c T1-T5), and reads that hold stubs (read_many.c R3). A document is (rev, val): a
 // plain writer changes val alone, or wipes rev and intent. See README.md.
 #include "mc.hpp"
 enum { ND = 3, NC = 6, NP = 4, FREE = 1 };
-enum Kind { COMMIT, NATIVE, TAKER, FAST, ONE, LOOK, P_SET,  // TAKER: native, and takes its documents first when it has lost; ONE: fast, and takes its document first then
+// TAKER: native, and takes its documents first after a conflict; ONE: fast, and takes its document
+// first then
+enum Kind { COMMIT, NATIVE, TAKER, FAST, ONE, LOOK, P_SET,
             P_BACK, P_REPLACE, P_REMOVE, P_INSERT };
 enum Mut : u32 {
   M_REV_NATIVE = 1,    // the native form compares the revision only
   M_REV_FAST = 2,      // the fast path, too
   M_VALUE_FAST = 4,    // ... or the value only
   M_REV_PREPARE = 8,   // the journal's prepare
-  M_REV_REQUIRE = 16,  // the look at what is only required
-  M_NO_STILL = 32,     // T4: no look at what was taken first, after the function
+  M_REV_REQUIRE = 16,  // the read of a document that is only required
+  M_NO_STILL = 32,     // T4: no read of the documents that were taken first, after the function
   M_NO_WAS = 64,       // the release does not compare
   M_ANY_ORDER = 128,   // T1: taken in the order of the function
-  M_WAITS = 256,       // T2: who holds documents waits
+  M_WAITS = 256,       // T2: a client that holds documents waits
   M_GONE_ENDS = 512,   // T5: a document that is gone ends the try, and stays on the list
-  M_FORGETS = 1024,    // only what the last try wanted besides is taken
-  M_OLD_READS = 2048,  // the function of a taking try goes by what an earlier try read
-  M_NEW_FREE = 4096,   // what the function wants besides is written without a comparison
+  M_FORGETS = 1024,    // only the additional documents of the last try are taken
+  M_OLD_READS = 2048,  // the function of a taking try uses the reads of an earlier try
+  M_NEW_FREE = 4096,   // the additional documents of the function are written without a comparison
   M_DROPS_NOT = 8192,  // a try that fails is not undone
-  M_LOOK_FREE = 16384, // R3: the missing documents of a look are not held
-  M_HELD_FREE = 32768, // T6: the last step does not compare what was taken, but for the intent
+  M_LOOK_FREE = 16384, // R3: the missing documents of a read are not held
+  // T6: the last step does not compare the taken documents, except for the intent
+  M_HELD_FREE = 32768,
   M_STATE_FREE = 65536,  // T6: ... nor whether the commit is pending
   M_ONE_FREE = 1 << 17,    // T7: the last write of a commit of one document compares the intent only
   M_ONE_DECIDES = 1 << 18, // T7: it decides and releases like one of several
   V_REACH = 1u << 30,
 };
-struct Script { int kind; int n, ord[ND]; int w, ins, rm; int dep, extra; };  // dep: reads `extra`, too, when doc dep-1 is not as at the start
+// dep: reads `extra`, too, if doc dep-1 differs from the start
+struct Script { int kind; int n, ord[ND]; int w, ins, rm; int dep, extra; };
 struct Cfg { std::string name; std::vector<Script> sc; int ex[ND]; int crashes, lates; bool aborts, purge; u32 mut; };
 struct Doc { u8 ex, stub, it, rev, val; };
 struct Com { u8 st, p, dead, dec, mask, ins, rm, ap, rep, dirty; u8 brev[ND], bval[ND]; };  // st: 0 missing 1 pending 2 committed 3 aborted 4 done
@@ -71,7 +75,8 @@ struct M {
       n = s; Prc &x = n.p[p];
       switch (q.pc) {
       case READ: { int d = next(s, q, sc); if (d < 0) { int w = writes(q, sc); x.pc = sc.kind == NATIVE || sc.kind == TAKER || sc.kind == FAST || sc.kind == ONE ? WRITE : INSC; x.want = w; lab("P%d knows what it wants to write (%x)", p, w); emit(n); break; }
-        const Doc &y = s.d[d]; if (y.ex && y.it) break;  // waits, or helps (below)
+        // waits, or completes the other commit (below)
+        const Doc &y = s.d[d]; if (y.ex && y.it) break;
         note(x, y, d); x.names |= 1 << d; lab("P%d reads doc%d (%s rev %d val %d)", p, d, y.ex ? "there," : "missing,", y.rev, y.val); emit(n); break; }
       case INSC: { if (s.nc >= NC) { end(n, p); x.res = 2; lab("P%d gives up (bound)", p); emit(n); break; }
         n.c[s.nc] = Com(); n.c[s.nc].st = 1; n.c[s.nc].p = p; x.c = s.nc + 1; n.nc++; x.pc = q.taking ? TAKE : PREP; x.hold = 0; x.i = q.taking ? q.names : 0; lab("P%d inserts C%d%s", p, s.nc, q.taking ? " to take first" : ""); emit(n); break; }
@@ -123,7 +128,8 @@ struct M {
         for (int e = 0; e < ND; e++) { if ((q.seen | q.taken) >> e & 1 && !same(s.d[e], q, e)) n.bad = 1; if (q.want >> e & 1) put(n, e, p, sc, q.rex[e]); else if (q.taken >> e & 1) n.d[e].it = 0; }
         if (s.lates) { S k = n; n.lates--; n.p[p].pc = ABT; n.p[p].i = 0; lab("P%d does C%d in one step, no answer", p, c); emit(n); n = s; n.lates--; fail(n, p, W_LATE); lab("P%d's step is lost", p); emit(n); n = k; }
         end(n, p); lab("P%d does C%d in one step", p, c); emit(n); break; }
-      case LAST: { int d = lowest(q.taken); const Doc &y = s.d[d];  // T7: what is held is compared and changed by one write
+      // T7: the held document is compared and changed by one write
+      case LAST: { int d = lowest(q.taken); const Doc &y = s.d[d];
         if (y.ex && !y.it && y.rev && y.val == 10 + p && s.c[c].ap) { x.pc = DON; lab("P%d finds its write of doc%d", p, d); emit(n); break; }
         if (!y.ex || y.it != q.c || (!m(M_ONE_FREE) && !same(y, q, d))) { if (q.hold && !(y.ex && y.it == q.c)) { end(n, p); x.res = 2; lab("P%d does not know whether doc%d was written", p, d); } else { fail(n, p, s.c[c].st == 1 ? W_PLAIN : W_ABORT); lab("P%d: doc%d is not as it is held", p, d); } emit(n); break; }
         one(n, d, c, q.rrev[d], q.rval[d]); x.pc = DON; lab("P%d writes doc%d, which it holds", p, d); emit(n);
@@ -150,7 +156,8 @@ struct M {
         end(n, p); emit(n); break; }
       } }
     for (int d = 0; d < ND; d++) if (s.d[d].ex && s.d[d].it) { int c = s.d[d].it - 1, st = s.c[c].st; if (st == 1) continue; n = s; if (st == 2 || st == 4) release(n, d, c); else strip(n, d, c); lab("another process %s doc%d of C%d", st == 2 || st == 4 ? "releases" : "strips", d, c); emit(n); }
-    for (int c = 0; c < s.nc; c++) { const Com &k = s.c[c]; bool left = s.p[k.p].c != c + 1;  // its owner went on
+    // its owner continued
+    for (int c = 0; c < s.nc; c++) { const Com &k = s.c[c]; bool left = s.p[k.p].c != c + 1;
       if (k.st == 1 && (k.dead || cfg.aborts)) { n = s; n.c[c].st = 3; lab("another process aborts C%d: its lease is over", c); emit(n); }
       if (cfg.purge && (k.st == 3 || k.st == 4) && (left || k.dead)) { n = s; n.c[c].st = 0; lab("C%d is purged", c); emit(n); } }
     if (s.z.on) { n = s; const Zmb &z = s.z; Doc &y = n.d[z.d]; n.z = Zmb();

@@ -1,19 +1,20 @@
-// Waiting for the disk (src/engine/storage/durable.c): commits go into the log
-// under a lock, are seen by snapshots at once, and are synced by the process that waits. Processes
-// stop for ever between two steps, or die. See README.md.
+// Waiting for the disk (src/engine/storage/durable.c): commits go into the log under a lock, are
+// seen by snapshots at once, and are synced by the process that waits. Processes stop for ever
+// between two steps, or die. See README.md.
 #include "mc.hpp"
 enum { NPROC = 3, NTHR = 4 };
 enum Mut : u32 {
-  M_NUMBER = 1,      // who waits needs the number, and no sync of his own is enough: waits for the writer
-  M_PROMISED = 2,    // a sync counts for what is promised when it begins
-  M_LATE_TO = 4,     // a sync counts for what is written when it ends
+  // a waiter needs the number, and its own sync is not enough: it waits for the writer
+  M_NUMBER = 1,
+  M_PROMISED = 2,    // a sync counts for commits that are promised when it begins
+  M_LATE_TO = 4,     // a sync counts for commits that are written when it ends
   M_YOUNG = 8,       // a sync that has begun already is enough
   M_EARLY_NUM = 16,  // the number is read before the snapshot begins
   M_DEAD_HELD = 32,  // written is raised for a writer that holds the lock
-  M_NO_BEGIN = 64,   // who takes the lock does not take what the dead has left as written
+  M_NO_BEGIN = 64,   // the next lock holder does not count the commits of the dead one as written
   M_LAZY = 128,      // the log is opened for its first sync
   M_FORGIVE = 256,   // a sync that failed is not noted in the page
-  M_DURABLE = 512,   // a waiter trusts a sync of his own that failed
+  M_DURABLE = 512,   // a waiter trusts a sync of its own that failed
   V_REACH = 1024,    // not a mutant: reports a state in which all are answered
 };
 enum { WRITER, READER };
@@ -64,13 +65,14 @@ struct M {
     for (int i = 0; i < c.n; i++) thread(s, i, true, emit);
     S n;
     if (s.dies) for (int p = 0; p < NPROC; p++) if (!s.p[p].dead) { n = s; n.dies--; n.p[p] = Proc(); n.p[p].dead = 1; if (s.lock == p + 1) n.lock = 0; lab("P%d dies", p); emit(n); }
-    // the disk refuses what is in the log and not on it: the memory of it stays, and counts as clean
+    // the disk refuses unsynced pages of the log: they stay in memory, and count as clean
     if (s.faults && s.log > s.disk) { n = s; n.faults--; n.lost = 1; for (int p = 0; p < NPROC; p++) if (!s.p[p].dead && s.p[p].open) n.p[p].pend = 1; lab("the disk refuses a part of the log"); emit(n); }
   }
   const char *check(const S &s) {
     if (m(V_REACH)) { for (int i = 0; i < c.n; i++) if (s.t[i].pc != ANSWERED) return nullptr; return bm[3]; }
     if (s.bad) return bm[s.bad];
-    // every other process is stopped: a reader ends by what its own process does, and so does a writer that has committed
+    // every other process is stopped: a reader ends by steps of its own process, and so does a
+    // writer that has committed
     for (int i = 0; i < c.n; i++) { int p = c.proc[i]; if (s.p[p].dead || s.t[i].pc < CHECK) continue; S t = s; bool went = true;
       for (int k = 0; k < 80 && went && t.t[i].pc < ANSWERED; k++) { went = false; for (int j = 0; j < c.n && !went; j++) if (c.proc[j] == p && (j == i || (t.p[p].syncing && t.p[p].thr == j))) { S r; bool any = false; thread(t, j, false, [&](const S &x) { r = x; any = true; }); if (any) { t = r; went = true; } } }
       if (t.t[i].pc < ANSWERED) return bm[2]; }

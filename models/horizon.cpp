@@ -1,19 +1,19 @@
 // Keyed commits and the horizon (src/commit/key.c, native.c N3, commit_sweep.c S1-S3): a key is not
-// run twice, also when its record is purged. A native commit looks at the horizon in its
-// transaction and writes nothing there. See README.md.
+// run twice, also when its record is purged. A native commit reads the horizon in its transaction
+// and writes nothing there. See README.md.
 #include "mc.hpp"
 enum { NP = 3 };
 enum Kind { NONE, NATIVE_SI, NATIVE_RC, NATIVE_TOUCH, JOURNAL, SWEEP, SWEEP2 };
 enum Mut : u32 {
-  M_NO_LOOK = 1,        // the horizon is not looked at
-  M_LOOK_FIRST = 2,     // looked at before the record is inserted (matters where reads are not of one moment)
-  M_OUTSIDE = 4,        // looked at before the transaction begins
+  M_NO_LOOK = 1,        // the horizon is not read
+  M_LOOK_FIRST = 2,     // read before the record is inserted (matters if reads are not consistent)
+  M_OUTSIDE = 4,        // read before the transaction begins
   M_DELETE_FIRST = 8,   // purged before the horizon is raised
   M_NO_RAISE = 16,
   M_INDEX_BLIND = 32,   // a store whose unique index takes no part in conflicts of snapshots
-  M_PURGE_PENDING = 64, // purges what is under way
+  M_PURGE_PENDING = 64, // purges a commit that is under way
   M_NOT_UNIQUE = 128,
-  M_SPLIT_BESIDE = 256, // the sweep raises another document than the one that is looked at
+  M_SPLIT_BESIDE = 256, // the recovery pass raises another document than the one that is read
   V_REACH = 512,
 };
 struct Rec { u8 st, ver; };  // st: 0 none 1 done 2 pending, of P who+1
@@ -41,7 +41,7 @@ struct M {
           n.r = Rec{1, (u8)(s.r.ver + 1)}; ran(n); end(n, p, 1); lab("P%d commits", p); emit(n);
           if (s.left) { n = s; n.left--; n.lock = 0; n.r = Rec{1, (u8)(s.r.ver + 1)}; ran(n); retry(n, p); lab("P%d commits, no answer: it asks again", p); emit(n); } }
         break;
-      case NATIVE_RC: // each read is of its own moment; an insert keeps others from the key
+      case NATIVE_RC: // each read has its own snapshot; an insert keeps others from the key
         if (q.pc == 0 && m(M_LOOK_FIRST)) { x.hor = s.hor; x.pc = 1; lab("P%d looks at the horizon", p); emit(n); break; }
         if (q.pc <= 1) { if (held) break; if (s.r.st && !m(M_NOT_UNIQUE)) { end(n, p, 1); lab("P%d: the key is there", p); emit(n); break; } n.lock = p + 1; x.pc = 2; lab("P%d inserts its record", p); emit(n); break; }
         if (q.pc == 2) { if (!m(M_LOOK_FIRST)) x.hor = s.hor; x.pc = 3; lab("P%d looks at the horizon: %d", p, x.hor); emit(n); break; }

@@ -1,9 +1,10 @@
-// Leases of commits (src/commit/complete_commit.c H3, metadata_cache.c, journal.c `renew`): who is
-// at work is not taken for dead, and who is dead blocks no client for longer than a lease from when
-// he was first met, whatever the clocks say. Time is ticks. See README.md.
+// Leases of commits (src/commit/complete_commit.c H3, metadata_cache.c, journal.c `renew`). A live
+// owner is not taken for dead. A dead owner blocks no client for longer than a lease from the first
+// encounter, whatever the clocks say. Time is ticks. See README.md.
 #include "mc.hpp"
 #include <algorithm>
-enum { L = 6, STEPS = 5, LONG = 2, TMAX = 26 };  // a lease, the owner's steps, the longest step of one who is at work
+// a lease, the owner's steps, the longest step of a live owner
+enum { L = 6, STEPS = 5, LONG = 2, TMAX = 26 };
 enum Mut : u32 { M_NO_RENEW = 1, M_FORGETS = 2, M_NO_RESTART = 4, M_CLOCK_ONLY = 8, M_AT_ONCE = 16, M_RENEW_ANY = 32, M_COUNTS = 64, V_REACH = 128 };
 struct St { u8 t, step, since_step, renewed, st, dead, died, decided, bad; signed char until; u8 watching, since, looked, first, round, zrenew, judged; signed char seen, zuntil; };  // st: 1 pending 2 committed 3 aborted
 static const char *bm[] = {"", "a commit that is at work was undone", "a dead commit was met, and not undone within a lease", "decided after it was undone", "REACHED"};
@@ -21,9 +22,10 @@ struct M {
          lab("the owner's step %d, its renewal comes late", n.step); emit(n); } }
     if (s.zrenew == 1) { n = s; n.zrenew = 2; if (s.st == 1 || m(M_RENEW_ANY)) { n.until = s.zuntil; if (s.dead) n.died = s.t; if (m(M_RENEW_ANY)) n.st = 1; } lab("the late renewal lands"); emit(n); }
     if (dies && working) { n = s; n.dead = 1; n.died = s.t; lab("the owner dies"); emit(n); }
-    if (s.st == 1 && !s.looked) { n = s; n.looked = 1; // a process that met it looks at each tick
+    // a process that encountered it looks at each tick
+    if (s.st == 1 && !s.looked) { n = s; n.looked = 1;
       if (!s.first) n.first = s.t + 1;
-      if (m(M_FORGETS) && s.t % 4 == 0) n.watching = 0; // another round of the sweep
+      if (m(M_FORGETS) && s.t % 4 == 0) n.watching = 0; // another round of the recovery pass
       if (!n.watching || (n.seen != s.until && !m(M_NO_RESTART))) { n.watching = 1; n.seen = s.until; n.since = s.t; }
       bool over = s.until + (m(M_AT_ONCE) ? 0 : L) <= s.t || (!m(M_CLOCK_ONLY) && s.t - n.since >= L);
       if (over) { n.judged = 1; } lab("another process looks%s", over ? ": its lease is over" : ""); emit(n); }

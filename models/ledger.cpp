@@ -1,4 +1,4 @@
-// The ledger (protocols: log reconciliation) with the writer's own anchor: a writer that has seen
+// The ledger (protocols: log reconciliation) with the writer's own anchor. A writer that has seen
 // the last slot of each of its accounts COMMITTED inserts its transaction COMMITTED, with the
 // balances after it. See README.md.
 #include "mc.hpp"
@@ -14,8 +14,8 @@ static const char *bm[] = {"", "one slot taken twice", "a cached balance is wron
 enum { TX = 5 };
 // Writers 0 to 2 post v[p] to account a and -v[p] to b; 3 and 4 (rev of them) reverse transaction
 // 0. Foreign writers (bit p of foreign) insert UNCOMMITTED, as the description has it, and may skip
-// a number; all others as this program does. A document that is taken up gets the next numbers of
-// its accounts; one that the limit forbids is refused (committed, not valid, no numbers).
+// a number; all others insert like this program. A document that is adopted gets the next numbers
+// of its accounts; one that the limit forbids is refused (committed, not valid, no numbers).
 struct P4 { typedef S4 S; u32 mut; int np, nr, rev; u8 foreign; bool limit, cancel, lost; signed char v[3]; S last; bool reader = true, bonly = false;
   bool M(u32 m) const { return mut & m; }
   void init(S &s) { for (int p = 0; p < TX; p++) if (p >= np && !(p >= 3 && p < 3 + rev)) s.p[p].pc = 9; }
@@ -23,7 +23,7 @@ struct P4 { typedef S4 S; u32 mut; int np, nr, rev; u8 foreign; bool limit, canc
   int balb(const S &s, int upto) const { int b = 1; for (auto &t : s.t) if (t.in && t.val && t.sb <= upto) b -= t.v; return b; }
   int lasta(const S &s) const { int m = 0; for (auto &t : s.t) if (t.in && t.com && t.sa > m) m = t.sa; return m; }
   int lastb(const S &s) const { int m = 0; for (auto &t : s.t) if (t.in && t.com && t.sb > m) m = t.sb; return m; }
-  // committed money of a
+  // the committed amount of a
   int kept(const S &s) const { int b = 1; for (auto &t : s.t) if (t.in && t.com && t.val && t.sa) b += t.v; return b; }
   bool behinda(const S &s) const { return topa(s) > lasta(s); }
   bool behindb(const S &s) const { return topb(s) > lastb(s); }

@@ -1,4 +1,4 @@
-// The ledger with its numbers as documents (src/patterns/ledger/ledger_slots.c): nothing but _id is
+// The ledger with its numbers as documents (src/patterns/ledger/ledger_slots.c): only _id is
 // unique. A transaction is a commit of its document, one document for each number that it takes,
 // and one for what it settles. See README.md.
 #include "mc.hpp"
@@ -6,8 +6,7 @@
 enum Mut : u32 { M_NO_SLOT = 1, M_ONE_SLOT = 2, M_PASS_STUB = 8, M_STALE = 32, M_NO_LINK = 64, M_NEW_ID = 128, M_FILL_UNDECIDED = 256, M_OVERWRITE = 512, M_SLOTS_AFTER = 1024, V_REACH = 2048 };
 enum { W = 3, TRIES = 2, AT = W * TRIES, NUM = 4, DOCS = AT + 2 * NUM + 1, A0 = AT, B0 = AT + NUM, LINK = AT + 2 * NUM };
 enum { NONE, PENDING, COMMITTED, ABORTED };
-// A document: 0 none, else the attempt + 1, and STUB if its commit has not been seen to its end
-// there.
+// A document: 0 none, else the attempt + 1, and STUB if its commit has not been completed
 enum { STUB = 16 };
 struct Try { u8 state, sa, sb; signed char pa, pb; };
 struct Wr { u8 pc, tries, sa, sb; signed char pa, pb; };
@@ -45,10 +44,10 @@ struct P6 { typedef S6 S; u32 mut; int nw; bool rev, reader, bonly; signed char 
       if (q.pc == 9 || q.tries == TRIES || (settles(p) && !whole(s, 0))) continue;
       u8 list[4];
       switch (q.pc) {
-      case 0: { int d = stub(s); if (d >= 0) { meet(s, d, who, emit); break; }           // looks at account a
+      case 0: { int d = stub(s); if (d >= 0) { meet(s, d, who, emit); break; } // reads account a
         B; int own = doc_of(t); if (!M(M_NEW_ID) && s.d[own] && whole(s, own)) { x.pc = 9; n.told |= 1 << p; lab("W%d: its id exists", p); emit(n); break; }
         int num, sum; top(s, true, &num, &sum); if (num >= NUM) break; if (!bonly || p != 1) x.sa = num + 1, x.pa = sum; x.pc = 1; lab("W%d: next of a is %d, %d before it", p, x.sa, x.pa); emit(n); break; }
-      case 1: { int d = stub(s); if (d >= 0) { meet(s, d, who, emit); break; }           // looks at account b
+      case 1: { int d = stub(s); if (d >= 0) { meet(s, d, who, emit); break; } // reads account b
         B; int num, sum; top(s, false, &num, &sum); if (num >= NUM) break; x.sb = num + 1; x.pb = sum; x.pc = 2;
         n.t[t].state = PENDING; n.t[t].sa = x.sa; n.t[t].sb = x.sb; n.t[t].pa = x.sa ? x.pa + value(t) : 0; n.t[t].pb = x.pb - value(t);
         if (M(M_STALE) && q.tries) { n.t[t].pa = s.t[t - 1].pa; n.t[t].pb = s.t[t - 1].pb; }

@@ -1,6 +1,6 @@
 // The job queue (src/patterns/queue): claims, leases, rescue, cancel, and the effects of a job in
-// one commit with its acknowledgement, which holds the job under its claim. One call is one step;
-// all processes may stop for ever between two; calls without an answer land at any later time; a
+// one commit with its acknowledgement, which holds the job under its claim. One call is one step.
+// All processes may stop for ever between two; calls without an answer land at any later time; a
 // claim may be lost (a power cut, a failover). See README.md.
 #include "mc.hpp"
 enum { NW = 3, ATTEMPTS = 3 };
@@ -8,17 +8,17 @@ enum { READY, RUN, DONE, DEAD, CANCELLED };
 enum { NONE, PENDING, ABORTED, COMMITTED };
 enum Kind { NOBODY, COMMITS, ENDS, FAILS };
 enum Mut : u32 {
-  M_REQUIRED = 1,   // the job is looked at after the effects are prepared, and not held
+  M_REQUIRED = 1,   // the job is read after the effects are prepared, and not held
   M_ACK = 2,        // done and fail do not compare the claim
   M_RESCUE = 4,     // the rescue compares the state only
   M_AT = 8,         // the rescue does not compare the end of the lease
   M_INTENT = 16,    // claims, rescues and cancels take a job that a commit holds
   M_NUMBER = 32,    // the epoch alone is the fence, without the claim's own id
   M_STATE = 64,     // a commit compares the claim and not the state; cancel leaves the claim
-  M_STRIP = 128,    // no process resolves what a dead commit holds
+  M_STRIP = 128,    // no process resolves the documents that a dead commit holds
   M_LIVE = 256,     // a process that encounters a pending commit strips it without aborting it first
   M_FOREVER = 512,  // the rescue counts no attempts
-  M_EXTEND = 1024,  // the heartbeat does not compare the claim: it takes the lease back
+  M_EXTEND = 1024,  // the heartbeat does not compare the claim: it acquires the lease again
   V_REACH = 2048,
 };
 struct Job { u8 state, epoch, claim, at, held; };
@@ -42,7 +42,7 @@ struct M {
     if (good) { n.losable = 0; j.state = DONE; } else back(n);
     return true;
   }
-  // anybody, about one document: 0 the job, 1 what it changes
+  // any process, about one document: 0 the job, 1 the document that it changes
   bool help(S &n, int doc) const {
     u8 &held = doc ? n.xheld : n.j.held; if (!held || m(M_STRIP)) return false; Wk &w = n.w[held - 1]; int who = held - 1;
     if (w.commit == PENDING && !m(M_LIVE)) { w.commit = ABORTED; lab("commit of W%d is aborted", who); return true; }
@@ -79,7 +79,7 @@ struct M {
   const char *check(const S &s) {
     if (m(V_REACH)) return s.j.state == DONE && (s.count || c.k[0] == ENDS) ? bm[7] : nullptr;
     if (s.bad) return bm[s.bad];
-    // all processes have stopped; a sweeper and one new worker go on alone
+    // all processes have stopped; a recovery pass and one new worker continue alone
     S t = s; for (int i = 0; i < 8; i++) if (!help(t, 0)) help(t, 1);
     for (int i = 0; i < 8 && (t.j.state == READY || t.j.state == RUN) && free(t.j); i++) { if (t.j.state == RUN) back(t); else { claim(t, 9); if (t.j.epoch > ATTEMPTS + 2) break; } }
     if (t.j.held || t.xheld || t.j.state == READY || t.j.state == RUN) return bm[6];

@@ -5,10 +5,11 @@ enum { P = 2, RATE = 2, PER = 3, TMAX = 8, NEVER = 120, MOST = P * RATE };
 enum Mut : u32 {
   M_BACK = 1,       // the time is the claimer's clock, and may go back
   M_CLOCKS = 2,     // only wall clocks advance the time
-  M_STALE = 4,      // a new time does not begin the watch again
+  M_STALE = 4,      // a new time does not restart the watch
   M_FULL = 8,       // a time that is far from the clock counts as an empty window
-  M_GUARD = 16,     // what was read is not compared when it is written
-  M_LOOKS = 32,     // a look that finds no room sets the time to the clock of the looker, and writes no begin
+  M_GUARD = 16,     // a write does not compare what was read
+  // a read that finds no room sets the time to the reader's clock, and writes no begin
+  M_LOOKS = 32,
   V_REACH = 64,
 };
 // v: when the last jobs began, by the document's time
@@ -21,7 +22,7 @@ struct M {
   bool m(u32 x) const { return mut & x; }
   void init(S &s) { s.d.at = -NEVER; for (int i = 0; i < RATE; i++) s.d.v[i] = -NEVER; for (int i = 0; i < MOST; i++) s.r[i] = -NEVER; for (int i = 0; i < P; i++) s.seen[i] = -NEVER - 1; }
   int wall(const S &s, int i) const { return s.t + off[i]; }
-  // what process i takes the time for
+  // the time by process i
   int now(S &s, int i, const Doc &d) const {
     if (s.seen[i] != d.at) { if (!m(M_STALE) || s.seen[i] == -NEVER - 1) s.since[i] = s.t; s.seen[i] = d.at; }
     int w = wall(s, i), seen = m(M_CLOCKS) ? d.at : d.at + s.t - s.since[i];
@@ -53,7 +54,7 @@ struct M {
   const char *check(const S &s) {
     if (m(V_REACH)) return s.begun >= 6 ? bm[3] : nullptr;
     if (s.bad) return bm[s.bad];
-    for (int i = 0; i < P; i++) { S t = s; bool got = false; // it goes on alone
+    for (int i = 0; i < P; i++) { S t = s; bool got = false; // it continues alone
       for (int k = 0; k <= PER + 1 && !got; k++, t.t++) { Doc d = t.d; int w = now(t, i, d); got = room(t, d, w, i); }
       if (!got) return bm[2]; }
     return nullptr; }

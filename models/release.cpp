@@ -1,27 +1,29 @@
 // The release of a document of a decided commit (src/commit/journal_release.c), next to plain
-// writers. A value that a plain writer wrote under the intent is merged with the change. Otherwise it
-// is saved BEFORE the write that replaces it, or noted in the commit before that, even if processes
-// die anywhere. The releasers are the owner, which knows the document as it took it, and two
-// processes that encounter the intent. README.md explains the results.
+// writers. A value that a plain writer wrote under the intent is merged with the change. Otherwise
+// it is saved BEFORE the write that replaces it, or noted in the commit before that, even if
+// processes die anywhere. The releasers are the owner, which knows the document as it took it, and
+// two processes that encounter the intent. README.md explains the results.
 #include "mc.hpp"
 enum { NR = 3, NP = 3, TRIES = 2 };
-// The kinds of plain writers. SET writes the field of the change, ADD a field that merges with it, and BACK the field
-// as it was. WAY moves the stored entry into the way of the change, and AWAY moves it out.
+// The kinds of plain writers. SET writes the field of the change, ADD a field that merges with it,
+// and BACK the field as it was. WAY moves the stored entry into the way of the change, and AWAY
+// moves it out.
 enum Kind { SET = 1, ADD, BACK, WAY, AWAY, REPLACE, REMOVE };
 enum Mut : u32 {
-  M_NOTE_AFTER = 1,   // the note is made behind the write, of what that found
-  M_NO_COMPARE = 2,   // what was looked at and was right is written over without a comparison
+  M_NOTE_AFTER = 1,   // the note is made after the write, of the value that it found
+  M_NO_COMPARE = 2,   // a value that was read and was right is overwritten without a comparison
   M_OWNER_FREE = 4,   // the owner does not compare
-  M_KEEP_AFTER = 8,   // what is lost is kept after the write
-  M_KEEP_ONCE = 16,   // what was kept first is all that is kept
-  M_MERGE_FREE = 32,  // what was merged does not compare
-  M_MERGE_NOT = 64,   // the change goes over what would merge with it
-  M_ENDLESS = 128,    // who loses a comparison compares again, as often as it takes
-  M_KEEP_WAY = 256,   // only the obstacle is kept
+  M_KEEP_AFTER = 8,   // a lost value is saved after the write
+  M_KEEP_ONCE = 16,   // only the value that was saved first is saved
+  M_MERGE_FREE = 32,  // the merged write does not compare
+  M_MERGE_NOT = 64,   // the change overwrites values that would merge with it
+  M_ENDLESS = 128,    // after a failed comparison it compares again, as often as it takes
+  M_KEEP_WAY = 256,   // only the obstacle is saved
   V_REACH = 1u << 30,
 };
 struct Cfg { std::string name; int plain[NP]; int crashes, lates; u32 mut; bool odd; };  // odd: the store's comparison never holds
-struct Doc { u8 ex, it, set, add, way; };  // set, add: what plain writers wrote under the intent, one bit each; way: who is in the way
+// set, add: the fields of plain writers under the intent, one bit each; way: the entry in the way
+struct Doc { u8 ex, it, set, add, way; };
 struct Rel { u8 pc, dead, tries, known, free; Doc saw; };
 struct St { Doc d; Rel r[NR]; u8 p[NP]; u8 note, kept, done, crashes, lates, bad; struct { u8 on, kind, free; Doc saw; } z; };
 enum { LOOK, TRY, NOTE, WRITE, TELL, KEEP, KEEPS, MERGE, END };
@@ -33,13 +35,14 @@ struct M {
   static bool same(const Doc &a, const Doc &b) { return a.ex == b.ex && a.it == b.it && a.set == b.set && a.add == b.add && a.way == b.way; }
   static bool was(const Doc &a) { return a.set || a.add || a.way; }
   static int lost(const Doc &a) { return a.set | (a.way ? 1 << (a.way - 1) : 0); }
-  // the write of the release, field by field; false: refused by the stored entry in the way. *hit: it found the document
+  // the write of the release, field by field; false: refused by the stored entry in the way. *hit:
+  // it found the document
   bool write(S &n, const Doc &saw, bool compare, bool *hit) const { Doc &d = n.d; *hit = false;
     if (!d.ex || !d.it || (compare && (cfg.odd || !same(d, saw)))) return true;
     if (d.way) return false;
     *hit = true; if (((d.set & ~n.kept) || d.add) && !n.note && !m(M_NOTE_AFTER)) n.bad = 1;
     d.it = d.set = d.add = 0; return true; }
-  // the whole document, made of what was seen and the change
+  // the whole document, made of the read one and the change
   void merge(S &n, const Doc &saw, bool compare) const { Doc &d = n.d; if (!d.ex || !d.it || (compare && (cfg.odd || !same(d, saw)))) return;
     int over = lost(d) & ~n.kept; if (over && !n.note && !m(M_KEEP_AFTER)) n.bad = d.way ? 2 : 1;
     if ((d.add & ~saw.add || (m(M_MERGE_NOT) && d.add)) && !n.note) n.bad = 1;
@@ -90,8 +93,8 @@ struct M {
   bool writes() const { for (int p = 0; p < NP; p++) if (cfg.plain[p]) return true; return cfg.odd; }
   const char *terminal(const S &s) { if (m(V_REACH)) return nullptr; return s.d.ex && s.d.it ? bm[3] : s.r[NR - 1].pc != END ? bm[6] : nullptr; }
 };
-// Alone, from any state that it can stand in, a process that meets the intent brings it to its end
-// in a bounded number of steps.
+// Alone, from any state that it can have, a process that encounters the intent completes it in a
+// bounded number of steps.
 static bool ends(const Cfg &cfg) { M md(cfg); St s; memset(&s, 0, sizeof s); md.init(s); for (int i = 0; i < NR - 1; i++) { s.r[i].pc = END; s.r[i].dead = 1; } for (auto &p : s.p) p = 1; s.crashes = s.lates = 0;
   for (int step = 0; step < 30; step++) { bool any = false; St n = s; md.succ(s, [&](const St &x) { if (!any) n = x; any = true; }); if (!any) return !(s.d.ex && s.d.it); s = n; } return false; }
 int main(int argc, char **argv) {

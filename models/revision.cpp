@@ -1,9 +1,9 @@
-// A save of a revision next to programs that change the document and leave its number as it was:
-// the steps of src/patterns/revision/revision.c. The document: number n, field a (the savers'),
-// field b (the plain writers'), a revision. Two savers read, think, change a and save: by one write
-// with all that was read in its filter, and what that leaves by a commit, which compares the stored
-// entry with what was read and writes against what it looked at. The plain writer sets b, sets it
-// back, or writes its old copy of the whole document.
+// A save of a revision next to programs that change the document and leave its number unchanged:
+// the steps of src/patterns/revision/revision.c. The document has number n, field a (the savers'),
+// field b (the plain writers'), and a revision. Two savers read, think, change a, and save. They
+// save by one write with all that was read in its filter, or otherwise by a commit. The commit
+// compares the stored entry with the read one and writes against the entry that it read. The plain
+// writer sets b, sets it back, or writes its old copy of the whole document.
 #include "mc.hpp"
 enum Mut : u32 { M_NUMBER_DIRECT = 1, M_NUMBER_COMMIT = 2, M_NUMBER_JUDGE = 4, M_UNANSWERED = 8, M_BLIND_COMMIT = 16, M_MERGE_MINE = 32, M_NO_NUMBER = 64 };
 enum { READ = 0, SEND, LOOK_AFTER, COMMIT, WRITE, SAVED, CONFLICT, UNKNOWN, DEAD };
@@ -14,7 +14,7 @@ struct P { typedef T S; u32 mut; bool merges; int losses, lates, crashes, plains
   bool M(u32 m) const { return mut & m; }
   void init(S &s) { s.d = {1, 0, 0, 1}; s.fresh = 1; s.losses = losses; s.lates = lates; s.crashes = crashes; s.plain = plains; bad = nullptr; }
   bool same(const D &x, const D &y) const { return x.a == y.a && x.b == y.b; }
-  // one write puts number + 1 over the stored entry; nothing of the stored entry may go unseen
+  // one write puts number + 1 over the stored entry; no part of the stored entry may go unseen
   void put(S &n, int i, u8 number, u8 b, u8 seen_b, u8 seen_a) {
     if (n.d.b != b && n.d.b != seen_b) bad = "a plain write is overwritten without a word";
     if (!merges && n.d.a != seen_a) bad = "a save is overwritten without a word";

@@ -8,7 +8,9 @@ struct Cn { u8 pc, m, wm, shot; u8 sn[7]; };
 struct S2 { u8 ex, cls, csrc, del, dsrc, wm; u8 acked, rec, applied, dups, docs, cpc, cwm, gwm; u8 low[3]; Cn c[3]; u8 crashes; u8 lost; u8 pl, vpc, vpl; u8 vsn[6]; };
 static int PLAIN = 0; // the document holds the bare name at first: pl is 1 bare, 2 converted (number 0), 0 gone
 enum { IDLE, HOLD, SH1, SH2, INSERT, LOOK, REC, ACK, CASW };
-static int CASMODE = 0; // 1: look, then a write guarded by the whole state; 2: lists only; 3: _wm only; 4: looked, merged and written in one step
+// 1: read, then a write guarded by the whole state; 2: lists only; 3: _wm only; 4: read, merged,
+// and written in one step
+static int CASMODE = 0;
 static const char *bm[] = {"", "a second document for one key", "an entry came back after its removal (or is lost)", "an operation was dropped though no process applied it"};
 struct P2 {
   typedef S2 S; u32 mut; std::vector<Msg> ms; int nc, dups; bool pipe, collect; S last; u8 bad = 0;
@@ -35,7 +37,8 @@ struct P2 {
         if (CASMODE) { B; if (s.ex && below(s, *m, q)) { if (!(s.applied >> i & 1)) n.lost = 1; x.pc = REC; lab("%s %d: looked: below", nm, m->seq); } else if (settled(s, i)) { n.applied |= 1 << i; x.pc = REC; lab("%s %d: looked: stale", nm, m->seq); } else { x.pc = CASW; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; memcpy(x.sn, v, 7); lab("%s %d: looked: open", nm, m->seq); } emit(n); break; }
         if (pipe) { // one atomic pipeline upsert keyed on the document key
           B; if (!s.ex) { x.pc = INSERT; lab("%s %d: no document: will insert", nm, m->seq); } else if (s.pl == 1 && !M(M_PLAIN_NO_GUARD)) { x.pc = LOOK; lab("%s %d: a bare name is stored: looks", nm, m->seq); } else { if (below(s, *m, q)) { lab("%s %d: at or below the watermark: dropped", nm, m->seq); if (!(s.applied >> i & 1)) n.lost = 1; } else if (cur(s) < rank(*m) || M(M_NO_GUARD_SEQ)) { put(n, i); lab("%s %d applied", nm, m->seq); } else { lab("%s %d stale", nm, m->seq); n.applied |= 1 << i; } x.pc = M(M_REC_FIRST) ? ACK : REC; } emit(n); break; }
-        // shape 1: an entry of that name is in the list of the same kind with a lower sequence: raise it in place
+        // shape 1: an entry of that name is in the list of the same kind with a lower sequence:
+        // raise it in place
         B; bool same = m->add ? s.cls != 0 || s.pl == 2 : s.del != 0; bool bare = s.pl == 1 && !M(M_PLAIN_NO_GUARD); if (s.ex && !bare && same && !below(s, *m, q) && cur(s) < rank(*m)) { put(n, i); lab("%s %d raises the entry in place", nm, m->seq); x.pc = REC; } else { lab("%s %d: shape 1 does not match", nm, m->seq); x.pc = M(M_SEED) && q.shot ? REC : SH2; if (M(M_SEED) && q.shot) n.applied |= 1 << i; } emit(n); break; }
       case CASW: { B; u8 v[7] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm, s.pl}; bool same = v[0] == q.sn[0] && (CASMODE == 3 || v[6] == q.sn[6]) && (CASMODE == 3 || !memcmp(v + 1, q.sn + 1, 4)) && (CASMODE == 2 || v[5] == q.sn[5]);
         memset(x.sn, 0, 7); if (same) { put(n, i); x.pc = REC; lab("%s %d: guarded write lands", nm, m->seq); } else { x.pc = HOLD; lab("%s %d: changed in the meantime: again", nm, m->seq); } emit(n); break; }
@@ -48,11 +51,14 @@ struct P2 {
       }
       if (q.pc) { B; memset(&x, 0, sizeof x); lab("the consumer of %s %d/%d crashes", nm, m->seq, m->src); emit(n); }
     }
-    if (PLAIN == 2) { // truce set convert: look, then a write guarded by the whole state; may stop between the two for ever
+    // truce set convert: read, then a write guarded by the whole state; may stop between the two
+    // for ever
+    if (PLAIN == 2) {
       u8 v[6] = {s.ex, s.cls, s.csrc, s.del, s.dsrc, s.wm};
       if (s.vpc == 0 && s.pl == 1) { n = s; n.vpc = 1; n.vpl = s.pl; memcpy(n.vsn, v, 6); lab("the converter looks: a bare name"); emit(n); }
       if (s.vpc == 1) { n = s; bool same = s.pl == s.vpl && !memcmp(v, s.vsn, M(M_CONVERT_LISTS_ONLY) ? 5 : 6); n.vpc = 2; n.vpl = 0; memset(n.vsn, 0, 6);
-        if (M(M_CONVERT_LISTS_ONLY)) same = !memcmp(v, s.vsn, 5); /* the elements that it did not look at are not compared */
+        /* the elements that it did not read are not compared */
+        if (M(M_CONVERT_LISTS_ONLY)) same = !memcmp(v, s.vsn, 5);
         if (same || M(M_CONVERT_BLIND)) { n.ex = 1; if (s.vsn[1] || s.vsn[3]) n.pl = 0; else n.pl = 2; if (M(M_CONVERT_BLIND)) { n.cls = s.vsn[1]; n.csrc = s.vsn[2]; n.del = s.vsn[3]; n.dsrc = s.vsn[4]; } lab("the converter writes"); } else lab("the converter finds another state"); emit(n); }
     }
     if (collect) {

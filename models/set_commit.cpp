@@ -37,7 +37,7 @@ struct P { typedef T S; u32 mut; u8 ranks[2], d0, rev0; int crashes, lates; bool
     case 9: n = s; if (s.c == PENDING) n.c = ABORTED; if (n.c == ABORTED || n.c == NONE) n.dint = n.eint = 0; n.jpc = GONE; lab("journal gives up"); emit(n); break; }
     if (s.jlate) { n = s; n.jlate = 0; if (!s.dint && s.drev == s.jdrev) n.dint = 1; lab("the late prepare of d lands"); emit(n); }
     if (s.jpc >= 2 && s.jpc < 9 && s.crashes) { n = s; n.crashes--; n.jpc = GONE; lab("the journal's owner dies"); emit(n); }
-    // anybody: suspect, strip, release, purge
+    // any process: suspect, strip, release, purge
     if (s.c == PENDING) { n = s; n.c = ABORTED; lab("another process aborts the commit"); emit(n); }
     if ((s.c == ABORTED || s.c == NONE) && (s.dint || s.eint)) { n = s; n.dint = n.eint = 0; lab("another process strips"); emit(n); }
     if ((s.c == COMMITTED || s.c == DONE) && s.dint) { n = s; release_d(n); lab("another process releases d"); emit(n); }

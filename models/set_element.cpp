@@ -1,6 +1,6 @@
 // The ordered set in the layout by element: one document for each name, tombstones collected by
-// proof, the guard in a document of the key. One name; messages in any order, again and again;
-// anybody stops anywhere; calls land late. See README.md.
+// proof, the guard in a document of the key. One name; messages in any order, again and again; any
+// process stops anywhere; calls land late. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_NO_GUARD = 1, M_GUARD_BEFORE = 2, M_NO_PROOF = 4, M_TOMB_FIRST = 8, M_PROVE_BLIND = 16, M_GUARD_LOOKED_FIRST = 32, M_WITHDRAW_BLIND = 64, M_UNPROVED_SEEN = 128, M_PROOF_INHERITED = 256, M_DELETE_BLIND = 512, M_NO_ID = 1024 };
@@ -23,7 +23,8 @@ struct P {
     if (rank(n.d.add, n.d.seq) >= rank(m.add, m.seq)) return 0;
     n.d = Doc{1, m.add, m.seq, (u8)(M(M_PROOF_INHERITED) ? 1 : 0), n.d.id}; return 2;
   }
-  // only whether a collector saw the element that is stored counts, and what no process reads any more is nothing
+  // it only matters whether a collector saw the stored element; a document that no process reads
+  // any more counts as nothing
   void canonical(S &x) const {
     for (int k = 0; k < nk; k++) { Col &q = x.k[k]; if (q.pc != 2 && q.pc != 3) memset(&q.seen, 0, sizeof q.seen); if (q.pc != 3 && !M(M_GUARD_LOOKED_FIRST)) q.g = 0; if (q.seen.ex) q.seen.id = x.d.ex && q.seen.id == x.d.id ? 1 : 2; }
     if (x.d.ex) x.d.id = 1;

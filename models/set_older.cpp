@@ -1,6 +1,6 @@
 // An ordered set next to older consumers, which send the statement of the classic description and
-// do not compare `_wm`. Members that a collection has passed are marked, and the store refuses what
-// is at or below `_wm` without a mark. Two names. See README.md.
+// do not compare `_wm`. Members that a collection has passed are marked, and the store refuses
+// members at or below `_wm` without a mark. Two names. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum Mut : u32 { M_NO_VALIDATOR = 1, M_NO_PASS = 2, M_ONE_PASS = 4, M_VALIDATOR_FIRST = 8, M_NO_MARKS = 16, M_NOT_TOLD = 32 };
@@ -28,7 +28,8 @@ struct P {
         if (!put(n, d)) { n.refused = s.dec == 4 || !s.midst; lab("%s %d is refused", m.add == 2 ? "add other" : m.add ? "add" : "remove", m.seq); emit(n); }
         else { lab("%s %d", m.add == 2 ? "add other" : m.add ? "add" : "remove", m.seq); n.acked |= 1 << i; emit(n); } }
       if ((s.acked >> i & 1) && !(s.rec >> i & 1)) { n = s; n.rec |= 1 << i; lab("%d is recorded", m.seq); emit(n); }
-      if (s.old && (s.rec >> i & 1)) { n = s; Doc d = s.d; n.old--; // the older statement: an upsert whose filter does not match meets the unique key
+      // the older statement: an upsert whose filter does not match fails on the unique key
+      if (s.old && (s.rec >> i & 1)) { n = s; Doc d = s.d; n.old--;
         if (m.add == 2) { if (!d.other) { d.other = m.seq; d.omark = 0; put(n, d); lab("an older add of the other"); emit(n); } }
         else if (m.add ? !d.member && (!d.tomb || d.tomb < m.seq) : !d.tomb && (!d.member || d.member < m.seq)) { if (m.add) { d.member = m.seq; d.tomb = 0; d.mark = 0; } else { d.tomb = m.seq; d.member = 0; d.mark = 0; }
           bool ok = put(n, d); if (ok && m.add && s.dec && !s.installed) n.midst = 1; if (ok && m.add && m.seq < s.gone && s.installed) n.back = 1; lab("an older %s %d %s", m.add ? "add" : "remove", m.seq, ok ? "lands" : "is refused"); emit(n); } }
@@ -43,7 +44,8 @@ struct P {
       }
       if (q.pc) { n = s; n.k[k] = Col{0, 0, 0}; lab("a collector crashes"); emit(n); }
     }
-    // the process that declares it: tells collectors, marks what is passed, installs the validator, marks once more
+    // the process that declares it: notifies collectors, marks the passed members, installs the
+    // validator, marks once more
     auto pass = [&](Doc &d) { marked(d, d.wm); };
     switch (s.dec) {
     case 0: n = s; n.dec = 1; if (!M(M_NOT_TOLD)) n.told = 1; lab("collectors are notified"); emit(n); break;

@@ -1,7 +1,7 @@
 // The records of consumers of an ordered set, stored as ranges in blocks of several widths, and its
-// archive: the steps of src/patterns/set/set_progress.c and set_collect.c. Two processes that use
-// one consumer's name by mistake, collectors, a reader of what became of a number; calls that land
-// late; anybody stops anywhere. See README.md.
+// archive: the steps of src/patterns/set/set_progress.c and set_collect.c. Two processes use one
+// consumer's name by mistake, next to collectors and a reader of the outcome of a number. Calls
+// land late; any process stops anywhere. See README.md.
 #include "mc.hpp"
 #include <algorithm>
 enum { N = 3, DOCS = 4 }; // numbers 1..3, bit n - 1; documents: the consumer's wide and narrow block, the archive's wide and narrow one
@@ -39,7 +39,8 @@ struct M {
       if (q.pc && s.crashes) { n = s; n.crashes--; memset(&n.r[k], 0, sizeof n.r[k]); lab("the consumer of %d dies", q.n); emit(n); }
     }
     for (int k = 0; k < nc; k++) { const Col &q = s.c[k];
-      if (q.pc == 0) { int all = 0; for (auto &d : s.d) all |= d.bits; for (int w = 1; w <= watermark(all); w++) { n = s; n.c[k].pc = 1; n.c[k].w = w; lab("a collector has watermark %d", w); emit(n); } } // what it read may be older
+      // its read may be older
+      if (q.pc == 0) { int all = 0; for (auto &d : s.d) all |= d.bits; for (int w = 1; w <= watermark(all); w++) { n = s; n.c[k].pc = 1; n.c[k].w = w; lab("a collector has watermark %d", w); emit(n); } }
       if (q.pc == 1) { int d = q.read; n = s; n.c[k].seen[d] = s.d[d]; n.c[k].got |= s.d[d].bits & ((1 << q.w) - 1); n.c[k].read |= 1 << d; if (n.c[k].read == 3) { n.c[k].pc = n.c[k].got ? (m(M_CUT_FIRST) ? 5 : 2) : 7; n.c[k].read = 0; } lab("the collector looks at %s", names[d]); emit(n); }
       if (q.pc == 2) { int d = q.read; n = s; n.c[k].there[d] = s.d[2 + d]; n.c[k].read |= 1 << d; if (n.c[k].read == 3) { n.c[k].pc = 3; n.c[k].read = 0; } lab("the collector looks at %s", names[2 + d]); emit(n); }
       if (q.pc == 3) { int have = q.there[0].bits | q.there[1].bits, add = q.got & ~have;

@@ -1,23 +1,24 @@
-// Copies kept in step (src/patterns/sync/sync.c): one source under rule, a second one for moves,
-// two dependents that exist and one that is inserted. A copy carries a stamp: the source, its
-// incarnation (a token), and its revision. Revisions are compared within one incarnation only; over
-// any other stamp a copy is written only if the stamp is the one that was read before the source
-// was. A source that truce has not numbered is copied only where there is no stamp; over a stamp it
-// is numbered first. The flag of a source is a token of its own next to the revision; a plain
-// writer may set any flag, which is adopted; the flag of a dependent is a token, too. A plain
-// writer may also replace the source by a new document, and move a dependent. See README.md.
+// Denormalized copies (src/patterns/sync/sync.c): one source under rule, a second one for moves,
+// two copies that exist and one that is inserted. A copy carries a stamp: the source, its
+// incarnation (a token), and its revision. Revisions are compared within one incarnation only. Over
+// any other stamp a copy is written only if the stamp is the one that was read before the source. A
+// source that truce has not numbered is copied only if there is no stamp; otherwise it is numbered
+// first. The flag of a source is a token of its own next to the revision. A plain writer may set
+// any flag, which is adopted; the flag of a copy is a token, too. A plain writer may also replace
+// the source by a new document, and move a copy. See README.md.
 #include "mc.hpp"
 #include <cstddef>
 enum Mut : u32 { M_CLEAR_NO_TOKEN = 1, M_COPY_NO_REV = 2, M_FLAG_LATER = 4, M_NO_RECHECK = 8, M_NO_DEPFLAG = 16, M_CHECK_FIRST = 32, M_CLEAR_EARLY = 64, M_TOKEN_AT = 128,
   M_ONE_COUNT = 256, M_UNFLAG_NO_TOKEN = 512, M_NO_INCARNATION = 1024, M_ADOPT_NO_REV = 2048, M_FOREIGN_AS_OURS = 4096, M_COPY_NO_REF = 8192, M_ADOPT_LATE_READ = 16384, V_REACH = 32768,
   M_BATCH_OVER_OTHERS = 65536, M_SEEN_NOT_COMPARED = 131072, M_SOURCE_FIRST = 262144, M_UNNUMBERED = 524288 };
-enum { FOREIGN = 200, NONE = 9 }; // what a plain writer puts into a flag; the source of a copy without a stamp
+// the flag of a plain writer; the source of a copy without a stamp
+enum { FOREIGN = 200, NONE = 9 };
 struct Stamp { u8 m, inc, rev; };
 struct Ma { u8 rev, inc, sync, val; };                          // rev 0, inc 0: truce has not numbered it
 struct De { u8 ex, ref, name, flag; Stamp at; };
-struct Up { u8 pc, d, m, inc, rev, val; Stamp seen; };          // one dependent brought up to its source
+struct Up { u8 pc, d, m, inc, rev, val; Stamp seen; }; // one copy updated to its source
 struct Wr { u8 pc, rev, inc, val, i, m, tok; Up up; };          // renames and copies
-struct In { u8 pc, rev, inc, val, tok, d; Up up; };             // inserts, moves or checks a dependent
+struct In { u8 pc, rev, inc, val, tok, d; Up up; }; // inserts, moves, or checks a copy
 struct S6 { Ma m[2]; De d[3]; Wr w[2], sw; In in, mv, ck; u8 bad, sweeps, plain, replaced, moved, toks, vals; };
 static const char *bm[] = {"", "a copy went back to an older value", "a copy that no sweep will repair", "REACHED"};
 struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, replace, unnumbered, bare; int writers; bool plain_move; S last; bool M(u32 m) const { return mut & m; }
@@ -28,7 +29,8 @@ struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, repl
   Stamp stamp(int m, const In &q) const { return q.rev || M(M_UNNUMBERED) ? Stamp{(u8)m, q.inc, q.rev} : Stamp{NONE, 0, 0}; } // a source without a number: none
   bool same(const Stamp &a, int m, int inc) const { return M(M_ONE_COUNT) ? a.m != NONE : a.m == m && (a.inc == inc || M(M_NO_INCARNATION)); }
   bool is_up(const De &d, int m, int inc, int rev, int val) const { return d.ref != m || (same(d.at, m, inc) && (d.at.rev > rev || (d.at.rev == rev && (rev || d.name == val || M(M_ONE_COUNT))))); }
-  // a value is a number that rises with each write of any source, so "older" is "lower" for one source
+  // a value is a number that rises with each write of any source, so "older" is "lower" for one
+  // source
   void write(S &s, int i, int m, int inc, int rev, int val) const { De &d = s.d[i]; if (d.ref == m && d.at.m == m && d.at.inc == inc && d.name > val) s.bad = 1; d.name = val; d.at = Stamp{(u8)m, (u8)inc, (u8)rev}; }
   void batch(S &s, int i, int m, int inc, int rev, int val) const { De &d = s.d[i];
     if (!d.ex || (d.ref != m && !M(M_COPY_NO_REF))) return;
@@ -38,8 +40,8 @@ struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, repl
     if (!M(M_COPY_NO_REV) && memcmp(&d.at, &u.seen, sizeof u.seen) && !M(M_SEEN_NOT_COMPARED) && !(same(d.at, u.m, u.inc) && d.at.rev < u.rev)) return false;
     write(s, u.d, u.m, u.inc, u.rev, u.val); return true; }
   void number(S &s, int m, bool flag) const { if (!s.m[m].rev) s.m[m].inc = ++s.toks; s.m[m].rev++; if (flag) s.m[m].sync = ++s.toks; }
-  // the dependent, then its source, then the write; `done` when nothing is left to do
-  bool step_up(S &n, Up &u, const char *who) const { // one step of bringing up; true: over
+  // the copy, then its source, then the write; `done` when nothing is left to do
+  bool step_up(S &n, Up &u, const char *who) const { // one step of an update; true: over
     const De &d = n.d[u.d];
     switch (u.pc) {
     case 0: u.m = d.ref; u.seen = d.at; u.pc = 1; if (M(M_SOURCE_FIRST) && u.val) u.pc = 2; lab("%s reads d%d, under source %d", who, u.d, u.m); return !d.ex;
@@ -64,7 +66,8 @@ struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, repl
           if (d.ex && !is_up(d, q.m, q.inc, q.rev, q.val) && !M(M_COPY_NO_REV) && !M(M_BATCH_OVER_OTHERS)) { x.pc = 5; x.up.d = q.i; if (M(M_SOURCE_FIRST)) { x.up.inc = q.inc; x.up.rev = q.rev; x.up.val = q.val; } } else next(x);
           emit(n); } break;
       case 3: n = s; { Wr &x = X(n); bool ok = s.m[q.m].sync && (M(M_CLEAR_NO_TOKEN) || s.m[q.m].sync == q.tok); if (ok) n.m[q.m].sync = 0; lab("%s clears the flag%s", who, ok ? "" : " (not ours)"); x.pc = M(M_CLEAR_EARLY) && !isw ? 2 : 9; x.i = 0; if (isw) memset(&x, 0, sizeof x); emit(n); } break;
-      case 4: n = s; { Wr &x = X(n); bool ok = s.m[q.m].rev == q.rev && s.m[q.m].inc == q.inc; // the flag of a writer that came between goes, too: all is copied again
+      // the flag of a writer that came between is removed, too: all is copied again
+      case 4: n = s; { Wr &x = X(n); bool ok = s.m[q.m].rev == q.rev && s.m[q.m].inc == q.inc;
           if (ok) { if (M(M_ADOPT_NO_REV)) n.m[q.m].sync = ++n.toks; else number(n, q.m, true); x.rev = n.m[q.m].rev; x.inc = n.m[q.m].inc; if (!M(M_ADOPT_LATE_READ)) x.val = n.m[q.m].val; x.tok = n.m[q.m].sync; x.pc = 2; } else memset(&x, 0, sizeof x);
           lab("%s adopts the flag%s (value %d)", who, ok ? "" : ": another by now", x.val); emit(n); } break;
       case 5: n = s; { Wr &x = X(n); if (step_up(n, x.up, who)) next(x); emit(n); } break; } };
@@ -92,13 +95,13 @@ struct P6 { typedef S6 S; u32 mut; bool ins, move, sweeper, plain, checker, repl
     if (bare) { check_by(&S::mv, "second checker");
       if (s.replaced < 2) { n = s; n.replaced++; n.m[0] = Ma{0, 0, 0, ++n.vals}; for (auto &d : n.d) if (d.ex && d.ref == 0) d.flag = FOREIGN; lab("a plain writer creates source 0 again without a flag, and flags its dependents: value %d", n.vals); emit(n); } }
   }
-  // bring the dependent up, take its flag off
+  // update the copy, remove its flag
   template <class F> void look(const S &s, const In &q, size_t at, const char *who, F &&emit) { S n = s; In &x = *(In *)((char *)&n + at);
     switch (q.pc) {
     case 2: if (step_up(n, x.up, who)) { memset(&x.up, 0, sizeof x.up); x.pc = 7; } emit(n); break;
     case 7: if (s.d[q.d].flag == q.tok || M(M_UNFLAG_NO_TOKEN)) n.d[q.d].flag = 0; x.pc = (&q == &s.ck && plain_move) || bare ? 0 : 9; x.tok = x.d = 0; lab("%s takes the flag of d%d off", who, q.d); emit(n); break; } }
   const char *check(const S &s) { if (s.bad) return bm[s.bad];
-    S x = s; // all processes dead, one sweep: sources with a flag, dependents with a flag
+    S x = s; // all processes dead, one recovery pass: sources with a flag, copies with a flag
     auto all = [&](int i) { De &d = x.d[i]; Ma &m = x.m[d.ref]; if (m.sync == FOREIGN) number(x, d.ref, true); if (is_up(d, d.ref, m.inc, m.rev, m.val)) return; if (!m.rev && d.at.m != NONE && !M(M_UNNUMBERED)) number(x, d.ref, false); write(x, i, d.ref, m.inc, m.rev, m.val); };
     for (int m = 0; m < 2; m++) if (x.m[m].sync) { if (x.m[m].sync == FOREIGN) number(x, m, true); for (int i = 0; i < 3; i++) if (x.d[i].ex && x.d[i].ref == m) all(i); x.m[m].sync = 0; }
     for (auto &d : x.d) if (d.ex && d.flag) { all(int(&d - x.d)); d.flag = 0; }

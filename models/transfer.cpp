@@ -1,9 +1,11 @@
 // Two-phase transfers (src/patterns/transfer/transfer.c): the recipe of MongoDB's manual and the
-// fence that repairs it. The process that starts one reads the fences and then inserts it, so the insert is
-// the look at the transfer; the decision is the look for the credits, which compare the fences that
-// were read before it. See README.md.
+// fence that repairs it. The process that starts one reads the fences and then inserts it, so the
+// insert is the read of the transfer. The decision is the read for the credits, which compare the
+// fences that were read before it. See README.md.
 #include "mc.hpp"
-enum { T_NONE, T_PEND, T_APPLIED, T_DONE, T_CANCELING, T_CANCELED, T_COMMITTED };  // committed: debits are done, credits being made; applied: no process applies any more, marks go
+// committed: debits are done, credits being made; applied: no process applies any more, marks are
+// removed
+enum { T_NONE, T_PEND, T_APPLIED, T_DONE, T_CANCELING, T_CANCELED, T_COMMITTED };
 enum Mut : u32 { M_NO_FENCE = 1, M_T_FIRST = 2, M_NO_BUMP = 4, M_CLEAN_NO_FENCE = 8, M_UNDO_NO_MARK = 16, M_APPLIED_NO_CAS = 32, M_DONE_EARLY = 64, M_CANCELED_EARLY = 128,
   M_NO_MARK = 256, M_BUMP_NO_MARK = 512, M_DIRTY_CREDIT = 1024, M_CANCEL_NO_CAS = 2048, M_MARKS = 4096, M_RECIPE = 8192, M_NO_TREAD = 16384, M_CREDIT_BEFORE = 32768, M_THREE_STATES = 65536, M_INS_BLIND = 131072, V_REACH = 262144 };
 struct Wk { u8 pc, t, i, jobs, role; u8 f[3]; };
@@ -17,7 +19,8 @@ struct P3 {
   bool M(u32 m) const { return mut & m; }
   int deb(int t) const { return t; } int cre(int t) const { return t + 1; }
   void init(S &s) { if (M(M_RECIPE) || M(M_MARKS)) for (int t = 0; t < nt; t++) s.t[t] = T_PEND, s.ins[t] = 1; s.d[0].bal = 1; if (!guard) s.d[1].bal = 1; for (int w = 0; w < nw; w++) s.w[w].jobs = jobs; }
-  // entries before the decision: i = 0 debit; (credit too when M_CREDIT_BEFORE / recipe); after: credit
+  // entries before the decision: i = 0 debit; (credit too when M_CREDIT_BEFORE / recipe); after:
+  // credit
   bool before(int) const { return M(M_CREDIT_BEFORE) || M(M_RECIPE) || M(M_MARKS); }
   int nbefore(int t) const { return before(t) ? 2 : 1; }
   int doc(int t, int i) const { return i == 0 ? deb(t) : cre(t); }
@@ -65,7 +68,7 @@ struct P3 {
     if (purge) for (int t = 0; t < nt; t++) if (s.t[t] == T_DONE || s.t[t] == T_CANCELED) { n = s; n.t[t] = T_NONE; lab("T%d purged", t); emit(n); }
     if (M(M_MARKS)) for (int t = 0; t < nt; t++) if (s.term[t]) for (int d = 0; d < 3; d++) if (s.d[d].cmarks >> t & 1) { n = s; n.d[d].cmarks &= ~(1 << t); lab("cancel mark of T%d removed from doc%d (retention over)", t, d); emit(n); }
   }
-  // one sweeper alone finishes everything; then the books must be right
+  // one recovery pass alone finishes everything; then the books must be right
   const char *check(const S &s) {
     if (s.bad) return bm[s.bad];
     if (M(V_REACH)) { for (int t = 0; t < nt; t++) if (s.term[t] != T_DONE) return nullptr; return "REACHED"; }

@@ -1,5 +1,5 @@
 // Versions (src/patterns/tree/tree.c): two items under one master; writers, readers of any kept
-// version, sweepers who settle and collect, an insert that lands late. See README.md.
+// version, recovery passes that settle and collect, an insert that lands late. See README.md.
 #include "mc.hpp"
 #include <cstring>
 enum Mut : u32 { M_NUMBERS = 1, M_NO_CAS = 2, M_MASTER_FIRST = 4, M_NO_GONE_CHECK = 8, M_GONE_BY_VERSION = 16, M_DELETE_FIRST = 32, M_HOLD_NO_REREAD = 64, M_HOLDS_FIRST = 128, M_SETTLE_FIRST = 256,
@@ -72,7 +72,7 @@ struct P5 { typedef S5 S; u32 mut; int nw, nr, ns, runs; bool hold, late, rebase
       if ((v <= s.settled || (M(M_GARBAGE_ANY) && v <= s.cur)) && (!(s.it[c][v][w] & PUB) || M(M_GARBAGE_STAMPED)) && !M(M_NUMBERS) && (!(rebase && w == 1) || s.closed || M(M_REBASE_NO_RECORD))) { n = s; n.it[c][v][w] = 0; lab("deleted: item%d, version %d of writer %d, never published", c, v, w); emit(n); } }
   }
   const char *check(const S &s) { if (s.bad) return bm[s.bad]; if (M(V_REACH) || !ns) return nullptr;
-    S x = s; // all processes dead, all readers too; one sweeper goes on to the end
+    S x = s; // all processes dead, all readers too; one recovery pass continues to the end
     for (int k = x.settled + 1; k <= x.cur; k++) for (int c = 0; c < 2; c++) if (x.it[c][k][x.list[k]] & HERE) x.it[c][k][x.list[k]] |= PUB;
     for (int c = 0; c < 2; c++) { int seen = 0, left = 9;
       for (int v = x.cur; v >= 1; v--) for (int w = 0; w < 4; w++) if (x.it[c][v][w] & PUB) { if (!seen++) left = cont(w, c); }

@@ -1,20 +1,22 @@
 // Merges of branches of trees (src/patterns/tree/tree_branch.c): an origin and its branch, edits on
-// both sides, mergers in either direction, collectors of either tree, any of whom may die, and
-// holds whose day is over. See README.md.
+// both sides, mergers in either direction, and collectors of either tree. Any of these processes
+// may die, and holds may expire. See README.md.
 #include "mc.hpp"
 enum { VERSIONS = 8, HOLDS = 6, MERGERS = 2 };
 enum Mut : u32 {
   M_NO_MERGES = 1,      // the commit does not compare the number of merges
-  M_TWO_COMMITS = 2,    // what is published and what it was merged with are two commits
-  M_NO_HOLD = 4,        // what both will have is not held
+  M_TWO_COMMITS = 2,    // the publication and the record of its merge are two commits
+  M_NO_HOLD = 4,        // the future common version is not held
   M_HOLD_AFTER = 8,     // ... is held when the commit is over
-  M_DAY_AFTER = 16,     // the day is taken off after the commit, by its merger or a sweep of the branch
-  M_DAY_STAYS = 32,     // the day is never taken off
-  M_NO_CHECK = 64,      // the commit does not look whether its hold is there still
-  M_LET_GO_ALL = 128,   // who lets go of earlier holds lets go of this one
-  M_ALWAYS_OURS = 256,  // what both had is always of the branch
+  // the day is removed after the commit, by its merger or a recovery pass of the branch
+  M_DAY_AFTER = 16,
+  M_DAY_STAYS = 32,     // the day is never removed
+  M_NO_CHECK = 64,      // the commit does not check whether its hold still exists
+  M_LET_GO_ALL = 128,   // the release of earlier holds releases this one
+  M_ALWAYS_OURS = 256,  // the common version always belongs to the branch
   M_NO_READER = 512,    // the source is not held while it is read
-  M_GIVE_UP = 1024,     // who finds that what he read is collected does not look whether another process was faster
+  // a merger that finds its source collected does not check whether another process was faster
+  M_GIVE_UP = 1024,
   M_ONE_BASE = 2048,    // the target's current version is not compared
   V_REACH = 1u << 30,
 };
@@ -24,7 +26,7 @@ enum { PUSH = 1, PULL };        // of a merger: into the origin, into the branch
 struct Cfg { std::string name; int way[MERGERS]; int edits[2]; int rounds, crashes, days; u32 mut; };
 struct Tree { u8 cur, floor, gone, edits; u8 v[VERSIONS][2]; };
 struct From { u8 pulled, theirs, ours, merges; };
-struct Hold { u8 on, tree, ver, merge, until, by; };  // by: of whom it is while it has a day, 1 and up
+struct Hold { u8 on, tree, ver, merge, until, by; }; // by: the owner while it has a day, 1 and up
 struct Merger { u8 pc, dead, inc, base, held; From saw; u8 b[2], i[2], s[2]; };
 struct Collector { u8 pc, first, least, rounds; };
 struct St { Tree t[2]; From from; Hold h[HOLDS]; Merger m[MERGERS]; Collector c[2]; u8 crashes, days, bad; };
@@ -75,7 +77,7 @@ struct M {
       } }
     // a change, and back
     for (int t = 0; t < 2; t++) if (s.t[t].edits < cfg.edits[t] && s.t[t].cur + 1 < VERSIONS) { n = s; u8 v[2]; memcpy(v, s.t[t].v[s.t[t].cur], 2); v[t] = !s.t[t].edits; n.t[t].edits++; put(n, t, v); lab("tree %d: an edit, %d %d", t, v[A], v[B]); emit(n); }
-    // a day passes for those who are not at work: what they held for it goes, when the tree's collector comes
+    // a day passes for stopped processes: their holds go, when the tree's collector comes
     if (s.days) for (auto &h : s.h) if (h.on && h.until == 1) { n = s; n.days--; n.h[&h - s.h].until = 2; lab("the day of the hold of version %d of tree %d is over", h.ver, h.tree); emit(n); }
     for (int t = 0; t < 2; t++) { const Collector &q = s.c[t]; if (q.rounds >= cfg.rounds) continue; n = s; Collector &x = n.c[t];
       switch (q.pc) {
@@ -87,7 +89,7 @@ struct M {
       } }
   }
   const char *check(const S &s) { if (s.bad) return bm[s.bad]; if (m(V_REACH)) { bool all = s.from.merges > 2 && s.t[0].gone > 1 && s.t[1].gone > 1; return all ? bm[5] : nullptr; } return nullptr; }
-  // Merged once more both ways, alone: both sides have what was edited last.
+  // Merged once more both ways, alone: both sides have the last edits.
   const char *terminal(const S &s) { if (m(V_REACH)) return nullptr; u8 side[2][2]; memcpy(side[0], s.t[0].v[s.t[0].cur], 2); memcpy(side[1], s.t[1].v[s.t[1].cur], 2);
     int tree = s.from.pulled && !m(M_ALWAYS_OURS) ? ORIGIN : BRANCH, ver = tree == ORIGIN ? s.from.theirs : s.from.ours; if (s.t[tree].gone > ver) return bm[1]; u8 b[2]; memcpy(b, s.t[tree].v[ver], 2);
     for (int dst = 0; dst < 2; dst++) for (int k = 0; k < 2; k++) { u8 in = side[!dst][k], st = side[dst][k]; if (in == b[k] || in == st) continue; if (st != b[k]) return bm[2]; side[dst][k] = in; }

@@ -1,6 +1,6 @@
 // Unique keys under the write-intent journal (src/commit/unique.c). A document has a uniquely
 // indexed value `key` and a shadow array `_keys` (sh, a set of keys) under a unique index of its
-// own; an update of `key` reserves the new one in `_keys` when it prepares, then looks whether a
+// own. An update of `key` reserves the new one in `_keys` when it prepares, then checks whether a
 // document without a shadow has it. See README.md.
 #include "mc.hpp"
 #include <functional>
@@ -9,17 +9,17 @@ enum Op { NONE, TOUCH, KEY, INS, RM };
 static const char *opn[] = {"nothing", "touch", "set the key of", "insert", "remove"};
 enum Kind { JRN, FAST, PLAIN };
 enum Mut : u32 {
-  M_LATE = 1,         // nothing is reserved: the key is taken at the release
+  M_LATE = 1,         // nothing is reserved: the key is claimed at the release
   M_APPLY = 2,        // the key itself is changed at the prepare, and put back by the strip
-  M_NO_LOOK = 4,      // documents without a shadow are not looked for
-  M_NO_UNDO = 16,     // the strip leaves `_keys` as it is
+  M_NO_LOOK = 4,      // documents without a shadow are not searched
+  M_NO_UNDO = 16,     // the strip leaves `_keys` unchanged
   M_UNDO_NOW = 32,    // the strip makes `_keys` from the document
   M_FAST_BARE = 64,   // the fast path does not write `_keys`
   M_KEEP = 128,       // the release leaves the old key in `_keys`
-  M_DUP_FINAL = 256,  // a key that is only reserved counts as taken
+  M_DUP_FINAL = 256,  // a key that is only reserved counts as used
   M_TOUCH_BARE = 512, // a document gets its first `_keys` at the release, not at the prepare
   M_STUB_BARE = 1024, // a stub has the key, but no `_keys`
-  M_PASS_HELD = 2048, // a holder under an intent, seen by the look, does not count
+  M_PASS_HELD = 2048, // a holder under an intent, seen by the read, does not count
   V_REACH = 4096,     // not a mutant: reports a state in which all processes have committed
 };
 struct Script { int kind; int op[ND]; int k[ND]; };
@@ -42,7 +42,7 @@ struct M {
   static u8 bit(int k) { return k ? 1 << k : 0; }
   void init(S &s) { for (int d = 0; d < ND; d++) if (cfg.ex[d]) { s.d[d].ex = 1; s.d[d].key = cfg.key[d]; s.d[d].sh = cfg.shadow[d] ? bit(cfg.key[d]) : 0; } s.zleft = cfg.zb; for (int p = 0; p < np; p++) s.p[p].i = first(cfg.sc[p], 0); }
   static int first(const Script &sc, int i) { while (i < ND && !sc.op[i]) i++; return i; }
-  // would the two unique indexes take this document?
+  // true if the two unique indexes accept this document
   int holder(const S &s, int d, int key, u8 sh) const { for (int e = 0; e < ND; e++) if (e != d && s.d[e].ex && ((key && s.d[e].key == key) || (s.d[e].sh & sh))) return e; return -1; }
   static int after(const Script &sc, int d, int key) { return sc.op[d] == KEY || sc.op[d] == INS ? sc.k[d] : key; }
   enum { OK, OWN, OTHER, FAIL, DUPE };
@@ -89,7 +89,7 @@ struct M {
     for (int p = 0; p < np; p++) { const Prc &q = s.p[p]; const Script &sc = cfg.sc[p]; int d = q.i, c = q.c - 1; auto next = [&](Prc &x, int pc) { x.i = first(sc, q.i + 1); if (x.i >= ND) { x.pc = pc; x.i = pc == DECIDE || pc == DONE ? 0 : first(sc, 0); } };
       switch (q.pc) {
       case READ: if (sc.kind == PLAIN) { B; int k = after(sc, d, s.d[d].key); if (s.d[d].ex ? sc.op[d] != INS : sc.op[d] == INS) { if (holder(s, d, k, 0) < 0) { n.d[d].ex = 1; n.d[d].key = k; } } lab("plain writer P%d: %s doc%d", p, opn[sc.op[d]], d); done(n, p, 1); emit(n); break; }
-        if (s.d[d].ex && s.d[d].it) break;  // waits, another process helps
+        if (s.d[d].ex && s.d[d].it) break; // waits, another process completes it
         { B; const Doc &y = s.d[d]; x.ex[d] = y.ex; x.rev[d] = y.rev; x.key[d] = y.key; x.sh[d] = y.sh; lab("P%d reads doc%d (key %d, shadow %x)", p, d, y.key, y.sh); next(x, sc.kind == FAST ? FASTW : INSC);
           if (sc.op[d] == INS ? y.ex : !y.ex) { done(n, p, 2); } emit(n); } break;
       case FASTW: { const Doc &y = s.d[d]; if (y.ex && y.it) break;
@@ -127,7 +127,7 @@ struct M {
   const char *check(const S &s) {
     if (m(V_REACH)) { for (int p = 0; p < np; p++) if (s.p[p].pc != END || s.p[p].res != 1) return nullptr; return bm[10]; }
     if (s.bad) return bm[s.bad];
-    S t = s;  // all processes are dead; a sweeper works to the end
+    S t = s; // all processes are dead; a recovery pass works to the end
     for (int c = 0; c < t.ni; c++) if (t.c[c].st == 1) t.c[c].st = 3;
     for (int d = 0; d < ND; d++) if (t.d[d].ex && t.d[d].it) { int c = t.d[d].it - 1, st = t.c[c].st; if (st == 2 || st == 4) release(t, d, c); else strip(t, d, c, t.d[d].res, t.d[d].undo); }
     if (t.bad) return bm[t.bad];

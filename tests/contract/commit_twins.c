@@ -336,7 +336,7 @@ static void tells_at_the_beginning(truce_store *store, const struct setting *set
     clean_up(&twin);
 }
 
-TEST(a_commit_step_by_step_says_at_its_beginning_that_its_key_took_effect)
+TEST(a_commit_step_by_step_reports_at_its_beginning_that_its_key_took_effect)
 {
     on_every_setting(tells_at_the_beginning);
 }

@@ -143,7 +143,7 @@ TEST(a_finished_copy_is_compared_and_never_written_to)
     truce_store_close(to);
 }
 
-TEST(documents_of_others_are_refused_kept_or_replaced_as_is_said)
+TEST(documents_of_others_are_refused_kept_or_replaced_by_the_conflict_policy)
 {
     truce_store *from = copy_store("memory:"), *to = copy_store("memory:");
     truce_copy_report report;
@@ -419,7 +419,7 @@ static truce_store *cut_off(truce_store *from, uint64_t at)
     return to;
 }
 
-TEST(an_unfinished_copy_goes_on_where_it_was_and_is_of_one_store_only)
+TEST(resumes_an_unfinished_copy_of_the_same_store_only)
 {
     truce_fault_options none = {.kind = TRUCE_FAULT_NONE};
     truce_store *from = truce_fault_wrap(old_store(), &none), *to;

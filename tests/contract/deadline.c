@@ -245,7 +245,7 @@ TEST(a_check_ends)
     truce_store_close(store);
 }
 
-TEST(a_check_of_one_moment_ends)
+TEST(a_check_of_one_snapshot_ends)
 {
     truce_store *view, *file;
     bson_error_t error;

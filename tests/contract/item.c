@@ -616,7 +616,7 @@ static void check_key(const char *json, const char *expected)
     bson_destroy(holder);
 }
 
-TEST(keys_of_maps_are_names_that_a_path_can_say)
+TEST(keys_of_maps_are_names_that_a_path_can_contain)
 {
     check_key("{'v': 'TOP_EMPLOYEE'}", "TOP_EMPLOYEE");
     check_key("{'v': ''}", "%");

@@ -65,7 +65,7 @@ static void in_a_commit(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(money_moves_in_a_commit_with_anything_else)
+TEST(money_moves_in_a_commit_with_other_changes)
 {
     everywhere(in_a_commit);
 }
@@ -114,7 +114,7 @@ static void chain_in_a_commit(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(posts_of_one_commit_stand_on_each_other)
+TEST(posts_of_one_commit_build_on_each_other)
 {
     everywhere(chain_in_a_commit);
 }

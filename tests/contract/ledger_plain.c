@@ -311,7 +311,7 @@ static void cycle(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(documents_that_wait_for_each_other_are_committed_one_behind_the_other)
+TEST(documents_that_wait_for_each_other_are_committed_in_order)
 {
     if (!book_has_slots())
         everywhere(cycle);
@@ -385,7 +385,7 @@ static void times(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(a_document_that_is_older_than_the_entry_before_it_is_no_finding)
+TEST(a_document_that_is_older_than_the_entry_before_it_is_not_a_finding)
 {
     if (!book_has_slots())
         everywhere(times);

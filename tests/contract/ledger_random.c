@@ -120,7 +120,7 @@ static void random_book(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledgers[1]);
 }
 
-TEST(random_books_are_those_of_a_model)
+TEST(random_books_equal_those_of_a_model)
 {
     everywhere(random_book);
 }

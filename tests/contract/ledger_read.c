@@ -134,7 +134,7 @@ static void pages(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(pages_of_a_statement_stand_while_writes_go_on)
+TEST(pages_of_a_statement_stay_consistent_during_writes)
 {
     everywhere(pages);
 }
@@ -452,7 +452,7 @@ TEST(documents_index_and_queries_of_the_description_work)
     everywhere(as_described);
 }
 
-TEST(the_sort_of_the_description_finds_a_number_that_is_taken_for_ever)
+TEST(the_sort_of_the_description_finds_a_number_that_stays_used)
 {
     truce_store *store = NULL;
     truce_ledger *ledger;

@@ -166,7 +166,7 @@ static void together(truce_store *store, const struct setting *setting)
     truce_ledger_free(ledger);
 }
 
-TEST(two_posts_of_one_commit_stand_one_behind_the_other)
+TEST(two_posts_of_one_commit_take_consecutive_numbers)
 {
     rig_everywhere(together);
 }

@@ -45,7 +45,7 @@ TEST(two_memory_stores_have_nothing_in_common)
     truce_store_close(two);
 }
 
-TEST(stores_that_are_not_there_are_refused_by_name)
+TEST(refuses_missing_stores_by_name)
 {
     static const char *const uris[] = {"", "nosuch:thing", "mongodb2://x"};
     truce_store *store = NULL;

@@ -190,7 +190,7 @@ static void failures(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(when_one_fails_the_others_are_cancelled_or_go_on_or_wait)
+TEST(if_one_fails_the_others_are_cancelled_or_continue_or_wait)
 {
     rig_everywhere(failures);
 }
@@ -470,7 +470,7 @@ static void bad_flows(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(workflows_that_cannot_be_are_refused)
+TEST(refuses_invalid_workflows)
 {
     rig_everywhere(bad_flows);
 }
@@ -545,7 +545,7 @@ static void wrong(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(jobs_that_cannot_wait_so_are_refused)
+TEST(refuses_invalid_dependencies_of_jobs)
 {
     rig_everywhere(wrong);
 }

@@ -87,7 +87,7 @@ static void one_claim(truce_store *store, const struct setting *setting)
     truce_queue_free(dies);
 }
 
-TEST(gives_back_each_job_of_a_claim_of_several)
+TEST(requeues_each_job_of_a_claim_of_several)
 {
     rig_everywhere(one_claim);
 }
@@ -130,7 +130,7 @@ TEST(takes_no_live_job_of_a_claim_with_dead_ones)
 
 #define QUEUES 400
 
-TEST(gives_back_jobs_of_dead_workers_in_many_queues)
+TEST(requeues_jobs_of_dead_workers_in_many_queues)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queues[QUEUES];
@@ -168,7 +168,7 @@ TEST(gives_back_jobs_of_dead_workers_in_many_queues)
 #define DEAD 3000
 
 /* More leases than one pass reads belong to live workers, whose clocks are behind. */
-TEST(gives_back_thousands_of_jobs_of_one_queue)
+TEST(requeues_thousands_of_jobs_of_one_queue)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queue = queue_of(store, NULL, "mail"), *slow = rig_queue(store, NULL, "mail");
@@ -322,7 +322,7 @@ static void dead(truce_store *store, const struct setting *setting)
     }
 }
 
-TEST(gives_back_the_job_of_a_dead_worker_whose_clock_was_wrong)
+TEST(requeues_the_job_of_a_dead_worker_whose_clock_was_wrong)
 {
     rig_everywhere(dead);
 }

@@ -126,7 +126,7 @@ static void gone(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_worker_that_is_gone_holds_no_lane)
+TEST(a_dead_worker_holds_no_lane)
 {
     rig_everywhere(gone);
 }
@@ -188,7 +188,7 @@ static void cancelled(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(many_that_were_cancelled_while_they_waited_are_passed_over)
+TEST(skips_many_jobs_that_were_cancelled_while_they_waited)
 {
     truce_store *store;
 
@@ -230,7 +230,7 @@ static void replaced(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_waits_is_replaced_and_keeps_its_turn)
+TEST(a_waiting_job_is_replaced_and_keeps_its_place)
 {
     rig_everywhere(replaced);
 }
@@ -382,7 +382,7 @@ static void bad(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(lanes_that_cannot_be_are_refused)
+TEST(refuses_invalid_lanes)
 {
     rig_everywhere(bad);
 }

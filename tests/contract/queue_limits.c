@@ -97,7 +97,7 @@ static void at_once(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(so_many_jobs_of_a_queue_run_at_once)
+TEST(a_queue_runs_at_most_its_limit_of_jobs)
 {
     rig_everywhere(at_once);
 }
@@ -123,7 +123,7 @@ static void gone(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_worker_that_is_gone_makes_room)
+TEST(the_death_of_a_worker_makes_room)
 {
     rig_everywhere(gone);
 }
@@ -188,7 +188,7 @@ static void rate(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(so_many_jobs_of_a_queue_begin_in_a_time)
+TEST(a_queue_begins_at_most_its_rate_of_jobs)
 {
     rig_everywhere(rate);
 }
@@ -313,7 +313,7 @@ static void bad(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(limits_that_cannot_be_are_refused)
+TEST(refuses_invalid_limits)
 {
     rig_everywhere(bad);
 }

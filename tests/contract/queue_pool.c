@@ -370,7 +370,7 @@ static void kept(truce_store *store, const struct setting *setting)
     truce_pool_free(pool);
     truce_queue_free(queue);
 }
-TEST(leases_are_kept_at_work_and_in_line)
+TEST(leases_are_extended_while_jobs_run_or_wait)
 {
     on_one_setting(kept);
 }
@@ -382,7 +382,7 @@ static truce_status nothing(truce_job *job, void *arg, bson_error_t *error)
     return TRUCE_OK;
 }
 
-TEST(a_pool_outlives_the_trouble_of_its_store)
+TEST(a_pool_outlives_the_failures_of_its_store)
 {
     truce_store *store = open_setting(&settings[0]);
     truce_queue *queue = rig_queue(store, &settings[0], "mail");

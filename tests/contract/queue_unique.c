@@ -84,7 +84,7 @@ static void unclaimed(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_runs_gives_its_key_up_to_one_that_has_to_come_behind_it)
+TEST(a_running_job_gives_up_its_key_to_a_later_one)
 {
     rig_everywhere(unclaimed);
 }
@@ -123,7 +123,7 @@ static void payloads(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(the_same_payload_is_the_same_in_whatever_order_its_fields_stand)
+TEST(equal_payloads_match_in_any_order_of_their_fields)
 {
     rig_everywhere(payloads);
 }
@@ -268,7 +268,7 @@ static void waited_for(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_dead_letter_whose_time_is_over_is_given_up_before_it_goes)
+TEST(an_expired_dead_letter_is_discarded_before_it_is_removed)
 {
     rig_everywhere(waited_for);
 }

@@ -226,7 +226,7 @@ static void held(truce_store *store, const struct setting *setting)
     truce_queue_free(queue);
 }
 
-TEST(a_job_that_waits_keeps_its_turn_and_no_place_under_a_limit)
+TEST(a_waiting_job_keeps_its_place_in_the_lane_and_none_under_a_limit)
 {
     rig_everywhere(held);
 }
@@ -281,7 +281,7 @@ TEST(refuses_invalid_events_and_waits)
 /* ---- waiting workers ------------------------------------------------------------------------- */
 
 /* If the store belongs to this process, a worker that waits takes no lock from the writers. */
-TEST(a_queue_without_jobs_is_looked_at_and_not_written_to)
+TEST(a_queue_without_jobs_is_read_and_not_written)
 {
     static const struct setting memory = {.name = "memory", .uri = "memory:"};
     const truce_fault_options writes = {.writes_only = true};

@@ -1261,7 +1261,7 @@ static bool ask_again(uint64_t at, uint32_t lacks)
     return hit;
 }
 
-TEST(a_save_under_a_key_counts_once_however_often_it_is_asked_for)
+TEST(a_save_under_a_key_counts_once_however_often_it_is_requested)
 {
     uint64_t at = 1, step = (uint64_t)test_scale("TRUCE_REVISION_CRASH_STEP", 1);
 

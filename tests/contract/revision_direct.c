@@ -155,14 +155,14 @@ TEST(the_usual_save_is_one_call_of_the_store)
     truce_store_close(fault);
 }
 
-TEST(a_lost_answer_is_found_out)
+TEST(the_outcome_of_a_lost_answer_is_determined)
 {
     check_losses((enum loss[4]){LOST_DONE}, false, TRUCE_OK);
     check_losses((enum loss[4]){LOST_UNDONE}, false, TRUCE_OK);
     check_losses((enum loss[4]){LOST_UNDONE, LOST_UNDONE, LOST_DONE}, false, TRUCE_OK);
 }
 
-TEST(a_lost_answer_that_cannot_be_found_out_is_unknown)
+TEST(a_lost_answer_that_cannot_be_determined_is_unknown)
 {
     check_losses((enum loss[4]){LOST_DONE}, true, TRUCE_UNKNOWN);
     check_losses((enum loss[4]){LOST_UNDONE}, true, TRUCE_UNKNOWN);
@@ -265,7 +265,7 @@ static void check_refused(const char *stands, const char *mine, truce_status tol
     truce_store_close(store);
 }
 
-TEST(a_field_that_is_no_number_or_no_revision_is_not_saved_over)
+TEST(a_field_that_is_not_a_number_or_revision_is_not_saved_over)
 {
     check_refused("{'_id': 1, 'a': 1, 'version': [{'$numberLong': '2'}]}", "{'_id': 1, 'a': 2}",
                   TRUCE_INVALID);
@@ -285,7 +285,7 @@ TEST(a_field_that_is_no_number_or_no_revision_is_not_saved_over)
     }
 }
 
-TEST(a_document_held_by_a_commit_is_looked_at_when_the_commit_is_through)
+TEST(reads_a_document_that_a_commit_holds_when_the_commit_has_ended)
 {
     truce_store *store = open_store(NULL);
     bson_t *commit =
@@ -330,7 +330,7 @@ TEST(declared_keys_are_kept_by_a_save)
     truce_store_close(store);
 }
 
-TEST(a_field_that_begins_with_a_dollar_is_no_operator)
+TEST(a_field_that_begins_with_a_dollar_is_not_an_operator)
 {
     check_refused("{'_id': 1, 'a': 1, " NUMBER(2) "}", "{'$set': {'a': 5}, '_id': 1, 'a': 2}",
                   TRUCE_INVALID);

@@ -290,7 +290,7 @@ static void without_numbers(truce_store *store)
     }
 }
 
-TEST(lists_from_before_there_were_numbers_are_taken_over)
+TEST(converts_lists_without_numbers)
 {
     on_every_store(without_numbers);
 }

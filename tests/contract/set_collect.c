@@ -85,7 +85,7 @@ TEST(a_gap_stalls_collecting_until_it_is_filled_or_void)
     place_close(&place);
 }
 
-TEST(the_quarantine_says_why)
+TEST(the_quarantine_stores_the_reason)
 {
     struct place place;
     truce_cursor *cursor;
@@ -108,7 +108,7 @@ TEST(the_quarantine_says_why)
     place_close(&place);
 }
 
-TEST(an_idle_source_does_not_hold_the_others_back_once_it_says_so)
+TEST(an_idle_source_does_not_block_the_others_once_it_is_declared)
 {
     struct place place;
     bson_error_t error;

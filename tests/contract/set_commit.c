@@ -394,7 +394,7 @@ static void index_made_meanwhile(const struct place *place)
     bson_destroy(unrelated);
 }
 
-TEST(a_commit_knows_of_the_index_that_the_set_made)
+TEST(a_commit_uses_the_index_that_the_set_made)
 {
     everywhere(index_made_meanwhile);
 }
@@ -635,7 +635,7 @@ static void others(const struct place *place, enum death death)
     CHECK_INT(truce__clock_wall_ms(), >=, before_ms + 1000);
 }
 
-TEST(other_documents_are_not_held_up)
+TEST(other_documents_are_not_delayed)
 {
     lease_ms = 10000; /* its owner may have waited for a part of it */
     while_held(others, PREPARED, true);
@@ -777,7 +777,7 @@ TEST(collections_that_truce_changes_by_itself_are_in_no_commit)
     truce_store_close(store);
 }
 
-TEST(fields_of_truce_are_no_fields_of_a_set)
+TEST(fields_of_truce_are_not_fields_of_a_set)
 {
     static const truce_set_options wrong[] = {
         {.watermark = "_rev"}, {.field = "_intent"}, {.key = "_rev"}};

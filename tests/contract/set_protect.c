@@ -104,7 +104,7 @@ static void check_validator(struct place *place, const bson_t *expected)
     bson_destroy(found);
 }
 
-/* ---- elements that come back --------------------------------------------------------------------------------- */
+/* ---- elements that come back ----------------------------------------------------------------- */
 
 static void older(bool file, truce_set_form form, bool protected)
 {
@@ -197,7 +197,7 @@ TEST(a_protected_set_refuses_nothing_else)
     }
 }
 
-TEST(lists_that_hold_plain_names_are_converted_in_a_protected_set)
+TEST(lists_of_plain_names_are_converted_in_a_protected_set)
 {
     bson_t *document = test_bson("{'student_id': 1, 'classes': ['CS 101', {'name': 'CS 102'}]}");
     truce_set_converted converted;
@@ -279,7 +279,7 @@ static void collect_unmarked(const bson_t *event, void *arg)
     bson_destroy(update);
 }
 
-TEST(a_collector_that_does_not_mark_is_refused_and_one_in_the_midst_is_made_good)
+TEST(refuses_a_collector_that_does_not_mark_and_repairs_one_in_the_midst)
 {
     struct place place;
     truce_trace_options options = {.function = collect_unmarked, .arg = &place, .beginnings = true};

@@ -202,7 +202,7 @@ static void beside(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(flags_of_plain_writers_are_taken_up)
+TEST(adopts_flags_of_plain_writers)
 {
     rig_everywhere(beside);
 }
@@ -315,7 +315,7 @@ static void refuses(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
-TEST(rules_that_cannot_be_kept_are_refused_by_name)
+TEST(refuses_invalid_rules_by_name)
 {
     rig_everywhere(refuses);
 }

@@ -126,7 +126,7 @@ static void goes_on(truce_store *store, const struct setting *setting)
     truce_tree_free(tree);
 }
 
-TEST(an_edit_is_gone_on_with_by_its_token)
+TEST(resumes_an_edit_by_its_token)
 {
     rig_everywhere(goes_on);
 }

@@ -222,7 +222,7 @@ static void refused(truce_store *store, const char *const *texts, const char *wh
 #define REFUSED(why, ...) refused(store, (const char *const[]){__VA_ARGS__, NULL}, why)
 #define HEAD              "{'$tree': 's', 'collection': 'pages', 'from': 1, 'to': 1, 'whole': true}"
 
-TEST(lines_that_are_no_history_are_refused)
+TEST(refuses_lines_that_are_not_a_history)
 {
     truce_store *store = NULL;
     bson_error_t error = {0};

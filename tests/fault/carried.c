@@ -239,7 +239,7 @@ static void delegated_out(struct call *call)
 
 /* ---- the lock holder dies -------------------------------------------------------------------- */
 
-TEST(one_that_died_before_it_took_anything_leaves_the_write_to_its_process)
+TEST(a_lock_holder_that_died_before_it_took_a_write_leaves_it_to_its_process)
 {
     struct call call = {0};
 
@@ -253,7 +253,7 @@ TEST(one_that_died_before_it_took_anything_leaves_the_write_to_its_process)
     close_both();
 }
 
-TEST(one_that_died_before_its_commit_has_done_nothing)
+TEST(a_lock_holder_that_died_before_its_commit_has_executed_nothing)
 {
     REQUIRE(begin());
     for (int step = 0; step < 2; step++) {
@@ -275,7 +275,7 @@ TEST(one_that_died_before_its_commit_has_done_nothing)
     close_both();
 }
 
-TEST(one_that_died_behind_its_commit_has_done_it_once)
+TEST(a_lock_holder_that_died_after_its_commit_has_executed_the_write_once)
 {
     struct call call = {0};
 
@@ -292,7 +292,7 @@ TEST(one_that_died_behind_its_commit_has_done_it_once)
     close_both();
 }
 
-TEST(one_that_died_before_it_woke_anybody_is_not_waited_for)
+TEST(does_not_wait_for_a_lock_holder_that_died_before_it_woke_the_waiters)
 {
     struct call call = {0};
 
@@ -372,7 +372,7 @@ TEST(a_returned_write_is_executed_by_its_own_process)
     close_both();
 }
 
-TEST(a_write_that_was_to_take_long_is_done_by_its_own_process_and_is_not_sent_again_soon)
+TEST(a_write_that_may_take_long_is_executed_by_its_own_process_and_not_delegated_again_soon)
 {
     struct call call = {.filter = "{'n': {'$gte': 100}}", .multi = true};
 
@@ -415,7 +415,7 @@ static void *find_and_change(void *arg)
     return NULL;
 }
 
-TEST(a_find_and_modify_is_carried_out_unless_it_was_to_take_long)
+TEST(a_find_and_modify_is_delegated_unless_it_may_take_long)
 {
     static const char *const filters[] = {"{'_id': 2}", "{'n': 5099}", "{'n': -1}"};
 
@@ -503,7 +503,7 @@ TEST(a_disk_that_is_full_for_a_moment_loses_nothing_of_two_processes)
     close_both();
 }
 
-TEST(a_write_whose_time_is_over_is_withdrawn_and_is_never_done)
+TEST(an_expired_write_is_withdrawn_and_never_executed)
 {
     struct call call = {.deadline_ms = 100};
     char named[40];
@@ -614,7 +614,7 @@ static void end_child(pid_t child)
     waitpid(child, NULL, 0);
 }
 
-TEST(the_write_of_a_process_that_is_gone_is_not_carried_out)
+TEST(the_write_of_a_dead_process_is_not_executed)
 {
     struct call call = {.update = "{'$inc': {'m': 1}}"};
     pid_t holder, publisher;
@@ -667,7 +667,7 @@ TEST(the_lock_file_is_long_from_the_first_wait_until_one_process_is_alone)
 
 /* ---- invalid writes -------------------------------------------------------------------------- */
 
-TEST(bytes_that_are_no_write_are_returned_and_nothing_is_done)
+TEST(invalid_writes_are_returned_and_not_executed)
 {
     struct records *records;
     struct random random;

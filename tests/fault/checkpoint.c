@@ -83,7 +83,7 @@ static void until_held(int syncs)
         truce__clock_sleep_ms(1);
 }
 
-TEST(writers_go_on_while_a_checkpoint_waits_for_the_disk)
+TEST(writers_continue_while_a_checkpoint_waits_for_the_disk)
 {
     REQUIRE(begin());
     disk_hold_syncs(true);
@@ -121,7 +121,7 @@ TEST(no_commit_restarts_the_wal_while_a_checkpoint_runs)
     truce__engine_close(engine);
 }
 
-TEST(a_checkpoint_does_not_wait_long_for_a_reader_nor_do_writers)
+TEST(neither_checkpoints_nor_writers_wait_long_for_a_reader)
 {
     struct reader *reader;
     bson_error_t error;
@@ -235,7 +235,7 @@ static void write_large(int id)
     bson_free(pad);
 }
 
-TEST(a_log_that_grew_is_given_back)
+TEST(releases_the_space_of_a_log_that_grew)
 {
     struct reader *reader;
     bson_error_t error;

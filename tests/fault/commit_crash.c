@@ -260,13 +260,13 @@ TEST(a_commit_that_dies_at_any_call_is_whole_or_nothing)
         every_call(&settings[i], false);
 }
 
-TEST(a_recovery_that_dies_too_is_taken_up_again)
+TEST(resumes_a_recovery_that_died_too)
 {
     truce__world_use(&no_sleep);
     every_call(&settings[1], true);
 }
 
-TEST(a_store_that_lies_is_found_out) /* the canary */
+TEST(a_store_that_lies_is_detected) /* the canary */
 {
     truce_fault_options lie = {.kind = TRUCE_FAULT_LIE, .at = 1, .writes_only = true};
     int caught = 0;

@@ -114,7 +114,7 @@ TEST(a_copy_whose_source_fails_at_any_call_is_ended_by_the_next)
 }
 
 /* The canary: a store that acknowledges writes and does not write is detected. */
-TEST(a_store_that_lies_about_a_write_is_found_out)
+TEST(a_store_that_lies_about_a_write_is_detected)
 {
     for (uint64_t at = 6; at < 10; at++) {
         truce_copy_report report;

@@ -480,17 +480,17 @@ static void repeats_wait(truce_set_layout layout, truce_set_form form)
     truce_store_close(store);
 }
 
-TEST(a_set_calls_nothing_a_duplicate_before_the_disk_has_it)
+TEST(a_set_reports_no_duplicate_before_it_is_on_the_disk)
 {
     repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_AUTO);
 }
 
-TEST(a_set_that_looks_before_it_writes_calls_nothing_a_duplicate_before_the_disk_has_it)
+TEST(a_set_that_reads_before_it_writes_reports_no_duplicate_before_it_is_on_the_disk)
 {
     repeats_wait(TRUCE_SET_IN_DOCUMENT, TRUCE_SET_FORM_PIPELINE);
 }
 
-TEST(a_set_by_element_calls_nothing_a_duplicate_before_the_disk_has_it)
+TEST(a_set_by_element_reports_no_duplicate_before_it_is_on_the_disk)
 {
     repeats_wait(TRUCE_SET_BY_ELEMENT, TRUCE_SET_FORM_AUTO);
 }

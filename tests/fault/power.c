@@ -151,7 +151,7 @@ TEST(writes_with_checkpoints_survive_power_cuts)
     CHECK_INT(run.checkpointed, >, 0);
 }
 
-TEST(space_is_given_back_under_power_cuts)
+TEST(space_is_released_under_power_cuts)
 {
     run.relaxed = false;
     run.pad = 300000;

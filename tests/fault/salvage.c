@@ -475,7 +475,7 @@ static void check_kind(uint32_t number, const uint8_t *bytes, enum wreck_kind ex
 }
 
 /* Bytes that are a map and an inner page with one entry: their meaning depends on their place. */
-TEST(a_map_is_no_page_of_a_tree)
+TEST(a_map_is_not_a_page_of_a_tree)
 {
     uint8_t bytes[KV_PAGE_BYTES] = {5, 0, 0, 0, 1, 5, 0, 0, 0, 9, 5, 0, 1, 0, 5};
 

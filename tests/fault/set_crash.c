@@ -224,7 +224,7 @@ TEST(deaths_at_every_call_in_the_layout_by_element)
     every_call((truce_set_options){.layout = TRUCE_SET_BY_ELEMENT});
 }
 
-TEST(deaths_at_every_call_with_lists_from_before_there_were_numbers)
+TEST(deaths_at_every_call_with_lists_without_numbers)
 {
     static const truce_set_form forms[] = {TRUCE_SET_FORM_PIPELINE, TRUCE_SET_FORM_CLASSIC};
 

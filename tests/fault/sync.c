@@ -222,7 +222,7 @@ TEST(a_refused_sync_of_the_log_loses_nothing)
 }
 
 /* SQLite does not report it: the next process that opens the store hears of it. */
-TEST(a_refused_sync_at_the_close_is_heard_of_at_the_next_opening)
+TEST(a_refused_sync_at_the_close_is_reported_at_the_next_opening)
 {
     struct random random;
     bson_error_t error;

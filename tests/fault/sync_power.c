@@ -97,7 +97,7 @@ TEST(every_copy_equals_its_source_after_a_power_cut_and_a_sweep)
     }
 }
 
-TEST(every_copy_is_in_step_though_processes_are_killed)
+TEST(every_copy_is_consistent_though_processes_are_killed)
 {
     for (int i = 0; i < 2 && !test_failures(); i++) {
         mechanism = i ? TRUCE_MECHANISM_AUTO : TRUCE_MECHANISM_JOURNAL;

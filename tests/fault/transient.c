@@ -408,27 +408,27 @@ static void fail_each(enum kind kind)
     image_release(&logged);
 }
 
-TEST(a_read_that_fails_once_is_no_damage)
+TEST(a_read_that_fails_once_is_not_damage)
 {
     fail_each(READ_FAILS);
 }
 
-TEST(a_read_that_ends_early_once_is_no_damage)
+TEST(a_read_that_ends_early_once_is_not_damage)
 {
     fail_each(READ_ENDS);
 }
 
-TEST(a_look_at_a_file_that_fails_once_is_no_damage)
+TEST(an_fstat_that_fails_once_is_not_damage)
 {
     fail_each(LOOK_FAILS);
 }
 
-TEST(an_opening_that_fails_once_is_no_damage)
+TEST(an_opening_that_fails_once_is_not_damage)
 {
     fail_each(OPEN_FAILS);
 }
 
-TEST(a_mapping_that_fails_once_is_no_damage)
+TEST(a_mapping_that_fails_once_is_not_damage)
 {
     fail_each(MAP_FAILS);
 }

@@ -268,19 +268,19 @@ static void enter_everywhere(bool asks, int least)
     truce__world_use(NULL);
 }
 
-TEST(a_commit_that_asks_comes_in_the_midst_of_one_of_the_journal)
+TEST(a_commit_with_a_query_comes_in_the_midst_of_one_of_the_journal)
 {
     enter_everywhere(true, 7);
 }
 
-TEST(a_commit_of_the_journal_comes_in_the_midst_of_one_that_asks)
+TEST(a_commit_of_the_journal_comes_in_the_midst_of_one_with_a_query)
 {
     enter_everywhere(false, 1);
 }
 
 /* The plain commit comes after all reads of the other one, before or after that is decided or
  * released. */
-TEST(a_commit_of_the_journal_dies_in_the_midst_of_one_that_asks)
+TEST(a_commit_of_the_journal_dies_in_the_midst_of_one_with_a_query)
 {
     no_sleep_use();
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {

@@ -143,12 +143,12 @@ static void explore(struct turns_budget budget, long most)
     }
 }
 
-TEST(copies_end_in_step_at_any_interleaving)
+TEST(copies_end_consistent_at_any_interleaving)
 {
     explore((struct turns_budget){0, 0, 0}, test_scale("TRUCE_SYNC_TURNS", 300));
 }
 
-TEST(copies_end_in_step_with_deaths_and_late_calls)
+TEST(copies_end_consistent_with_deaths_and_late_calls)
 {
     explore((struct turns_budget){1, 1, 1}, test_scale("TRUCE_SYNC_TURNS", 300));
 }

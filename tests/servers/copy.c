@@ -33,7 +33,7 @@ TEST(a_store_that_went_to_a_server_and_back_is_the_same)
     truce_store_close(back);
 }
 
-TEST(types_of_the_past_go_to_a_server_and_back)
+TEST(deprecated_types_go_to_a_server_and_back)
 {
     truce_store *from = copy_store("memory:"), *back = copy_store("memory:");
     truce_store *server = server_store();
@@ -78,7 +78,7 @@ static void cut_off_at(truce_store *from, uint64_t at, bool to_server)
     }
 }
 
-TEST(a_copy_that_was_cut_off_goes_on_in_both_directions)
+TEST(resumes_an_interrupted_copy_in_both_directions)
 {
     truce_store *from = copy_file(test_directory(), "from");
 
@@ -125,7 +125,7 @@ TEST(a_server_that_is_killed_in_the_middle_does_no_harm)
     truce_store_close(from);
 }
 
-TEST(sets_and_commits_go_on_in_the_copy)
+TEST(sets_and_commits_continue_in_the_copy)
 {
     truce_store *from = copy_file(test_directory(), "from"), *server = server_store();
     truce_set_options options = {

@@ -437,7 +437,7 @@ static void check_look(truce_store *store, truce_status told)
     CHECK_INT(count_json(store, "data", "{}"), ==, 2);
 }
 
-TEST(a_look_at_several_documents_is_right_whatever_message_is_corrupted)
+TEST(a_read_of_several_documents_is_right_whatever_message_is_corrupted)
 {
     wire_spoil_all(&(struct wire_operation){"read many", 0, prepare_pair, look, check_look});
 }

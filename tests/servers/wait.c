@@ -74,7 +74,7 @@ TEST(a_waiting_caller_sleeps_until_another_handle_writes)
 
 /* ---- streams that break --------------------------------------------------------------------- */
 
-TEST(a_stream_that_breaks_is_taken_up_again_and_no_change_is_missed)
+TEST(resumes_a_broken_stream_without_missing_a_change)
 {
     static const struct {
         enum proxy_fault fault;
@@ -151,7 +151,7 @@ TEST(a_listener_that_went_to_sleep_is_woken_by_the_next_wait)
     truce_store_close(store);
 }
 
-TEST(a_server_that_cannot_be_reached_is_waited_for_by_looking)
+TEST(waits_for_an_unreachable_server_by_polling)
 {
     mongoc_uri_t *uri = mongoc_uri_new("mongodb://127.0.0.1:9/x");
     struct mongo_listener *listener;
@@ -212,7 +212,7 @@ TEST(many_threads_wait_and_each_sees_the_last_change)
 
 /* ---- without change streams ----------------------------------------------------------------- */
 
-TEST(without_streams_waits_grow_longer_until_there_is_something_to_do)
+TEST(without_streams_waits_grow_longer_until_work_arrives)
 {
     truce_store *store = server_store();
     int64_t begun_ns, waited_ms[7];

@@ -58,7 +58,7 @@ TEST(one_of_two_missing_requires_is_held)
     search("two missing requires", 0, 0, 0, 0);
 }
 
-TEST(a_missing_require_is_looked_at_before_the_others)
+TEST(a_missing_require_is_read_before_the_others)
 {
     search("a missing require is looked at first", 0, 0, 0, 0);
 }
@@ -68,17 +68,17 @@ TEST(one_write_with_a_require_elsewhere_does_not_take_the_fast_path)
     search("write skew: require a, write b; require b, write a", 0, 0, 0, 0);
 }
 
-TEST(a_look_at_many_waits_for_a_pending_commit)
+TEST(a_read_of_many_waits_for_a_pending_commit)
 {
     search("a snapshot next to a require and a fast write", 0, 0, 0, 0);
 }
 
-TEST(a_look_at_many_looks_twice)
+TEST(a_read_of_many_reads_twice)
 {
     search("a snapshot next to a commit", 0, 0, 0, 0);
 }
 
-TEST(a_look_at_two_missing_ones_holds_one)
+TEST(a_read_of_two_missing_ones_holds_one)
 {
     search("a snapshot of two of which one exists", 0, 0, 0, 0);
     search("a snapshot of two of which one exists, changed thrice", 0, 0, 0, 0);
@@ -142,19 +142,19 @@ TEST(a_unique_value_that_is_only_reserved_is_not_taken)
     search_some(800, "a commit inserts a unique value; another insert wants it", 0, 0, 0, 1);
 }
 
-TEST(a_unique_value_without_keys_is_looked_for_after_the_reservation)
+TEST(a_unique_value_without_keys_is_searched_after_the_reservation)
 {
     search("no keys yet: a commit next to the fast path", 0, 0, 0, 0);
     search("no keys yet: two commits change unique values", 0, 0, 0, 0);
 }
 
-TEST(the_first_keys_of_a_document_are_reserved_and_given_back)
+TEST(the_first_keys_of_a_document_are_reserved_and_released)
 {
     search("no keys yet: a commit wants what a touched document has", 0, 0, 0, 0);
     search_some(800, "no keys yet: a commit wants what a touched document has", 1, 0, 0, 1);
 }
 
-TEST(a_reservation_that_lands_after_its_commit_is_gone_is_given_back)
+TEST(a_reservation_that_lands_after_its_commit_is_gone_is_released)
 {
     search_some(800, "a unique value, a sweeper that purges", 1, 0, 1, 1);
 }

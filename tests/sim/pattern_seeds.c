@@ -47,12 +47,12 @@ TEST(no_reader_ever_misses_an_item_in_random_runs)
     run_seeds(SIM_ITEMS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 800));
 }
 
-TEST(no_edit_is_lost_without_a_word_in_the_first_seeds)
+TEST(no_edit_is_lost_silently_in_the_first_seeds)
 {
     run_first_seeds(SIM_REVISIONS, 1500);
 }
 
-TEST(no_edit_is_lost_without_a_word_in_random_runs)
+TEST(no_edit_is_lost_silently_in_random_runs)
 {
     run_seeds(SIM_REVISIONS, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 800));
 }
@@ -107,12 +107,12 @@ TEST(a_version_of_a_tree_is_seen_whole_in_random_runs)
     run_seeds(SIM_TREE, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }
 
-TEST(copies_that_are_behind_are_known_to_be_in_the_first_seeds)
+TEST(outdated_copies_are_detected_in_the_first_seeds)
 {
     run_first_seeds(SIM_SYNC, 200);
 }
 
-TEST(copies_that_are_behind_are_known_to_be_in_random_runs)
+TEST(outdated_copies_are_detected_in_random_runs)
 {
     run_seeds(SIM_SYNC, test_seed(), test_scale("TRUCE_SIM_PATTERNS", 200));
 }

@@ -172,7 +172,7 @@ CONTRACT(a_receipt_passes_by_a_validator)
     CHECK_HOLDS("slips", "[{'_id': 's'}]"); /* nothing was done */
 }
 
-CONTRACT(receipts_are_refused_where_they_cannot_be)
+CONTRACT(refuses_receipts_that_the_store_cannot_make)
 {
     struct slip slip = slip_of(c, NULL, "{'_id': 's'}");
     const truce_write write = INSERT("{'_id': 1}");

@@ -114,7 +114,7 @@ CONTRACT(a_rewrite_sees_the_stored_documents_and_stores_its_own)
     CHECK_FINDS("things", "{'a': 1}", OPTIONS(.hint = J("{'a': 1}")), "[]");
 }
 
-CONTRACT(a_rewriting_finds_by_id_and_by_several_fields)
+CONTRACT(a_rewrite_finds_by_id_and_by_several_fields)
 {
     struct rewriting r;
 
@@ -142,7 +142,7 @@ CONTRACT(a_rewriting_finds_by_id_and_by_several_fields)
 }
 
 /* An index that may have several documents of one key, or not all of them, finds nothing. */
-CONTRACT(a_rewriting_without_a_unique_index_of_its_key_does_nothing)
+CONTRACT(a_rewrite_without_a_unique_index_of_its_key_does_nothing)
 {
     static const char *const indexes[] = {
         NULL, "{'key': {'k': 1}}", "{'key': {'k': 1, 'a': 1}, 'unique': true}",
@@ -235,7 +235,7 @@ static void *count_often(void *arg)
     return NULL;
 }
 
-CONTRACT(rewritings_of_many_threads_lose_nothing)
+CONTRACT(rewrites_of_many_threads_lose_nothing)
 {
     const bson_t *keys[] = {J("{'_id': 1}")};
     struct counting counting = {.base = {.collection = "things",
