@@ -41,30 +41,31 @@ class CommitOperations(Runs[R]):
         consumer: Optional[str] = None,
         show: Optional[bool] = None,
     ) -> R:
-        """Adds to an ordered set, removes from it, or reads it; in whatever order the operations
-        come.
+        """Adds to an ordered set, removes from it, or reads it; the operations may arrive in any
+        order.
 
         collection: the collection
         field: the list in the document: "classes"
         name: the field of an element that names it: "name"
-        deleted: the list of tombstones, if it is another than "deleted_" and the field
-        seq_field: the field of an element with its number, if it is another than "seq"
-        source_field: the field of an element with its source, if it is another than "src"
-        watermark: the field of the document with the watermark, if it is another than "_wm"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
         key: the document's key: {student_id: 1}
         add: the element to add, with its name and any payload
         remove: the element to remove: its name
         seq: the number of the operation (from 1)
-        source: who gave the number, where there are several
-        apply: instead: many operations, of any documents, each {add or remove, key, seq, source}
-        consumer: records for this consumer what was applied; then its messages may be acknowledged
-        show: reads the tombstones and the watermark, too
+        source: the source of the number, if several sources publish
+        apply: instead: many operations of any documents, each {add or remove, key, seq, source}
+        consumer: records for this consumer that the operations were applied; then it may
+            acknowledge its messages
+        show: returns the tombstones and the watermark, too
 
-        Reply: of one operation `outcome`: "applied", "stale", "duplicate" or "quarantined"; of
-        `apply` an array of `results`, each {status, outcome}, and `failure`, the first reason,
-        where one failed and others were applied; of neither `members`, or `document` with `show`.
-        "not found": nothing was ever applied there
+        Reply: for one operation `outcome`: "applied", "stale", "duplicate", or "quarantined". For
+        `apply`, an array of `results`, each {status, outcome}, and `failure`, the first reason, if
+        one failed and others were applied. For a read, `members`, or `document` with `show`. "not
+        found": no operation was applied to the key
         """
         return self._run(
             {
@@ -945,6 +946,70 @@ class Operations(CommitOperations[R]):
             again=True,
         )
 
+    def commits(
+        self,
+        *,
+        state: Optional[Literal["pending", "committed", "done", "aborted"]] = None,
+        key_prefix: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> R:
+        """Lists recorded commits, newest first.
+
+        state: only commits in this state
+        key_prefix: only commits whose key begins with this string
+        limit: the maximum number of commits; absent: 100 (1 to 1000)
+
+        Reply: `commits`: those of the journal, and those that had a key or an input, each as in
+        truceCommitShow; and `more`: true if others match
+        """
+        return self._run(
+            {
+                "truceCommits": 1,
+                "state": state,
+                "keyPrefix": key_prefix,
+                "limit": limit,
+            },
+            again=True,
+        )
+
+    def commit_resolve(
+        self,
+        commit: str,
+    ) -> R:
+        """Completes a commit of the journal whose process died, or undoes it.
+
+        commit: the _id of the commit
+
+        Reply: `commit`: the resulting commit. "not found": the commit never took effect, or was
+        purged. An error: 24 (locked) its lease has not ended
+        """
+        return self._run(
+            {
+                "truceCommitResolve": commit,
+            },
+            again=True,
+        )
+
+    def read_many(
+        self,
+        *,
+        documents: Sequence[Any],
+    ) -> R:
+        """Reads several documents from one snapshot.
+
+        documents: up to 1,000, each {collection, id}
+
+        Reply: `documents`: for each element the document, or null if it does not exist. No document
+        shows a part of a commit
+        """
+        return self._run(
+            {
+                "truceReadMany": 1,
+                "documents": documents,
+            },
+            again=True,
+        )
+
     def request(
         self,
         key: str,
@@ -1031,24 +1096,24 @@ class Operations(CommitOperations[R]):
         from_: Optional[int] = None,
         to: Optional[int] = None,
     ) -> R:
-        """What a publisher says of its numbers.
+        """Announces a source, or declares which numbers it does not use.
 
         collection: the collection
         field: the list in the document: "classes"
         name: the field of an element that names it: "name"
-        deleted: the list of tombstones, if it is another than "deleted_" and the field
-        seq_field: the field of an element with its number, if it is another than "seq"
-        source_field: the field of an element with its source, if it is another than "src"
-        watermark: the field of the document with the watermark, if it is another than "_wm"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the key's fields, comma between: "student_id"; or a key
-        source: the source; absent: numbers without one
-        start: announces it: answers its first number
-        idle: every number below this one is recorded or will never come (from 1)
-        from_: numbers from this one ... (from 1)
-        to: ... to this one were never published (from 1)
+        key: the fields of the key, separated by commas: "student_id"; or a key
+        source: the source; absent: the numbers without a source
+        start: announces the source, and returns its first number
+        idle: every number below this one was recorded or will never be published (from 1)
+        from_: with `to`: the numbers from this one to `to` were never published (from 1)
+        to: the last of these numbers (from 1)
 
-        Reply: with `start`, `first`: its first number
+        Reply: with `start`, `first`: the first number of the source
         """
         return self._run(
             {
@@ -1084,21 +1149,22 @@ class Operations(CommitOperations[R]):
         by_element: Optional[bool] = None,
         collect: Optional[bool] = None,
     ) -> R:
-        """Up to where all operations have come; and removes the tombstones that nobody needs.
+        """Returns the watermark of a set, and removes tombstones below it.
 
         collection: the collection
         field: the list in the document: "classes"
         name: the field of an element that names it: "name"
-        deleted: the list of tombstones, if it is another than "deleted_" and the field
-        seq_field: the field of an element with its number, if it is another than "seq"
-        source_field: the field of an element with its source, if it is another than "src"
-        watermark: the field of the document with the watermark, if it is another than "_wm"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the key's fields, comma between: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; or a key
         collect: removes the tombstones at or below the watermark
 
-        Reply: `watermark`, and `sources`: [{source, watermark, floor, missing}]; with `collect`,
-        `documents` and `tombstones`: how many were changed, and are gone
+        Reply: `watermark`: all operations up to this number were applied; and `sources`: [{source,
+        watermark, floor, missing}]. With `collect`, `documents`: the number of documents that
+        changed, and `tombstones`: the number of tombstones that were removed
         """
         return self._run(
             {
@@ -1114,6 +1180,287 @@ class Operations(CommitOperations[R]):
                 "collect": collect,
             },
             again=True,
+        )
+
+    def set_record(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        consumer: str,
+        apply: Sequence[Any],
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+    ) -> R:
+        """Records that a consumer has applied operations, for example in a commit.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        consumer: the name of the consumer, which it keeps after a restart
+        apply: the operations that were applied, each {add or remove, key, seq, source}
+
+        Reply: nothing more. After it, the consumer may acknowledge its messages. Recording an
+        operation that was not applied loses it
+        """
+        return self._run(
+            {
+                "truceSetRecord": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "consumer": consumer,
+                "apply": apply,
+            },
+            again=True,
+        )
+
+    def set_quarantine(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        key: Any,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+        limit: Optional[int] = None,
+    ) -> R:
+        """Lists operations that arrived after their number was declared void.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; or a key
+        limit: the maximum number of operations; absent: 100 (1 to 1000)
+
+        Reply: `quarantined`: each {_id: {set, source, seq, verb, key, name}, element, reason,
+        time}; and `more`: true if others exist
+        """
+        return self._run(
+            {
+                "truceSetQuarantine": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+                "limit": limit,
+            },
+            again=True,
+        )
+
+    def set_replay(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        key: Any,
+        quarantined: Document,
+        seq: int,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+        consumer: Optional[str] = None,
+    ) -> R:
+        """Applies a quarantined operation under a new number, and releases it.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; or a key
+        quarantined: the operation, as truceSetQuarantine returned it
+        seq: a new number of its source (from 1)
+        consumer: the consumer for which the number is recorded; absent: it is not recorded
+
+        Reply: `outcome`: "applied", "stale", or "duplicate". "not found": the operation is not, or
+        no longer, in the quarantine. An error: 2 (invalid) the number is not above the collected
+        ones, and the operation stays there
+        """
+        return self._run(
+            {
+                "truceSetReplay": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+                "quarantined": quarantined,
+                "seq": seq,
+                "consumer": consumer,
+            },
+            again=False,
+        )
+
+    def set_protect(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        key: Any,
+        on: bool,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+    ) -> R:
+        """Refuses elements that programs without watermarks would bring back.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; or a key
+        on: true: sets the rule; false: removes it
+
+        Reply: nothing more. The validator of the collection gets a rule: such a write fails with
+        error 121. An error: 24 (locked) a commit holds a document; send the command again
+        """
+        return self._run(
+            {
+                "truceSetProtect": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+                "on": on,
+            },
+            again=True,
+        )
+
+    def set_convert(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        key: Any,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+    ) -> R:
+        """Gives every element without a number the number 0, in all documents.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; or a key
+
+        Reply: `documents` that were written, `elements` that changed, and documents that were
+        `left` unchanged. An error: 2 (invalid) a document has a value other than a list
+        """
+        return self._run(
+            {
+                "truceSetConvert": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+            },
+            again=True,
+        )
+
+    def set_forget(
+        self,
+        collection: str,
+        *,
+        field: str,
+        name: str,
+        key: Any,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+        anyway: Optional[bool] = None,
+    ) -> R:
+        """Removes the definition of a set with its sources and records.
+
+        collection: the collection
+        field: the list in the document: "classes"
+        name: the field of an element that names it: "name"
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; or a key
+        anyway: also if documents still contain its lists
+
+        Reply: nothing more. No process may use the set during the command. The lists in the
+        documents stay. "not found": no such set exists. An error: 112 (conflict) a document
+        contains one of the lists, and `anyway` is absent
+        """
+        return self._run(
+            {
+                "truceSetForget": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+                "anyway": anyway,
+            },
+            again=False,
         )
 
     def conflicts(
