@@ -32,7 +32,8 @@ TEST(a_tree_is_published_read_and_reverted)
     ANSWERS(0, "  ada: the first\n", NULL, "tree", "log", "site");
     ANSWERS(0, "version 3, as version 1 was\n", NULL, "tree", "revert", "site", "1");
     ANSWERS(0, "version 3 equals version 1\n", NULL, "tree", "revert", "site", "1");
-    ANSWERS_TO("", 0, "nothing to publish; version 3 stands\n", NULL, "tree", "publish", "site");
+    ANSWERS_TO("", 0, "nothing to publish; version 3 is current\n", NULL, "tree", "publish",
+               "site");
     ANSWERS(0, "site in pages: version 3, kept from 1 on", NULL, "tree", "status", "site");
     ANSWERS(0, "0 findings", NULL, "check");
 }

@@ -1,4 +1,5 @@
-/* The queue operations other than jobs: cron, limits, workflows, batches, steps, sleeps, and events. */
+/* The queue operations other than jobs: cron, limits, workflows, batches, steps, sleeps, and
+ * events. */
 #include "server/commands.h"
 #include "tests/support/served_claim.h"
 

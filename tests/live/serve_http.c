@@ -1,6 +1,6 @@
 /*
- * The commands over HTTP: the statuses, the refusals of foreign pages, logins, the maxima, long polls, server-sent
- * events, and clients that end early or send random bytes.
+ * The commands over HTTP: the statuses, the refusals of foreign pages, logins, the maxima, long
+ * polls, server-sent events, and clients that end early or send random bytes.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static int64_t elapsed_ms(int64_t begun_ns)
     return (truce__clock_monotonic_ns() - begun_ns) / 1000000;
 }
 
-/* ---- operations --------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 TEST(operations_and_data_commands_reply_in_json)
 {
@@ -209,7 +209,7 @@ TEST(the_description_is_read_without_a_body_and_its_paths_exist)
     end();
 }
 
-/* ---- who sends ---------------------------------------------------------------------------------- */
+/* ---- the origin of a request ----------------------------------------------------------------- */
 
 TEST(foreign_hosts_and_pages_are_refused)
 {
@@ -286,7 +286,7 @@ TEST(without_logins_only_the_loopback_is_served)
     end();
 }
 
-/* ---- logins ------------------------------------------------------------------------------------- */
+/* ---- logins ---------------------------------------------------------------------------------- */
 
 #define FIND  "/v1/school/find", "{\"collection\": \"c\"}"
 #define WRITE "{\"collection\": \"c\", \"documents\": [{}]}"
@@ -487,7 +487,7 @@ TEST(tokens_are_bounded_and_not_shown)
     bson_free(expired);
 }
 
-/* ---- maxima ------------------------------------------------------------------------------------- */
+/* ---- maxima ---------------------------------------------------------------------------------- */
 
 TEST(bodies_and_headers_have_maxima)
 {
@@ -591,7 +591,7 @@ TEST(connections_beyond_the_maximum_are_refused_and_make_room)
     end();
 }
 
-/* ---- ends --------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 TEST(a_stopping_server_ends_idle_connections_long_polls_and_watches)
 {
@@ -648,7 +648,7 @@ TEST(a_client_that_ends_during_a_long_poll_takes_no_job)
     end();
 }
 
-/* ---- watching ----------------------------------------------------------------------------------- */
+/* ---- watching -------------------------------------------------------------------------------- */
 
 /* Receives text until it contains `wanted`; returns all of it. */
 static char *read_until(int own, const char *wanted)
@@ -745,7 +745,7 @@ TEST(a_watch_ends_with_the_token_of_its_user)
     end();
 }
 
-/* ---- TLS ---------------------------------------------------------------------------------------- */
+/* ---- TLS ------------------------------------------------------------------------------------- */
 
 /* Runs curl, which prints the code of HTTP; 0: it got none. */
 static int curl(const char *ca, const char *certificate)
@@ -805,7 +805,7 @@ TEST(tls_is_served_and_clients_need_a_certificate_if_the_server_says_so)
     bson_free(other_pem);
 }
 
-/* ---- hostile bytes ------------------------------------------------------------------------------ */
+/* ---- hostile bytes --------------------------------------------------------------------------- */
 
 static const char *const samples[] = {
     "POST /v1/shop/insert HTTP/1.1\r\nHost: localhost\r\nContent-Length: 54\r\n\r\n"

@@ -1,4 +1,5 @@
-/* The operations of ledgers beside posting: rules, many transactions, searches, verification, and seals. */
+/* The ledger operations other than posting: rules, many transactions, searches, verification, and
+ * seals. */
 #include "server/commands.h"
 #include "tests/support/served_story.h"
 

@@ -1,4 +1,5 @@
-/* The operations of ordered sets beside adding and removing: records, the quarantine, and maintenance. */
+/* The operations of ordered sets other than adding and removing: records, the quarantine, and
+ * maintenance. */
 #include "server/commands.h"
 #include "tests/support/served_story.h"
 

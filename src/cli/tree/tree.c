@@ -780,7 +780,7 @@ static int answer_published(struct publishing *publishing)
     BSON_APPEND_INT64(&answer, "put", publishing->put);
     BSON_APPEND_INT64(&answer, "removed", publishing->removed);
     if (publishing->published.nothing)
-        cli_answer(publishing->cli, &answer, "nothing to publish; version %" PRId64 " stands",
+        cli_answer(publishing->cli, &answer, "nothing to publish; version %" PRId64 " is current",
                    publishing->published.version);
     else
         cli_answer(publishing->cli, &answer,
