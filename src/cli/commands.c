@@ -130,6 +130,7 @@ const struct cli_command *const cli_command_table[] = {
     &cli_user_list,
     &cli_user_passwd,
     &cli_user_remove,
+    &cli_user_token,
     &cli_import,
     &cli_export,
     &cli_copy,

@@ -159,6 +159,7 @@ extern const struct cli_command cli_user_add;
 extern const struct cli_command cli_user_list;
 extern const struct cli_command cli_user_passwd;
 extern const struct cli_command cli_user_remove;
+extern const struct cli_command cli_user_token;
 extern const struct cli_command cli_demo;
 
 #endif

@@ -1,9 +1,6 @@
 #include "server/server.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +17,7 @@
 #include "server/dispatch.h"
 #include "server/http/http.h"
 #include "server/net/connections.h"
+#include "server/net/listen.h"
 #include "server/server_state.h"
 #include "server/session/change_stream.h"
 #include "store/decorators/database.h"
@@ -27,42 +25,36 @@
 #include "store/reserved.h"
 #include "truce/sys/store.h"
 
+#define SOCKET_MODE    0600
 #define FEED_EACH      150 /* of ACCEPT_MS */
 #define ACCEPT_MS      200 /* so often it looks whether to stop, and for cursors that are too old */
 #define INTERRUPTED_MS 2000 /* for interrupted calls to reply before connections are cut */
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
-static bool is_loopback(const struct in_addr *address)
+static const char *server_address(const struct server_options *options)
 {
-    return ntohl(address->s_addr) >> 24 == 127;
+    return options->address ? options->address : "127.0.0.1";
 }
 
-static truce_status listen_at(struct server *server, const char *address, int port,
-                              bson_error_t *error)
+static truce_status server_listen(struct server *server, const struct server_options *options,
+                                  bson_error_t *error)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    socklen_t size = sizeof at;
-    int on = 1;
+    truce_status status = TRUCE_OK;
 
-    if (inet_pton(AF_INET, address, &at.sin_addr) != 1)
-        return truce__fail(TRUCE_INVALID, error, "\"%s\" is not an IPv4 address", address);
-    if (!server->auth && !is_loopback(&at.sin_addr))
-        return truce__fail(TRUCE_INVALID, error,
-                           "on %s the server listens with --auth only, as others than this "
-                           "machine could connect: make a user (truce user add NAME --role root), "
-                           "and start it with --auth",
-                           address);
-    server->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (server->listener < 0 ||
-        setsockopt(server->listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) ||
-        bind(server->listener, (struct sockaddr *)&at, sizeof at) ||
-        listen(server->listener, SOMAXCONN) ||
-        getsockname(server->listener, (struct sockaddr *)&at, &size))
-        return truce__fail(TRUCE_IO, error, "cannot listen on %s:%d: %s", address, port,
-                           strerror(errno));
-    server->port = ntohs(at.sin_port);
-    return TRUCE_OK;
+    server->port = options->port;
+    if (options->port == SERVER_NO_PORT && !options->socket)
+        return truce__fail(TRUCE_INVALID, error, "the server needs a port or a socket");
+    if (options->port == SERVER_NO_PORT)
+        server->port = 0;
+    else
+        status = listen_at_address(server_address(options), &server->port, !server->auth,
+                                   &server->listener, error);
+    if (!status && options->socket)
+        status = listen_at_path(options->socket,
+                                options->socket_mode ? options->socket_mode : SOCKET_MODE,
+                                &server->local, error);
+    return status;
 }
 
 /* ---- connections ----------------------------------------------------------------------------- */
@@ -77,11 +69,13 @@ static void *server_run_connection(void *arg)
     return NULL;
 }
 
+/* `from` NULL: a client of the Unix socket. */
 static void welcome(struct server *server, int socket, const struct sockaddr *from)
 {
     struct connection *connection = bson_malloc0(sizeof *connection);
 
     connection->socket = socket;
+    connection->local = !from;
     if (!connection_join(server, connection, from)) {
         close(socket);
         bson_free(connection);
@@ -93,22 +87,30 @@ static void welcome(struct server *server, int socket, const struct sockaddr *fr
         connection_leave(connection); /* no thread can be had: the same as too many connections */
 }
 
+static void server_accept(struct server *server, int listener)
+{
+    struct sockaddr_storage from = {0};
+    socklen_t size = sizeof from;
+    int socket = accept4(listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
+
+    if (socket >= 0)
+        welcome(server, socket, listener == server->listener ? (struct sockaddr *)&from : NULL);
+    else if (errno == EMFILE || errno == ENFILE)
+        truce__clock_sleep_ms(ACCEPT_MS); /* wait until a descriptor is closed */
+}
+
 static void *server_accept_all(void *arg)
 {
     struct server *server = arg;
-    struct pollfd look = {.fd = server->listener, .events = POLLIN};
+    /* poll() ignores an fd of -1 */
+    struct pollfd looks[] = {{.fd = server->listener, .events = POLLIN},
+                             {.fd = local_socket_file(server->local), .events = POLLIN}};
 
     while (!server_is_stopping(server)) {
-        struct sockaddr_in from = {0};
-        socklen_t size = sizeof from;
-        int socket = -1;
-
-        if (poll(&look, 1, ACCEPT_MS) > 0)
-            socket = accept4(server->listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
-        if (socket >= 0)
-            welcome(server, socket, (const struct sockaddr *)&from);
-        else if (errno == EMFILE || errno == ENFILE)
-            truce__clock_sleep_ms(ACCEPT_MS); /* wait until a descriptor is closed */
+        if (poll(looks, 2, ACCEPT_MS) > 0)
+            for (int i = 0; i < 2; i++)
+                if (looks[i].revents)
+                    server_accept(server, looks[i].fd);
         connections_join_ended(server);
         cursors_expire(server->cursors, TRUCE_SERVER_CURSOR_IDLE_MS);
         sessions_expire(server->sessions);
@@ -178,6 +180,7 @@ static void server_free(struct server *server)
     tls_free(server->tls);
     if (server->listener >= 0)
         close(server->listener);
+    local_socket_close(server->local);
     server_state_end(server);
     bson_free(server);
 }
@@ -202,6 +205,7 @@ static truce_status name_set(struct server *server, const struct server_options 
                              bson_error_t *error)
 {
     const char *set = options->replica_set;
+    bool is_six = strchr(server_address(options), ':') != NULL;
 
     if (!set)
         return options->advertise
@@ -223,11 +227,15 @@ static truce_status name_set(struct server *server, const struct server_options 
         return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not of the form HOST:PORT",
                            options->advertise);
     snprintf(server->set, sizeof server->set, "%s", set);
+    if (!options->advertise && options->port == SERVER_NO_PORT)
+        return truce__fail(TRUCE_INVALID, error,
+                           "a replica set without a port needs the address that its clients "
+                           "connect to: --advertise HOST:PORT");
     if (options->advertise)
         snprintf(server->me, sizeof server->me, "%s", options->advertise);
     else
-        snprintf(server->me, sizeof server->me, "%s:%d",
-                 options->address ? options->address : "127.0.0.1", server->port);
+        snprintf(server->me, sizeof server->me, "%s%s%s:%d", is_six ? "[" : "",
+                 server_address(options), is_six ? "]" : "", server->port);
     return TRUCE_OK;
 }
 
@@ -319,8 +327,7 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     if (!status && options->tls.certificate)
         status = tls_new(&options->tls, &made->tls, error);
     if (!status)
-        status = listen_at(made, options->address ? options->address : "127.0.0.1", options->port,
-                           error);
+        status = server_listen(made, options, error);
     if (!status)
         status = name_set(made, options, error);
     if (!status)
@@ -342,7 +349,8 @@ truce_status server_start(truce_store *store, const struct server_options *optio
     if (status)
         server_give_up(made);
     else
-        server_log_start(made, options->address ? options->address : "127.0.0.1");
+        server_log_start(made, options->port == SERVER_NO_PORT ? options->socket
+                                                               : server_address(options));
     if (!status)
         *server = made;
     return status;
@@ -389,7 +397,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
     sweeper_stop(server->sweeper);
-    (void)shutdown(server->listener, SHUT_RDWR); /* wakes it */
+    (void)shutdown(server->listener, SHUT_RDWR); /* wakes the accepter */
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
     http_quiesce(server->http);

@@ -31,11 +31,17 @@ struct server_feed {
     int64_t keep_bytes;
 };
 
+#define SERVER_NO_PORT (-1)
+
 struct server_options {
     /* The address to listen on. Without `auth` it must be a loopback address. NULL: 127.0.0.1 */
     const char *address;
-    /* 0: any free port. */
+    /* 0: any free port; SERVER_NO_PORT: only `socket`. */
     int port;
+    /* The path of a Unix socket; NULL: none. Connections there do not use TLS. */
+    const char *socket;
+    /* The mode of the socket's file. 0: 0600 */
+    unsigned socket_mode;
     /* The database whose collections have the store's own names. A collection of another database
      * is "@DATABASE.NAME" in the store. NULL: "test" */
     const char *database;
@@ -93,6 +99,7 @@ struct server_options {
  * option, and with IO if the port is in use. */
 truce_status server_start(truce_store *store, const struct server_options *options,
                           struct server **server, bson_error_t *error);
+/* Returns 0 without a port. */
 int server_port(const struct server *server);
 /* Returns the URL of the metrics, "http://127.0.0.1:9216/metrics"; NULL: none. */
 const char *server_metrics(const struct server *server);

@@ -1,8 +1,13 @@
 /* truce serve: serves the store to clients of MongoDB until SIGTERM or Ctrl-C. */
+#include <ctype.h>
+#include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cli/commands.h"
@@ -10,9 +15,11 @@
 #include "server/notify.h"
 #include "server/server.h"
 
-#define DRAIN_MS 10000
-#define FEED_MB  1024
-#define SWEEP_S  60
+#define DRAIN_MS        10000
+#define FEED_MB         1024
+#define SWEEP_S         60
+
+#define SOCKET_PATH_MAX 8192
 
 /* Blocks these signals for sigwait. Threads that start later inherit the mask. */
 static void hold_signals(sigset_t *ends)
@@ -24,27 +31,50 @@ static void hold_signals(sigset_t *ends)
     pthread_sigmask(SIG_BLOCK, ends, NULL);
 }
 
+/* Returns the address for drivers, "mongodb://127.0.0.1:27017" or "mongodb://%2Ftmp%2Ft.sock". The
+ * caller frees it. */
+static char *serve_uri(const struct server_options *options, int port)
+{
+    const char *address = options->address ? options->address : "127.0.0.1";
+    bool is_six = strchr(address, ':') != NULL;
+    bson_string_t *uri;
+
+    if (port)
+        return bson_strdup_printf("mongodb://%s%s%s:%d%s", is_six ? "[" : "", address,
+                                  is_six ? "]" : "", port,
+                                  options->tls.certificate ? "/?tls=true" : "");
+    uri = bson_string_new("mongodb://");
+    for (const char *at = options->socket; *at; at++)
+        if (isalnum((unsigned char)*at) || strchr("-._~", *at))
+            bson_string_append_printf(uri, "%c", *at);
+        else
+            bson_string_append_printf(uri, "%%%02X", (unsigned char)*at);
+    return bson_string_free(uri, false);
+}
+
 static bool serve_tell(const struct cli *cli, const struct server_options *options,
                        const struct server *server)
 {
     const char *metrics = server_metrics(server), *http = server_http(server);
     int port = server_port(server);
-    const char *address = options->address ? options->address : "127.0.0.1";
-    char uri[128];
-    bson_t *document;
-    bool told;
+    char *uri = serve_uri(options, port);
+    bool both = port && options->socket, told;
+    bson_t *document = BCON_NEW("listening", BCON_UTF8(uri));
 
-    snprintf(uri, sizeof uri, "mongodb://%s:%d%s", address, port,
-             options->tls.certificate ? "/?tls=true" : "");
-    document = BCON_NEW("listening", BCON_UTF8(uri), "port", BCON_INT32(port));
+    if (port)
+        BSON_APPEND_INT32(document, "port", port);
+    if (options->socket)
+        BSON_APPEND_UTF8(document, "socket", options->socket);
     if (http)
         BSON_APPEND_UTF8(document, "http", http);
     if (metrics)
         BSON_APPEND_UTF8(document, "metrics", metrics);
-    told = cli_answer(cli, document, "listening on %s%s%s%s%s (Ctrl-C ends it)", uri,
-                      http ? ", HTTP at " : "", http ? http : "", metrics ? ", metrics at " : "",
-                      metrics ? metrics : "");
+    told =
+        cli_answer(cli, document, "listening on %s%s%s%s%s%s%s (Ctrl-C ends it)", uri,
+                   both ? ", socket " : "", both ? options->socket : "", http ? ", HTTP at " : "",
+                   http ? http : "", metrics ? ", metrics at " : "", metrics ? metrics : "");
     bson_destroy(document);
+    bson_free(uri);
     return told && !fflush(stdout); /* the process that started the server waits for this line */
 }
 
@@ -63,6 +93,57 @@ static void end_by_command(void *arg)
     (void)arg;
     kill(getpid(), SIGTERM);
 }
+
+/* ---- the parent ------------------------------------------------------------------------------ */
+
+#define PARENT_LOOK_MS 500
+
+/* The process that the server must not outlive. */
+struct serve_parent {
+    pid_t id;
+    /* A descriptor that is readable once the process has ended; -1: the system has none. */
+    int file;
+};
+
+/* The thread that waits for the end of the parent. It ends with the process. */
+static void *serve_watch_parent(void *arg)
+{
+    const struct serve_parent *parent = arg;
+    struct pollfd look = {.fd = parent->file, .events = POLLIN};
+
+    if (parent->file >= 0)
+        while (poll(&look, 1, -1) < 0 && errno == EINTR)
+            continue;
+    else
+        while (!kill(parent->id, 0) || errno != ESRCH)
+            (void)poll(NULL, 0, PARENT_LOOK_MS);
+    end_by_command(NULL);
+    return NULL;
+}
+
+/* Starts to watch the process of --parent. Returns an exit code. */
+static int serve_parent_begin(const struct cli *cli, struct serve_parent *parent)
+{
+    int64_t id;
+    pthread_t thread;
+
+    if (!cli_number(cli, "parent", 1, INT32_MAX, 0, &id))
+        return CLI_USAGE;
+    if (!id)
+        return CLI_DONE;
+    *parent = (struct serve_parent){(pid_t)id, -1};
+#ifdef SYS_pidfd_open
+    parent->file = (int)syscall(SYS_pidfd_open, parent->id, 0);
+#endif
+    if (parent->file < 0 && kill(parent->id, 0) && errno == ESRCH)
+        return cli_usage(cli, "--parent %d: there is no such process", (int)parent->id);
+    if (pthread_create(&thread, NULL, serve_watch_parent, parent))
+        return cli_say(cli, CLI_FAILED, "cannot start a thread for --parent");
+    pthread_detach(thread);
+    return CLI_DONE;
+}
+
+/* ---- serving --------------------------------------------------------------------------------- */
 
 struct ear {
     struct log *log;
@@ -93,8 +174,8 @@ static int serve_serve(struct cli *cli, truce_store *store, const struct server_
     if (status)
         return cli_error(cli, cli_config_place(cli, error.message, place, sizeof place), status,
                          &error);
-    if (options->auth && !options->tls.certificate && options->address &&
-        strncmp(options->address, "127.", 4) != 0)
+    if (options->auth && !options->tls.certificate && options->address && server_port(server) &&
+        strncmp(options->address, "127.", 4) != 0 && strcmp(options->address, "::1") != 0)
         cli_remark(cli, "other hosts on the network can read the clients' data: --tls-certificate "
                         "encrypts it");
     if (!serve_tell(cli, options, server)) {
@@ -146,15 +227,66 @@ static int serve_open_log(struct cli *cli, const char *store, struct log **log)
     return open_log_file(cli, store, *log);
 }
 
-static int serve_run(struct cli *cli)
+/* Reads --socket-mode, an octal number such as 0660. */
+static bool serve_socket_mode(const struct cli *cli, unsigned *mode)
 {
-    struct ear ear = {0};
+    const char *text = cli_text(cli, "socket-mode");
+    char said[CLI_SAID_MAX], *end;
+
+    *mode = 0;
+    if (!text)
+        return true;
+    cli_option_said(cli, "socket-mode", said, sizeof said);
+    *mode = (unsigned)strtoul(text, &end, 8);
+    if (*text < '0' || *text > '7' || *end || !*mode || *mode > 0777)
+        cli_usage(cli, "%s must be an octal number from 1 to 777, for example 0660", said);
+    else if (!cli_text(cli, "socket"))
+        cli_usage(cli, "%s needs --socket", said);
+    else
+        return true;
+    return false;
+}
+
+/* Makes the path of the socket absolute, as drivers recognise a socket by its slashes. */
+static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH_MAX])
+{
+    char folder[SOCKET_PATH_MAX / 2];
+
+    /* a path that does not fit is longer than a socket's path may be, which the server reports */
+    if (!path || !*path || *path == '/' || !getcwd(folder, sizeof folder))
+        return path;
+    snprintf(absolute, SOCKET_PATH_MAX, "%s/%s", folder, path);
+    return absolute;
+}
+
+static int serve_store(struct cli *cli, const char *uri, struct server_options *options,
+                       const sigset_t *ends)
+{
+    struct ear ear = {.log = options->log};
     truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
+    char socket[SOCKET_PATH_MAX];
+    truce_store *store;
+    bson_error_t error;
+    truce_status status = truce_store_open(uri, &store_options, &store, &error);
+    int code;
+
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    options->socket = serve_socket_path(options->socket, socket);
+    code = serve_serve(cli, store, options, ends, &ear);
+    truce_store_close(store);
+    return code;
+}
+
+static int serve_run(struct cli *cli)
+{
+    static struct serve_parent parent; /* the thread uses it until the process ends */
     struct server_options options = {.address = cli_text(cli, "bind"),
                                      .database = cli_text(cli, "database"),
                                      .replica_set = cli_text(cli, "replica-set"),
                                      .advertise = cli_text(cli, "advertise"),
+                                     .socket = cli_text(cli, "socket"),
                                      .auth = cli_flag(cli, "auth"),
                                      .tls = {.certificate = cli_text(cli, "tls-certificate"),
                                              .key = cli_text(cli, "tls-key"),
@@ -169,9 +301,6 @@ static int serve_run(struct cli *cli)
     const char *isolation = cli_text(cli, "isolation");
     int64_t port, most, seconds, hours, megabytes, sweep_s;
     struct server_feed feed;
-    truce_store *store;
-    bson_error_t error;
-    truce_status status;
     sigset_t ends;
     char said[CLI_SAID_MAX];
     int code;
@@ -198,20 +327,18 @@ static int serve_run(struct cli *cli)
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.transaction_ms = seconds * 1000;
     options.sweep_every_ms = sweep_s * 1000;
-    options.port = (int)port;
+    options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
+    if (!serve_socket_mode(cli, &options.socket_mode))
+        return CLI_USAGE;
+    if (options.address && options.port == SERVER_NO_PORT)
+        return cli_usage(cli, "--bind needs --port if --socket is given");
     options.connections_max = (int)most;
     code = serve_open_log(cli, uri, &options.log);
-    if (code) {
-        log_free(options.log);
-        return code;
-    }
-    ear.log = options.log;
     hold_signals(&ends);
-    status = truce_store_open(uri, &store_options, &store, &error);
-    code = status ? cli_error(cli, NULL, status, &error)
-                  : serve_serve(cli, store, &options, &ends, &ear);
-    if (!status)
-        truce_store_close(store);
+    if (!code)
+        code = serve_parent_begin(cli, &parent);
+    if (!code)
+        code = serve_store(cli, uri, &options, &ends);
     log_free(options.log);
     return code;
 }
@@ -242,6 +369,10 @@ const struct cli_command cli_serve = {
         "The server listens on the loopback. Another address (--bind 0.0.0.0 for all)\n"
         "requires --auth. Clients then log in with SCRAM-SHA-256 or\n"
         "SCRAM-SHA-1, as users with roles. truce user add creates the first user.\n"
+        "\n"
+        "With --socket PATH, the server listens on a Unix socket instead of a port, or in addition\n"
+        "to the one of --port. Only the server's user can connect (--socket-mode). With --parent\n"
+        "PID, the server ends when that process ends.\n"
         "\n"
         "With --tls-certificate, every connection uses TLS 1.2 or later. With --tls-client-ca,\n"
         "clients also need a certificate of that CA, in addition to their login.\n"
@@ -274,6 +405,10 @@ const struct cli_command cli_serve = {
             {"port", 'p', "N", "the port; 0: a free one, which is printed (default: 27017)", false},
             {"bind", 0, "ADDRESS", "the address; another one needs --auth (default: 127.0.0.1)",
              false},
+            {"socket", 0, "PATH", "listen on this Unix socket, and on a port only with --port",
+             false},
+            {"socket-mode", 0, "MODE", "mode of the socket's file (default: 0600)", false},
+            {"parent", 0, "PID", "exit when the process with this id ends", false},
             {"auth", 0, NULL, "require a login; roles decide what clients may do", false},
             {"tls-certificate", 0, "FILE", "PEM: use TLS with this certificate", false},
             {"tls-key", 0, "FILE", "PEM: its key (default: in the same file)", false},

@@ -1,11 +1,13 @@
-/* truce user add, list, passwd, remove: manages the users of truce serve --auth. */
+/* truce user add, list, passwd, remove, token: manages the users of truce serve --auth. */
 #include <errno.h>
 #include <string.h>
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/field.h"
 #include "cli/commands.h"
+#include "server/auth/tokens.h"
 #include "server/auth/users.h"
 #include "store/reserved.h"
 
@@ -230,7 +232,8 @@ const struct cli_command cli_user_passwd = {
     .verb = "passwd",
     .arguments = "NAME",
     .summary = "change a user's password",
-    .help = "The password is read as by truce user add. Existing connections stay logged in.",
+    .help = "The password is read as by truce user add. Existing connections stay logged in, but\n"
+            "HTTP clients need the new password, and the user's tokens are revoked.",
     .example = "echo 'correct horse battery' | truce user add ada --role root\n"
                "echo 'one that is not here' | truce user passwd ada",
     .options = (const struct cli_option[]){DATABASE_OPTION, {0}},
@@ -295,4 +298,109 @@ const struct cli_command cli_user_list = {
                "truce user list",
     .store = CLI_STORE_READ,
     .run = user_run_list,
+};
+
+/* ---- token ---------------------------------------------------------------------------------- */
+
+/* Reads the duration of --expires, "90s", "15m", "24h", or "30d", as a time from now; 0: none. */
+static bool user_read_expires(const struct cli *cli, int64_t *expires_ms)
+{
+    static const struct {
+        char unit;
+        int64_t ms;
+    } units[] = {{'s', 1000}, {'m', 60000}, {'h', 3600000}, {'d', 86400000}};
+    const char *text = cli_text(cli, "expires");
+    int64_t number = 0, ms = 0;
+    char said[CLI_SAID_MAX];
+    size_t digits;
+
+    *expires_ms = 0;
+    if (!text)
+        return true;
+    digits = strspn(text, "0123456789");
+    for (size_t i = 0; i < digits && digits < 10; i++)
+        number = number * 10 + (text[i] - '0');
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (text[digits] == units[i].unit && !text[digits + 1])
+            ms = number * units[i].ms;
+    cli_option_said(cli, "expires", said, sizeof said);
+    if (ms <= 0 || ms > 3660 * INT64_C(86400000)) {
+        cli_usage(cli,
+                  "invalid %s \"%.40s\": expected a duration up to 3660d, for example 30d or 12h",
+                  said, text);
+        return false;
+    }
+    *expires_ms = truce__clock_wall_ms() + ms;
+    return true;
+}
+
+static int user_add_token(const struct cli *cli, int64_t expires_ms)
+{
+    char token[TOKEN_MAX], id[TOKEN_ID_MAX];
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+    truce_status status = tokens_add(cli->store, user_database_of(cli), cli->arguments[0],
+                                     expires_ms, token, id, &error);
+
+    if (!status) {
+        BCON_APPEND(&document, "token", BCON_UTF8(token), "id", BCON_UTF8(id), "user",
+                    BCON_UTF8(cli->arguments[0]), "db", BCON_UTF8(user_database_of(cli)));
+        if (expires_ms)
+            BSON_APPEND_DATE_TIME(&document, "expires", expires_ms);
+        cli_answer(cli, &document, "%s", token);
+    }
+    bson_destroy(&document);
+    scram_wipe(token, sizeof token);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int user_run_token(struct cli *cli)
+{
+    const char *revoked = cli_text(cli, "revoke"), *database = user_database_of(cli);
+    bool lists = cli_flag(cli, "list");
+    int64_t expires_ms;
+    bson_error_t error;
+    truce_status status;
+    bson_t *tokens;
+    int code = user_check(cli);
+
+    if (code)
+        return code;
+    if ((revoked != NULL) + lists + (cli_text(cli, "expires") != NULL) > 1)
+        return cli_usage(cli, "--expires, --list, and --revoke exclude each other");
+    if (!user_read_expires(cli, &expires_ms))
+        return CLI_USAGE;
+    if (lists) {
+        tokens = bson_new();
+        status = tokens_list(cli->store, database, cli->arguments[0], tokens, &error);
+        return cli_print_array(cli, status, tokens, NULL, &error);
+    }
+    if (!revoked)
+        return user_add_token(cli, expires_ms);
+    status = tokens_revoke(cli->store, database, cli->arguments[0], revoked, &error);
+    return status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "revoked");
+}
+
+const struct cli_command cli_user_token = {
+    .noun = "user",
+    .verb = "token",
+    .arguments = "NAME",
+    .summary = "create, list, or revoke a user's tokens for HTTP",
+    .help = "Prints a new token. It is shown only now, because the store keeps a hash of it.\n"
+            "HTTP clients send it as Authorization: Bearer TOKEN, and act as the user. A new\n"
+            "password and the removal of the user revoke all of the user's tokens. A running\n"
+            "server notices a revoked token within a second.",
+    .example = "echo 'correct horse battery' | truce user add ada --role root\n"
+               "truce user token ada --expires 30d\n"
+               "truce user token ada --list",
+    .options =
+        (const struct cli_option[]){
+            DATABASE_OPTION,
+            {"expires", 0, "DURATION", "end of the token: 90s, 15m, 12h, 30d (default: never)",
+             false},
+            {"list", 0, NULL, "list the tokens: id, creation, and expiry", false},
+            {"revoke", 0, "ID", "revoke the token with this id", false},
+            {0}},
+    .store = CLI_STORE_CHANGE,
+    .run = user_run_token,
 };

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/sha256.h"
-#include "server/auth/scram.h"
+#include "server/auth/users.h"
 #include "store/reserved.h"
 
 #define TOKEN_BYTES 32
@@ -118,6 +118,33 @@ truce_status tokens_revoke(truce_store *store, const char *database, const char 
                              : truce__fail(TRUCE_NOT_FOUND, error,
                                            "%s@%s has no token %.40s: --list shows the tokens",
                                            name, database, id);
+}
+
+truce_status tokens_list(truce_store *store, const char *database, const char *name, bson_t *array,
+                         bson_error_t *error)
+{
+    uint32_t count = 0;
+    bson_iter_t at, token, field;
+    char buffer[16];
+    const char *key;
+    bson_t document, one;
+    truce_status status = users_read(store, database, name, &document, error);
+
+    bson_init(array);
+    if (!status && bson_iter_init_find(&at, &document, "tokens") && BSON_ITER_HOLDS_ARRAY(&at) &&
+        bson_iter_recurse(&at, &token))
+        while (bson_iter_next(&token)) {
+            if (!BSON_ITER_HOLDS_DOCUMENT(&token) || !bson_iter_recurse(&token, &field))
+                continue;
+            bson_uint32_to_string(count++, &key, buffer, sizeof buffer);
+            BSON_APPEND_DOCUMENT_BEGIN(array, key, &one);
+            while (bson_iter_next(&field))
+                if (strcmp(bson_iter_key(&field), "hash") != 0)
+                    bson_append_iter(&one, NULL, -1, &field);
+            bson_append_document_end(array, &one);
+        }
+    bson_destroy(&document);
+    return status;
 }
 
 /* Finds the end of the token with the hash in the user's document. */

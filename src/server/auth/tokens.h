@@ -29,6 +29,9 @@ truce_status tokens_add(truce_store *store, const char *database, const char *na
 /* NOT_FOUND: the user has no token with the id. */
 truce_status tokens_revoke(truce_store *store, const char *database, const char *name,
                            const char *id, bson_error_t *error);
+/* Returns the user's tokens as an array of {id, created, expires}, which is always initialised. */
+truce_status tokens_list(truce_store *store, const char *database, const char *name, bson_t *array,
+                         bson_error_t *error);
 /* Reads the document of the token's user, which is always initialised, and the token's end (0:
  * never). NOT_FOUND: no user has the token, or it has expired. */
 truce_status tokens_user(truce_store *store, const char *token, bson_t *document,

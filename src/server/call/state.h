@@ -19,6 +19,7 @@
 
 struct call;
 struct command_table;
+struct local_socket;
 struct wire_request;
 
 enum server_counted {
@@ -40,6 +41,8 @@ struct connection {
     int socket;
     /* The socket belongs to the HTTP server, which also runs the connection's thread. */
     bool borrowed;
+    /* The client is on this machine, at the Unix socket. */
+    bool local;
     /* The stream on the socket. */
     struct stream stream;
     int32_t number;
@@ -72,6 +75,8 @@ struct server {
     /* Reads again what the user of a call may do, if it is time; NULL: there are no users. */
     truce_status (*refresh_login)(struct call *call, bson_error_t *error);
     int listener, port, connections_max;
+    /* The Unix socket; NULL: none. */
+    struct local_socket *local;
     int64_t started_ms, started_ns;
     /* The threads that accept connections, and that prune the change feed. */
     pthread_t accepter, pruner;

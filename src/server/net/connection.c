@@ -173,7 +173,8 @@ void connection_serve(struct connection *connection)
     struct buffer in = {0}, out = {0};
 
     hold_sigpipe();
-    if (stream_begin(&connection->stream, connection->socket, server->tls, server->handshake_ms))
+    if (stream_begin(&connection->stream, connection->socket,
+                     connection->local ? NULL : server->tls, server->handshake_ms))
         while (receive_message(connection, &in) && connection_answer(connection, &in, &out)) {
             connection_trim(&in);
             connection_trim(&out);

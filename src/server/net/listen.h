@@ -1,0 +1,25 @@
+#ifndef TRUCE_SERVER_NET_LISTEN_H
+#define TRUCE_SERVER_NET_LISTEN_H
+
+/* The sockets on which a server accepts connections of the wire protocol. */
+#include <stdbool.h>
+
+#include "base/status.h"
+
+struct local_socket;
+
+/* Listens on a numeric IPv4 or IPv6 address. `loopback_only`: other addresses are refused, as
+ * clients do not log in. Returns the socket and the port, which is chosen if `*port` is 0. */
+truce_status listen_at_address(const char *address, int *port, bool loopback_only, int *listener,
+                               bson_error_t *error);
+
+/* Listens on a Unix socket whose file has the mode. A socket file that no process listens on is
+ * replaced. Any other file, and the socket of a process that listens, is refused. */
+truce_status listen_at_path(const char *path, unsigned mode, struct local_socket **local,
+                            bson_error_t *error);
+/* Returns the listening socket; NULL: -1. */
+int local_socket_file(const struct local_socket *local);
+/* Closes the socket, and removes its file if it is still the same. NULL is allowed. */
+void local_socket_close(struct local_socket *local);
+
+#endif

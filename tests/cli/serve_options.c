@@ -1,0 +1,103 @@
+/* truce serve with --socket and --parent, and truce user token. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "tests/support/command.h"
+#include "tests/support/test.h"
+
+#define RUN(store, ...) command_run(TRUCE_CLI, store, __VA_ARGS__, NULL)
+
+/* Starts a process that does nothing until it is killed. */
+static pid_t start_parent(void)
+{
+    pid_t child = fork();
+
+    if (!child)
+        for (;;)
+            pause();
+    return child;
+}
+
+TEST(a_server_ends_with_its_parent)
+{
+    char path[500], id[20];
+    pid_t parent = start_parent(), served;
+    int status = 0;
+
+    snprintf(path, sizeof path, "%s/s.sock", test_directory());
+    snprintf(id, sizeof id, "%d", (int)parent);
+    served =
+        command_start(TRUCE_CLI, NULL, "serve", "memory:", "--socket", path, "--parent", id, NULL);
+    while (access(path, F_OK))
+        truce__clock_sleep_ms(5);
+    CHECK_INT(waitpid(served, &status, WNOHANG), ==, 0);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
+    CHECK_INT(waitpid(served, &status, 0), ==, served);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(access(path, F_OK) != 0);
+}
+
+TEST(a_parent_that_does_not_exist_and_wrong_sockets_are_refused)
+{
+    pid_t gone = start_parent();
+    char id[20];
+
+    kill(gone, SIGKILL);
+    waitpid(gone, NULL, 0);
+    snprintf(id, sizeof id, "%d", (int)gone);
+    CHECK(strstr(RUN(NULL, NULL, "serve", "memory:", "--parent", id)->err, "no such process"));
+    CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--parent", "0")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket-mode", "600")->code, ==, 2);
+    CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--socket-mode", "8")->code, ==,
+              2);
+    CHECK_INT(RUN(NULL, NULL, "serve", "memory:", "--socket", "s", "--bind", "::1")->code, ==, 2);
+}
+
+TEST(tokens_are_created_listed_and_revoked)
+{
+    const struct command *command;
+    char path[500], id[20] = "", *found;
+
+    snprintf(path, sizeof path, "%s/users.truce", test_directory());
+    CHECK_INT(RUN(path, "a long password\n", "user", "add", "ada", "--role", "root")->code, ==, 0);
+    command = RUN(path, NULL, "user", "token", "ada");
+    CHECK_INT(command->code, ==, 0);
+    CHECK(!strncmp(command->out, "truce_", 6));
+    CHECK_INT(strlen(command->out), ==, 6 + 43 + 1);
+    command = RUN(path, NULL, "user", "token", "ada", "--expires", "30d", "--json");
+    CHECK(strstr(command->out, "\"token\"") && strstr(command->out, "\"expires\""));
+    found = strstr(command->out, "\"id\": \"");
+    REQUIRE(found != NULL);
+    snprintf(id, 9, "%s", found + 7);
+    command = RUN(path, NULL, "user", "token", "ada", "--list");
+    CHECK(strstr(command->out, id) && !strstr(command->out, "hash"));
+    CHECK(!strstr(command->out, "truce_"));
+    CHECK_INT(RUN(path, NULL, "user", "token", "ada", "--revoke", id)->code, ==, 0);
+    CHECK_INT(RUN(path, NULL, "user", "token", "ada", "--revoke", id)->code, ==, 1);
+    CHECK(!strstr(RUN(path, NULL, "user", "token", "ada", "--list")->out, id));
+    CHECK(!strstr(RUN(path, NULL, "user", "list")->out, "hash"));
+    CHECK_INT(RUN(path, "another password\n", "user", "passwd", "ada")->code, ==, 0);
+    command = RUN(path, NULL, "user", "token", "ada", "--list");
+    CHECK_INT(command->code, ==, 0);
+    CHECK(!*command->out);
+    CHECK_INT(RUN(path, NULL, "user", "token", "bob")->code, ==, 1);
+}
+
+TEST(wrong_durations_and_combinations_are_refused)
+{
+    static const char *const wrong[] = {"30",           "d",   "", "-1d", "0d", "1w", "30dd",
+                                        "99999999999d", "1.5h"};
+    char path[500];
+
+    snprintf(path, sizeof path, "%s/users.truce", test_directory());
+    CHECK_INT(RUN(path, "a long password\n", "user", "add", "ada", "--role", "root")->code, ==, 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        CHECK_INT(RUN(path, NULL, "user", "token", "ada", "--expires", wrong[i])->code, ==, 2);
+    CHECK_INT(RUN(path, NULL, "user", "token", "ada", "--list", "--revoke", "x")->code, ==, 2);
+    CHECK(!*RUN(path, NULL, "user", "token", "ada", "--list")->out);
+}
