@@ -2,7 +2,7 @@
 #define TRUCE_COMMAND_H
 
 /*
- * Commands: every operation as a request document and a reply document, in this process.
+ * Commands in process: operations as request and reply documents.
  *
  *     {truceEnqueue: "mail", payload: {...}}      ->  {id: ..., added: "new", status: "ok", ok: 1}
  *     {find: "students", filter: {...}}           ->  {cursor: {id, ns, firstBatch: [...]}, ok: 1}
@@ -26,7 +26,8 @@
 TRUCE_BEGIN_DECLS
 
 /*
- * Runs a command in a database (NULL: the store's own). `reply` is always initialized; the caller
+ * Runs a command in a database (NULL: that of the store, or the store's own). A store that is a
+ * database of a MongoDB server runs commands in that database only. `reply` is always initialized; the caller
  * destroys it. The first field of the request is the command's name.
  *
  * TRUCE_OK: the reply has `ok: 1`. As on a server, writes that failed one by one are listed in

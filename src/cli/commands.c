@@ -119,6 +119,7 @@ const struct cli_command *const cli_command_table[] = {
     &cli_count,
     &cli_distinct,
     &cli_aggregate,
+    &cli_command_command,
     &cli_explain,
     &cli_insert,
     &cli_update,

@@ -12,6 +12,7 @@ extern const struct cli_command *const cli_command_table[];
 extern const struct cli_command cli_help_command;
 extern const struct cli_command cli_find;
 extern const struct cli_command cli_count;
+extern const struct cli_command cli_command_command;
 extern const struct cli_command cli_distinct;
 extern const struct cli_command cli_aggregate;
 extern const struct cli_command cli_explain;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "server/command/data_commands.h"
@@ -54,10 +55,32 @@ static void embedded_free(struct truce_memo *base)
     bson_free(embedded);
 }
 
+static bool embedded_is_remote(const truce_store *store)
+{
+    return !strcmp(store->ops->scheme, "mongodb");
+}
+
+/* The database whose collections have the store's own names. A MongoDB store is one database of its server. */
+static truce_status embedded_own(truce_store *store, char own[DATABASE_NAME_MAX + 1],
+                                 bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bson_t facts;
+
+    if (!embedded_is_remote(store))
+        return truce__own_database(store, own, error);
+    bson_init(&facts);
+    status = store->ops->facts(store, &facts, error);
+    if (!status)
+        snprintf(own, DATABASE_NAME_MAX + 1, "%s", truce__field_text(&facts, "database"));
+    bson_destroy(&facts);
+    return status;
+}
+
 static truce_status embedded_make(truce_store *store, struct embedded **made, bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
-    truce_status status = truce__own_database(store, own, error);
+    truce_status status = embedded_own(store, own, error);
     struct embedded *embedded;
 
     if (status)
@@ -132,9 +155,18 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
     RETURN_IF_NULL(reply, error);
     bson_init(reply);
     RETURN_IF_NULL(request, error);
-    status = embedded_of(store, &embedded, error);
+    if (!database)
+        database = truce__database_name(store);
+    status = embedded_of(truce__database_holder(store), &embedded, error);
     if (!status && database)
         status = truce__database_name_check(database, error);
+    if (!status && database && embedded_is_remote(store) &&
+        strcmp(database, embedded->server.database) != 0)
+        status =
+            truce__fail(TRUCE_INVALID, error,
+                        "this store is the database \"%s\" of a server: open another store for "
+                        "the database \"%s\"",
+                        embedded->server.database, database);
     if (!status && !bson_init_static(&wire.body, bson_get_data(request), request->len))
         status = truce__fail(TRUCE_INVALID, error, "the request is not a valid document");
     if (status)

@@ -43,7 +43,7 @@ TEST(a_rename_reaches_the_copies)
 TEST(reports_errors)
 {
     begin();
-    ANSWERS(2, NULL, "closes a circle", "sync", "declare", "back", "comments", "users", "last",
+    ANSWERS(2, NULL, "closes a cycle", "sync", "declare", "back", "comments", "users", "last",
             "{name: \"author\"}", "--alone");
     ANSWERS(1, NULL, "another rule \"author\"", "sync", "declare", "author", "users", "comments",
             "user", "{author: \"mail\"}");

@@ -655,6 +655,11 @@ truce_store *truce__database_holder(truce_store *store)
     return store->ops->close == database_close ? database_of_store(store)->inner : store;
 }
 
+const char *truce__database_name(const truce_store *store)
+{
+    return store->ops->close == database_close ? ((const struct database *)store)->name : NULL;
+}
+
 /* ---- the own database ------------------------------------------------------------------------ */
 
 truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],

@@ -41,6 +41,8 @@ truce_status truce__own_database_keep(truce_store *store, const char *name, bson
 
 /* Returns the store of a view; `store` itself if it is not a view. */
 truce_store *truce__database_holder(truce_store *store);
+/* Returns the database of a view; NULL if the store is not a view. The view owns the name. */
+const char *truce__database_name(const truce_store *store);
 
 /* Calls the function for a view of each database that has a collection in `store`, the own database
  * first, until a call fails. `name` is "" for the own database, which is `store` itself if it has
