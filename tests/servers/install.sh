@@ -1,4 +1,5 @@
-# What the scripts of this folder share: programs of others, installed once below the cache. The script sets `name`.
+# The common part of the scripts of this folder: programs of other projects, installed once below the cache. The
+# script sets `name`.
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/truce-servers
 PYMONGO=4.20.0
 
@@ -7,7 +8,7 @@ skip() {
     exit 77
 }
 
-# Runs `FUNCTION DIRECTORY` once for all who ask at the same time; `made` is the directory then.
+# Runs `FUNCTION DIRECTORY` once for all concurrent callers; `made` is the directory then.
 once() { # DIRECTORY FUNCTION
     made=$1
     mkdir -p "$cache" || skip "the cache $cache cannot be made"
@@ -25,5 +26,5 @@ once() { # DIRECTORY FUNCTION
 
 need_python() {
     python3 -c 'import sys, venv; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
-        skip "no Python 3.10 with venv is here"
+        skip "Python 3.10 with venv is not installed"
 }

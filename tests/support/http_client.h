@@ -29,8 +29,8 @@ void http_release(struct http_reply *reply);
 
 /* Sends a POST of that body on `socket`, or (-1) on a connection of its own. */
 struct http_reply http_post(int socket, const char *path, const char *headers, const char *body);
-/* Sends the request on a connection of its own and checks the code of HTTP, and that the body of an
- * error is a document with `ok`, `errmsg`, `code`, and `status`. */
+/* Sends the request on a connection of its own and checks the code of HTTP. The body of an error
+ * must be a document with `ok`, `errmsg`, `code`, and `status`. */
 void http_check(const char *file, int line, const char *method, const char *path,
                 const char *headers, const char *body, int code, const char *contains);
 
