@@ -24,8 +24,8 @@ uint64_t bench_random(uint64_t bound);
 /* After a fork: a sequence of the child's own. */
 void bench_random_anew(void);
 
-/* A fresh directory below TRUCE_BENCH_DIR (else build/bench), removed when the process that asked
- * first exits. An absolute path. */
+/* Returns the absolute path of a new directory below TRUCE_BENCH_DIR (or build/bench). It is
+ * removed when the first process that called this exits. */
 const char *bench_directory(void);
 
 /* Measures two sides in alternation, and sets `least` to each side's fastest call in seconds. All
@@ -35,7 +35,8 @@ void bench_in_turns(void (*once)(void *arg, int side), void *arg, int turns, dou
 /* Returns the size of the file named `path` + `suffix`; 0 if it does not exist. */
 int64_t bench_file_size(const char *path, const char *suffix);
 
-/* A call that must succeed, a fact that must hold; else it says so and exits with 1. */
+/* Check a call that must succeed, or a fact that must hold. On failure they print it and exit with
+ * 1. */
 #define BENCH_MUST(call, error)                                                                    \
     do {                                                                                           \
         if ((call) != 0)                                                                           \

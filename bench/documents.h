@@ -28,8 +28,8 @@ void documents_setup_none(struct bench_side *side);
 /* the same, with an index on group */
 void documents_setup_indexed(struct bench_side *side);
 
-/* The check of most workloads: all documents are there, with those that were inserted, and their
- * counters add up to what the operations have added. */
+/* The check of most workloads: all documents exist, including the inserted ones, and the sum of
+ * their counters equals the number of operations. */
 void documents_check(struct bench_side *side);
 
 /* Another number than `id`. */

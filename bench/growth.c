@@ -291,7 +291,7 @@ static void run_readers(struct side_process *side, const struct bench_target *ta
 
 /* ---- after kill -9 --------------------------------------------------------------------------- */
 
-/* In a process of its own: nothing of the file is known to it. */
+/* Runs in a process of its own, which has no state of the file. */
 static _Noreturn void open_again(const char *path, double *times, int64_t changed)
 {
     truce_store *store = NULL;

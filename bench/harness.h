@@ -4,7 +4,7 @@
 /*
  * The scoreboard: the same work, done by truce and by what a user would pick instead.
  *
- *     workload   a file of bench/workloads: what is to be done, and how each target does it
+ *     workload   a file of bench/workloads: the work, and its code for each target
  *     target     truce (a store URI), or a peer: postgresql, sqlite, redis
  *     form       how one target does one workload, if there is more than one way: "rows", "journal"
  *     side       a workload, by one form, on one target: a process of its own, with a thread for
@@ -131,7 +131,7 @@ struct bench_side {
     void **connections;        /* callers_max of them */
     void *state;               /* the workload's own, zeroed; shared by the processes */
     void *local;               /* the form's own, of this process */
-    int64_t operations;        /* acknowledged so far, warm-up and all: what the check counts on */
+    int64_t operations;        /* acknowledged so far, including the warm-up; the check uses it */
     int64_t changed, inserted; /* the same, as the workloads' `changes` and `inserts` */
     int64_t set_up;            /* documents that the setup made (documents.h) */
 };
@@ -152,17 +152,18 @@ struct bench_round {
 
 struct side_process; /* the harness's end */
 
-/* Starts the process and sets the workload up. False: `why` says why there will be no figure. */
+/* Starts the process and sets the workload up. If it fails, it returns false and the reason in
+ * `why`. */
 bool side_start(const struct bench_workload *workload, const struct bench_form *form,
                 struct bench_target *target, int callers_max, struct side_process **side, char *why,
                 size_t size);
 /* Runs for so long; `*round` is borrowed until the next call. */
 bool side_run(struct side_process *side, int callers, double seconds,
               const struct bench_round **round);
-/* Goes on with another workload on the same data. */
+/* Continues with another workload on the same data. */
 void side_use(struct side_process *side, const struct bench_workload *workload,
               const struct bench_form *form);
-/* Checks the data. False: the figures are void, `why` says why. */
+/* Checks the data. Returns false and the reason in `why` if the figures are void. */
 bool side_check(struct side_process *side, char *why, size_t size);
 /* Loses data (target_kind). */
 bool side_spoil(struct side_process *side);

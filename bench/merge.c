@@ -242,7 +242,8 @@ static const struct job {
     {"diff, operators", operators},
 };
 
-/* Microseconds for one: the fastest of many, whatever else the machine does. */
+/* Returns the microseconds of one call: the fastest of many, to exclude other load on the
+ * machine. */
 static double merge_measure(const struct job *job, const struct shape *shape, int64_t bytes)
 {
     double until = bench_now() + bench_seconds() / 20, fastest = 1e9;

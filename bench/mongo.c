@@ -315,7 +315,7 @@ static void start_session(struct mongo *mongo)
         side_cannot("this server has no transactions");
 }
 
-/* False: others were in the way. */
+/* Returns false after a conflict. */
 static bool try_transaction(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg),
                             void *arg)
 {

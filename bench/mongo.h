@@ -59,7 +59,8 @@ struct bench_target;
 /* Starts the server (once for the targets that share it), fills address and settings. */
 void mongo_server_start(struct bench_target *target, const char *name);
 void mongo_server_stop(struct bench_target *target);
-/* In the side: asks what the server's promises rest on, fills version, settings and not_durable. */
+/* In the side: reads the server's durability settings, and fills version, settings and
+ * not_durable. */
 void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name);
 
 #endif

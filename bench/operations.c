@@ -293,7 +293,7 @@ static truce_status change_spread(truce_commit *commit, void *arg, bson_error_t 
     return status;
 }
 
-/* Reads each document, works out what it is to be, and changes it. */
+/* Reads each document, computes its new contents, and changes it. */
 static truce_status read_and_change(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct bench_operation *operation = arg;

@@ -7,7 +7,7 @@
  */
 #include "truce/truce.h"
 
-/* Handles, and what they need, in a store: documents in collections of its own. */
+/* Handles, and their data in a store: documents in collections of their own. */
 struct bench_place;
 
 struct bench_operation {
@@ -22,7 +22,8 @@ struct bench_operation {
 
 extern const struct bench_operation bench_operations[]; /* up to one without a name */
 
-/* Makes collections that begin with "trips_", which must not be there. NULL: `error` says why. */
+/* Creates collections whose names begin with "trips_", which must not exist. Returns NULL and sets
+ * `error` on failure. */
 struct bench_place *bench_place_new(truce_store *store, bson_error_t *error);
 void bench_place_free(struct bench_place *place);
 

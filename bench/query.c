@@ -14,7 +14,7 @@
 
 struct documents {
     int64_t count;
-    struct buffer bytes; /* one behind the other */
+    struct buffer bytes; /* one after the other */
     size_t *starts;
 };
 

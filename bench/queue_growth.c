@@ -102,7 +102,7 @@ static void add_done(struct growth *growth)
 
 /* ---- measurements ---------------------------------------------------------------------------- */
 
-/* Does it once, and says how many jobs that were; only what belongs to it counts in `timed`. */
+/* Runs it once, and returns the number of jobs; only the measured part counts in `timed`. */
 typedef int64_t operation(struct growth *growth, struct histogram *timed);
 
 static void time_since(struct histogram *timed, uint64_t began_ns)
@@ -237,7 +237,7 @@ static void queue_growth_measure(struct growth *growth, const char *name, operat
 
 /* ---- one size -------------------------------------------------------------------------------- */
 
-/* Each live job was added once, and what was claimed is running or done. */
+/* Checks that each live job was added once, and that the claimed jobs are running or done. */
 static void queue_growth_check(struct growth *growth)
 {
     bson_t *undone = BCON_NEW("undone.state", "{", "$in", "[", "ready", "running", "]", "}");

@@ -56,7 +56,8 @@ static void read_figure(bson_iter_t *iter, struct result *result)
     read_rates(&document, result);
 }
 
-/* The document of a file, and its array `key`. False: it says why. */
+/* Reads the document of a file, and finds its array `key`. On failure it prints the reason and
+ * returns false. */
 static bool read_array(const char *path, const char *key, bson_t *document, bson_iter_t *array)
 {
     bson_error_t error = {0};

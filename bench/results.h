@@ -22,7 +22,7 @@ struct results {
     int count;
 };
 
-/* False: it says on standard error what is wrong with the file. */
+/* On failure it prints the fault of the file on standard error, and returns false. */
 bool results_read(const char *path, struct results *results);
 void results_release(struct results *results);
 /* Returns the figure that matches `like`, or NULL. */
@@ -30,7 +30,7 @@ const struct result *results_find(const struct results *results, const struct re
 
 /* Returns a number of the run by its path, for example "machine.cores"; 0 if it does not exist. */
 double results_number(const struct results *results, const char *path);
-/* Does what this target acknowledges last? */
+/* Returns whether acknowledged writes of this target are durable. */
 bool results_durable(const struct results *results, const char *target);
 
 /* ---- of bench/growth.c ----------------------------------------------------------------------- */

@@ -3,8 +3,7 @@
  *
  *     bench_scale tables [PAGE]     the tables; into the page, between its two marks
  *     bench_scale count URI         messages and bytes of each operation, as a server sees them
- *     bench_scale compare URI       what the model says and what a server gives, 1, 10 and 50 ms
- *                                   away
+ *     bench_scale compare URI       the model's and a server's figures, 1, 10 and 50 ms away
  *
  * The program measures the server's own speed first, without a network: an operation of one caller,
  * and of 16 callers. Then it delays the network. The model's only input from that phase is the
@@ -307,7 +306,7 @@ static void compare_one(struct crowd *crowd, const struct scale_operation *one, 
     alone = scale_rate_of(crowd, 1, bench_seconds());
     together = scale_rate_of(crowd, CALLERS, bench_seconds());
     if (crowd->hot)
-        together = alone; /* the document's own turn is the model's to say */
+        together = alone; /* the model simulates the wait for the hot document */
     learnt = scale_learn(one, alone, together, crowd->operation ? 1 : CALLERS);
     for (int t = 0; t < 3; t++) {
         for (int c = 0; c < 2; c++) {

@@ -1,5 +1,5 @@
 /*
- * A simulation by events: (when, who, what), the earliest first.
+ * A simulation by events (time, caller, action), in the order of time.
  *
  *     caller --SEND, half a trip--> shard: a queue, some workers --DONE--> effect
  *        ^                                                                   |
@@ -48,7 +48,7 @@ struct caller {
     int tries;
     int shard;
     int next;      /* in a queue */
-    int followers; /* of who leads a round: the first, and `next` of each */
+    int followers; /* of the leader of a round: the first, and `next` of each */
 };
 
 struct line {
@@ -73,7 +73,7 @@ struct simulation {
     struct event *heap;
     size_t count;
     uint64_t order;
-    int64_t now, from; /* from: what is before does not count */
+    int64_t now, from; /* the start of the measurement */
     int64_t begun;     /* operations that ended before it */
     struct caller *callers;
     struct shard *shards;
@@ -82,7 +82,7 @@ struct simulation {
     int holder;
     int64_t writes_until;
     struct line written; /* to a file, and not synced */
-    int syncing;         /* a line of those who wait for the sync that goes on */
+    int syncing;         /* the queue of the callers that wait for the running sync */
     int64_t done, messages;
     int64_t *latencies;
     size_t latencies_room;
@@ -455,7 +455,7 @@ struct scale_figure scale_simulate(const struct scale_operation *operation,
         s.shards[i].queue.first = NOBODY;
     for (int i = 0; i < folds; i++)
         s.folds[i].waiting.first = NOBODY;
-    for (int i = 0; i < world->callers; i++) { /* not all in step */
+    for (int i = 0; i < world->callers; i++) { /* so that not all begin at the same time */
         s.now = (int64_t)truce__random_below(&s.random, (uint64_t)world->trip_ns + 1);
         model_begin(&s, i);
     }

@@ -52,7 +52,8 @@ struct scale_world {
     int64_t read_ns, write_ns; /* of a worker */
     int64_t sync_ns;           /* of a file */
     int hot_permille;          /* of the operations are on one and the same document */
-    int turns; /* operations of a caller, on average: what is looked at, after a fourth as many */
+    /* measured operations of a caller, on average, after a fourth as many for the warm-up */
+    int turns;
     uint64_t seed;
 };
 

@@ -113,7 +113,7 @@ static void write_rate(FILE *file, const struct scale_operation *one, int shards
     fprintf(file, " %s%s |", short_rate(figure.rate, text), figure.busiest > 0.9 ? "*" : "");
 }
 
-/* The most shards that still gave most of what they were added for. */
+/* Writes the largest number of shards at which the rate still scales. */
 static void write_end(FILE *file, const struct scale_operation *one)
 {
     static const int sizes[] = {1, 2, 5, 10, 20, 50, 100};

@@ -44,7 +44,7 @@ struct board {
     const char *json;
     const char *form; /* only this one; "main": those without a name; NULL: all */
     double budget;    /* seconds for all workloads together; 0: none */
-    bool serve;       /* only what `truce serve` has aims for */
+    bool serve;       /* only workloads with aims for `truce serve` */
     bool spoil;       /* lose data before the checks: each side must be void */
     bool failed;
 };

@@ -2,8 +2,8 @@
 #define TRUCE_BENCH_SERVER_H
 
 /*
- * Servers of peers: started from their packages, as a user who is not root, in a directory of their
- * own; ended with the harness, however it ends.
+ * Servers of peers: started from their packages, as an unprivileged user, in a directory of their
+ * own. They end with the harness, however it ends.
  */
 #include <sys/types.h>
 
@@ -14,7 +14,8 @@ struct server {
     char sockets[100];   /* a short path: names of sockets have 107 bytes at most */
 };
 
-/* Makes both directories, `user`'s if this is root. False: `why` says why not. */
+/* Creates both directories, owned by `user` if this process runs as root. Returns false and the
+ * reason in `why` on failure. */
 bool server_directories(const char *name, const char *user, struct server *server, char *why,
                         size_t size);
 /* Removes the directory of the sockets (the other goes with bench_directory()). */
@@ -22,7 +23,8 @@ void server_forget(struct server *server);
 
 /* Starts a program as `user` (if this is root), its output into `log`. */
 pid_t server_spawn(const char *user, const char *log, const char *const argv[]);
-/* Runs one to its end. False: `why` has the last line that it said. */
+/* Runs a program to its end. On failure it returns false, and the last line of its output in
+ * `why`. */
 bool server_do(const char *user, const char *log, const char *const argv[], char *why, size_t size);
 /* Waits, so many seconds at most, until the target's server answers at its address. False:
  * `target->reason` has the last line of the log; `target->server` is 0 if it ended. */

@@ -31,7 +31,7 @@
 #include "bench/harness.h"
 
 #define PATIENCE_SECONDS    1800 /* ten million documents are set up in less */
-#define PATIENCE_OF_SERVERS 30   /* of MongoDB's protocol: one was seen to stand still for ever */
+#define PATIENCE_OF_SERVERS 30   /* of MongoDB's protocol: one server has stalled for ever */
 
 bool bench_small;
 bool bench_processes;
@@ -51,13 +51,13 @@ struct crowd {
     pthread_barrier_t start;
 };
 
-/* what a caller did in a round */
+/* the results of a caller in a round */
 struct tally {
     int64_t operations;
     struct histogram latencies;
 };
 
-/* what all the processes share */
+/* shared by all processes */
 struct shared {
     struct bench_round round;
     char version[100], settings[300];
@@ -236,7 +236,7 @@ static void sleep_seconds(double seconds)
         ;
 }
 
-/* The mean interval of a caller's calls is what a steady arrival would have been. */
+/* The mean interval of a caller's calls equals the interval of a steady arrival. */
 static void add_tally(const struct tally *tally, double seconds, struct bench_round *round)
 {
     uint64_t interval = 0;

@@ -47,8 +47,7 @@ int64_t sql_run(struct sql *sql, struct sql_statement statement);
 /* the number in the first column of the first row; 0 if no row exists */
 int64_t sql_get(struct sql *sql, struct sql_statement statement);
 
-/* Rows get lost: one of each of the workloads' tables that are there, as `exists` (a count, of the
- * table's name) says. */
+/* Deletes one row of each existing table of the workloads. `exists` counts the tables of a name. */
 void sql_spoil(struct sql *sql, const char *exists);
 
 /* ---- for the two of them --------------------------------------------------------------------- */

@@ -209,7 +209,7 @@ static bool is_false_at(const bson_t *document, const char *path)
            !bson_iter_as_bool(&found);
 }
 
-/* A server in memory acknowledges j: true as well: so the engine and the process are looked at. */
+/* A server in memory acknowledges j: true, too, so the engine and the process are checked. */
 void mongo_server_describe(struct mongo *mongo, struct bench_target *target, const char *name)
 {
     const struct known *server = target_mongo_find(name);

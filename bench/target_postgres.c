@@ -31,7 +31,7 @@ struct pg {
     int row;
 };
 
-/* what libpq wants of parameters: numbers in binary, texts as they are */
+/* libpq's format of parameters: numbers in binary, strings unchanged */
 struct parameters {
     uint64_t numbers[PARAMETERS_MAX];
     const char *values[PARAMETERS_MAX];

@@ -13,7 +13,7 @@
 #include "truce/sys/store.h"
 
 #define LOG_DOCUMENTS 5000
-#define LOG_BYTES     INT64_C(150000000) /* twice what the log keeps */
+#define LOG_BYTES     INT64_C(150000000) /* twice the lasting size of the log */
 
 static const char *server_of(const struct bench_side *side)
 {

@@ -1,10 +1,10 @@
 /*
- * The round trips of each operation of a pattern through mongodb://, which are what it costs on a
- * network: a table. The promised numbers are held by tests/servers/trips.c.
+ * Prints a table of the round trips of each operation of a pattern through mongodb://, which are
+ * its cost on a network. tests/servers/trips.c checks the promised numbers.
  *
  *     bench_trips URI
  *
- * In the URI's database, collections whose names begin with "trips_" are made and dropped.
+ * It creates and drops collections whose names begin with "trips_" in the URI's database.
  */
 #include <string.h>
 

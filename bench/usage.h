@@ -17,15 +17,15 @@ struct usage {
      * large pages, 8 kB written count as 2 MB. Calls on sockets do not count, except redis' answers
      * of some bytes each. */
     int64_t bytes_written;
-    int64_t memory; /* what the processes have in memory now, shared pages counted once */
+    int64_t memory; /* current memory of the processes, shared pages counted once */
 };
 
-/* Of this process (with its children, if they are the callers), and of `server` (0: none) with its
- * children. `memory` is slow to tell, and 0 where it is not wanted. */
+/* Measures this process (with its children, if they are the callers), and `server` (0: none) with
+ * its children. `memory` is slow to measure, and 0 if it is not wanted. */
 void usage_take(pid_t server, bool with_children, bool with_memory, struct usage *usage);
 
-/* So many times an fdatasync after a write of 4 kB into a file that is there already, in
- * `directory`; always the same directory. */
+/* Measures fdatasync after a write of 4 kB into an existing file in `directory`, repeatedly; always
+ * in the same directory. */
 void usage_disk(const char *directory, int count, struct histogram *latencies);
 
 #endif

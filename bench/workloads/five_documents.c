@@ -25,7 +25,7 @@ static struct five documents_draw(void)
     struct five five = {.guard = (int64_t)bench_random(GUARDS)};
     int64_t room = (DOCUMENTS - GUARDS) / CHANGED;
 
-    for (int i = 0; i < CHANGED; i++) /* no two alike */
+    for (int i = 0; i < CHANGED; i++) /* no two equal */
         five.id[i] = GUARDS + i * room + (int64_t)bench_random((uint64_t)room);
     return five;
 }

@@ -130,7 +130,8 @@ void ledgers_check_truce(struct bench_side *side)
 
 /* ---- the peers ------------------------------------------------------------------------------- */
 
-/* The account's row is changed again and again: room on its page, and no index on what changes. */
+/* The account's row changes repeatedly, so its page has free space, and no index contains a
+ * changing column. */
 static const char *const tables[] = {
     "CREATE TABLE accounts(id bigint PRIMARY KEY, number bigint NOT NULL,"
     " balance bigint NOT NULL CHECK (balance >= 0 OR id = -1))",

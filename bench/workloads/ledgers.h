@@ -9,7 +9,7 @@
  *                  hashes
  *     postgresql   a row of both accounts with number and balance, and one of the transaction that
  *                  has both
- *     sqlite       entries, each with its number and balance behind it; no hashes
+ *     sqlite       entries, each with its number and the balance after it; no hashes
  */
 #include "bench/harness.h"
 #include "bench/sql.h"

@@ -1,5 +1,5 @@
-/* Ten documents by their _ids, all of one moment. (A server of MongoDB's protocol is asked for them
- * without that promise: one find.) */
+/* Reads ten documents by their _ids, all from one snapshot. (A server of MongoDB's protocol reads
+ * them without a snapshot: one find.) */
 #include <inttypes.h>
 
 #include "bench/documents.h"
@@ -9,7 +9,7 @@
 
 #define LOOKED 10
 
-/* no two alike, so that ten rows come */
+/* no two equal, so that ten rows come */
 static int64_t drawn(int i)
 {
     return i * (DOCUMENTS / LOOKED) + (int64_t)bench_random(DOCUMENTS / LOOKED);

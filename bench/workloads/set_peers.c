@@ -1,7 +1,7 @@
 /*
  * Ordered sets on the peers:
  *
- *     rows    one row for each element; INSERT ... ON CONFLICT DO UPDATE where the number is higher
+ *     rows    one row for each element; INSERT ... ON CONFLICT DO UPDATE if the number is higher
  *     jsonb   one row for each student with two objects, classes and deleted, whose keys are the
  *             names: one INSERT ... ON CONFLICT DO UPDATE, like truce's document
  *     redis   one hash for each student; a script compares the numbers

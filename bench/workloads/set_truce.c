@@ -12,7 +12,7 @@ static void truce_make(const struct set_operation *o, bson_t *key, bson_t *eleme
     BSON_APPEND_UTF8(element, "name", o->text);
 }
 
-/* A batch of BATCH operations; the i-th is what `next` gives. */
+/* Builds a batch of BATCH operations; `next` returns each one. */
 static void apply_batch(struct bench_side *side,
                         void (*next)(struct bench_side *side, int64_t i, struct set_operation *o),
                         int64_t from)

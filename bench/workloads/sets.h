@@ -34,7 +34,7 @@ void sets_fill(struct bench_side *side);
 /* Draws one operation, and takes it into account. */
 void sets_draw(struct bench_side *side, struct set_operation *operation);
 
-/* The checks: give what is there, and it is compared; each element once. */
+/* The checks: pass each stored element once, to compare it. */
 struct sets_found {
     int64_t winners[SETS_MAX][NAMES];
 };

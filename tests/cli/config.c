@@ -24,7 +24,7 @@ static void put(const char *text, size_t size)
     REQUIRE(file && fwrite(text, 1, size, file) == size && !fclose(file));
 }
 
-/* What `truce serve` says that is given this file, and perhaps two words more. */
+/* Returns the output of `truce serve` with this file, and up to two more arguments. */
 static const struct command *serve(const char *text, const char *word, const char *next)
 {
     put(text, strlen(text));

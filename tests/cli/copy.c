@@ -27,7 +27,7 @@ static void check(int line, const struct command *c, int code, const char *out, 
     if (err ? !strstr(c->err, err) : *c->err != '\0')
         test_fail(__FILE__, line, "standard error is \"%s\", not \"%s\"", c->err, err ? err : "");
 }
-/* what the answer and the error hold; NULL: nothing at all */
+/* expected parts of the answer and of the error; NULL: empty */
 #define ANSWERS(code, out, err, ...)                                                               \
     check(__LINE__, command_run(TRUCE_CLI, NULL, NULL, __VA_ARGS__, NULL), code, out, err)
 

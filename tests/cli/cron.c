@@ -1,4 +1,4 @@
-/* truce cron: what it prints and how it ends. */
+/* truce cron: its output and its exit codes. */
 #include <unistd.h>
 
 #include "tests/support/command.h"

@@ -16,7 +16,7 @@ static void fresh_store(void)
 #define RUN(...)           command_run(TRUCE_CLI, store, NULL, __VA_ARGS__, NULL)
 #define RUN_IN(input, ...) command_run(TRUCE_CLI, store, input, __VA_ARGS__, NULL)
 
-/* runs, and compares the exit code, standard output, and what standard error contains */
+/* runs a command; compares its exit code, standard output, and a part of standard error */
 static void check(int line, const struct command *c, int code, const char *out, const char *err)
 {
     test_check_int(code, c->code, c->code == code, "exit code", __FILE__, line);
@@ -258,7 +258,7 @@ TEST(reports_a_full_disk)
     char *script;
 
     fresh_store();
-    /* more than what stdio keeps to itself, so that it fails on the way and at the end */
+    /* more than the buffer of stdio, so that it fails before the end and at the end */
     script = bson_strdup_printf("for i in $(seq 300); do echo \"{\\\"_id\\\": $i, \\\"text\\\": "
                                 "\\\"%0200d\\\"}\"; done | %s insert s --store %s --relaxed -q",
                                 0, TRUCE_CLI, store);
@@ -341,7 +341,7 @@ TEST(reports_slow_calls_on_request)
     setenv("TRUCE_SLOW_MS", "1", 1);
     run = RUN(LONG_WORK);
     CHECK(strstr(run->err, "slow: next of people"));
-    run = RUN(LONG_WORK, "--slow", "3600000"); /* what is said counts, not what is set */
+    run = RUN(LONG_WORK, "--slow", "3600000"); /* the option wins over the environment */
     CHECK_TEXT("", run->err);
     setenv("TRUCE_SLOW_MS", "soon", 1);
     run = RUN(LONG_WORK);

@@ -1,4 +1,4 @@
-/* truce doc: what it prints and how it ends; and its story. */
+/* truce doc: its output, its exit codes, and its story. */
 #include <stdlib.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-/* truce doctor: what it prints and how it ends. */
+/* truce doctor: its output and its exit codes. */
 #include <pwd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -1,5 +1,4 @@
-/* The examples of the help do what they say, pasted into a shell that has an empty folder and no
- * store. */
+/* The examples of the help work in a shell with an empty folder and no store. */
 #include <stdlib.h>
 #include <unistd.h>
 

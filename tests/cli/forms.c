@@ -304,7 +304,7 @@ static void append_random_text(struct random *random, bson_string_t *text)
         bson_string_append(text, parts[truce__random_below(random, sizeof parts / sizeof *parts)]);
 }
 
-/* Longer than two chunks of what reads it, so that every kind of text lies across their borders. */
+/* Longer than two chunks of the reader, so that every kind of string crosses their borders. */
 TEST(imports_an_export_of_any_format)
 {
     struct random random;
@@ -393,7 +393,7 @@ static void resume(int line, const char *text, int64_t offset, int row, const ch
     check(line, RUN("import", "s", input, flag), 1, answer, NULL);
     go_back(text, offset, row);
     check(line, RUN("import", "s", input, flag), 1, answer, "resumes at document 2");
-    check(line, RUN("count", "s"), 0, "3\n", NULL); /* each is there once */
+    check(line, RUN("count", "s"), 0, "3\n", NULL); /* each document exists once */
     rejected = read_text(rejects, &size);
     if (strncmp(rejected, told, strlen(told)) != 0)
         test_fail(__FILE__, line, "rejects are \"%s\", not \"%s\"", rejected, told);

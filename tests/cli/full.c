@@ -119,7 +119,7 @@ TEST(an_answer_that_cannot_be_written_is_exit_code_3)
     bson_free(folder);
 }
 
-/* Whatever else the exit code would be. */
+/* Replaces any other exit code. */
 TEST(a_finding_that_cannot_be_written_is_exit_code_3)
 {
     static const char calls[] =

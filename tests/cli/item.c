@@ -1,4 +1,4 @@
-/* truce item: what it prints and how it ends; and its story. */
+/* truce item: its output, its exit codes, and its story. */
 #include <stdlib.h>
 
 #include "tests/support/command.h"

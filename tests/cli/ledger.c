@@ -1,4 +1,4 @@
-/* truce ledger: what it prints and how it ends. */
+/* truce ledger: its output and its exit codes. */
 #include <stdlib.h>
 
 #include "tests/support/command.h"

@@ -447,7 +447,7 @@ static char *many_transactions(int64_t *total)
     return (char *)text.bytes;
 }
 
-/* Later each time, so that all moments come, from the start to the last transaction. */
+/* Later in each round, so that the kills cover all times from the start to the last transaction. */
 static void kill_an_import(const char *to, int cycle)
 {
     pid_t pid = command_start(TRUCE_CLI, to, "ledger", "import", "tx", path, NULL);

@@ -38,7 +38,7 @@ static int64_t size_of(const char *path)
     return stat(path, &facts) ? -1 : (int64_t)facts.st_size;
 }
 
-/* Names of the file: as it is, by another way, by a symbolic link, and by a hard link. */
+/* Names of the file: its path, another path, a symbolic link, and a hard link. */
 static char *name_of(const char *path, int way)
 {
     const char *name = strrchr(path, '/') + 1;

@@ -1,5 +1,4 @@
-/* truce queue and truce work: what they print and how they end; workers that are killed and
- * stopped. */
+/* truce queue and truce work: their output and exit codes; workers that are killed and stopped. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -406,7 +405,7 @@ TEST(the_story_of_the_friends_is_right)
             store);
 }
 
-/* A list that is cut by its default says so. */
+/* A list that its default limit truncates reports that. */
 TEST(says_that_a_list_is_not_complete)
 {
     const char *more = "there are more than these 100";

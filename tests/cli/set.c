@@ -123,7 +123,7 @@ struct messages {
     char path[400];
 };
 
-/* Shuffled, one in ten twice; the element carries what model_check looks for. */
+/* Shuffled, one in ten twice; the element contains the fields that model_check reads. */
 static void write_messages(struct messages *messages, const char *store, int count, int keys,
                            uint64_t seed)
 {
@@ -292,7 +292,7 @@ TEST(bad_lines_go_to_the_reject_file_with_number_and_reason_and_the_rest_is_appl
     REQUIRE(file);
     fputs(bad_lines, file);
     fclose(file);
-    for (int i = 0; i < 2; i++) { /* the second run finds it done, and says the same */
+    for (int i = 0; i < 2; i++) { /* the second run finds it done, and prints the same */
         command = command_run(TRUCE_CLI, store, NULL, "set", "apply", path, STUDENTS, NULL);
         CHECK_INT(command->code, ==, 1);
         CHECK(!strncmp(command->out,

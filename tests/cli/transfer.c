@@ -1,4 +1,4 @@
-/* truce transfer: what it prints and how it ends. */
+/* truce transfer: its output and its exit codes. */
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

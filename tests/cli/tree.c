@@ -1,4 +1,4 @@
-/* truce tree: what it prints and how it ends. */
+/* truce tree: its output and its exit codes. */
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 

@@ -1,4 +1,4 @@
-/* truce work --keep-open: what goes over the lines, and programs that do wrong. */
+/* truce work --keep-open: the lines of its protocol, and programs that violate it. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -53,7 +53,7 @@ static int64_t number_of(const char *id)
     return number;
 }
 
-/* Both in one commit; `by` 0 changes nothing but whose turn it was. */
+/* Adds `by` to both numbers in one commit; with 0 it only counts the write. */
 static void add(const char *id, int by)
 {
     const bson_t *filters[] = {BCON_NEW("_id", BCON_UTF8(id)), BCON_NEW("_id", "all")};
@@ -164,7 +164,7 @@ TEST(executes_delegated_writes_once_despite_kills_and_stops)
         int victim = (int)truce__random_below(&random, PROCESSES);
 
         truce__clock_sleep_ms((int64_t)truce__random_below(&random, 40));
-        if (i % 5 == 4) { /* amid whatever it does: the others wait, and go on */
+        if (i % 5 == 4) { /* at a random time: the others wait, and continue */
             kill(children[victim], SIGSTOP);
             truce__clock_sleep_ms((int64_t)truce__random_below(&random, 60));
             kill(children[victim], SIGCONT);

@@ -427,7 +427,7 @@ static bool possible(enum way way)
 #endif
 }
 
-/* On a slow machine it goes on, until there is something to judge. */
+/* On a slow machine it continues until the history has enough operations. */
 static bool is_over(const struct place *place, int children, int64_t began_ns, int64_t duration_ms)
 {
     int64_t ms = (truce__clock_monotonic_ns() - began_ns) / 1000000;

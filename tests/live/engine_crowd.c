@@ -1,7 +1,7 @@
 /*
- * A crowd: several processes with several threads each on one file, reading and writing at once,
- * while indexes come and go. Every invariant holds all the time, and at the end everything that was
- * acknowledged is there.
+ * Several processes with several threads each read and write one file, while indexes are created
+ * and dropped. Every invariant holds all the time, and at the end all acknowledged writes are
+ * there.
  *
  * TRUCE_CROWD_MS: how long.
  */

@@ -113,8 +113,8 @@ static void wait_for_more(int64_t than)
     CHECK_INT(acknowledged(), >, than);
 }
 
-/* Every other death comes after some work was acknowledged; the ones between come at any moment,
- * also while the store is opened. */
+/* Every other kill follows some acknowledged work. The kills between come at any time, also during
+ * the open of the store. */
 static void kill_many(long cycles, uint32_t big)
 {
     pid_t children[PROCESSES];

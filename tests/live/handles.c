@@ -1,9 +1,9 @@
 /*
  * Several handles of one file in each of several processes, opened and closed at random while all
- * of them write; processes are killed with -9. Whatever was acknowledged is there, in one log:
+ * of them write; processes are killed with -9. All acknowledged writes are there, in one log:
  * presence in the lock file must survive the closing of any handle.
  *
- * TRUCE_HANDLE_STEPS: how much each process does; TRUCE_HANDLE_KILLS: how many deaths.
+ * TRUCE_HANDLE_STEPS: the steps of each process; TRUCE_HANDLE_KILLS: how many kills.
  */
 #include <signal.h>
 #include <stdatomic.h>

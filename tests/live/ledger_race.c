@@ -11,7 +11,7 @@
 
 struct race {
     truce_store *store;
-    truce_ledger *ledgers[2]; /* handles that know nothing of each other */
+    truce_ledger *ledgers[2]; /* handles without shared state */
     _Atomic long posted, refused, other;
     _Atomic bool over;
     int each;
@@ -237,7 +237,7 @@ TEST(of_settling_and_giving_up_one_takes_place_and_of_reversals_one)
 
 #define PENDINGS 8
 
-/* Settling, giving up and the sweep, about the moment at which the time of all is over. */
+/* Settling, canceling and the recovery pass, close to the expiry of all transactions. */
 static void *end_pending(void *arg)
 {
     struct racer *racer = arg;

@@ -11,7 +11,7 @@
 #include "tests/support/test.h"
 #include "truce/truce.h"
 
-#define ACCOUNTS_MAX 5000 /* more than a read looks at in one part */
+#define ACCOUNTS_MAX 5000 /* more than one part of a read */
 #define EACH         100
 #define FEW          40 /* that are read by their ids, all at once */
 
@@ -148,7 +148,7 @@ static void check_all(truce_store *from)
                   "[{'$sort': {'money': 1}}, {'$group': {'_id': null, 'n': {'$sum': '$money'}}}]",
                   "n"),
               ==, (int64_t)accounts * EACH);
-    /* both halves are of the same moment */
+    /* both halves are of the same snapshot */
     CHECK_INT(ask(from,
                   "[{'$unionWith': 'accounts'}, {'$group': {'_id': null, 'n': {'$sum': "
                   "'$money'}}}]",

@@ -97,8 +97,9 @@ static void increment(int document)
     bson_destroy(filter);
 }
 
-/* Removed and inserted with a greater number in one step, or refused in the end: then the number
- * must not be seen. The guard keeps processes from going back behind each other. */
+/* Removes and inserts the document with a greater number in one step, or fails in the end: then no
+ * read may see the number. The guard prevents processes from storing a lower number than another
+ * one. */
 static void replace(int document, bool refused)
 {
     int64_t floor = atomic_load(&shared->floor[document]);

@@ -95,7 +95,7 @@ static void run_other(int id)
         fprintf(stderr, "%s\n", other->err);
 }
 
-/* As a library does that looks at any file: the kernel drops every POSIX lock of this process on
+/* Opens and closes a file as a library may do: the kernel drops every POSIX lock of this process on
  * it. */
 static void drop_locks_of_the_process(void)
 {
@@ -195,8 +195,8 @@ static void *read_on(void *arg)
     return NULL;
 }
 
-/* The child has one thread, and a mutex of another may be shut for ever in it: it is refused, or
- * works, and does not hang. */
+/* The child has one thread, and a mutex may be locked for ever by a thread that does not exist
+ * there. A call fails or succeeds, and does not hang. */
 static _Noreturn void open_in_child(void)
 {
     truce_store *store = NULL;

@@ -1,7 +1,7 @@
 /*
  * The file: store compared with the memory: store, operation by operation, over collections and
- * indexes that come and go. The memory store reads every document for every query, so this test
- * finds a plan that changes an answer.
+ * indexes that are created and dropped. The memory store reads every document for every query, so
+ * this test finds a plan that changes an answer.
  *
  * An epoch is EPOCH operations on empty stores. The seed and i alone determine operation number i
  * (tests/support/random_operations.h). After a difference, the test removes groups of operations as
@@ -81,7 +81,7 @@ static void show(const char *title, const bson_t *document)
     bson_free(json);
 }
 
-/* One operation of an epoch; `print` shows it and what differs. */
+/* Runs one operation of an epoch; `print` prints it and the differences. */
 static enum answer step(const bson_t *operation, bool print)
 {
     bson_t expected = BSON_INITIALIZER, actual = BSON_INITIALIZER;

@@ -206,7 +206,7 @@ static void expect_in_batches(const char *command, const char *collection)
     CHECK_INT(reply_number(reply, "cursor.id"), ==, 0);
     bson_destroy(reply);
     expect_code(text, 43);
-    for (int size = 0; size < 5; size++) { /* what has all of them has no cursor behind it */
+    for (int size = 0; size < 5; size++) { /* an answer with all documents leaves no cursor */
         snprintf(text, sizeof text, "{%s, 'cursor': {'batchSize': %d}, '$db': 'test'}", command,
                  size);
         reply = ask(text);

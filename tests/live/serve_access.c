@@ -567,7 +567,7 @@ TEST(without_auth_the_users_records_are_closed_and_all_else_is_open)
     expect_code("{'aggregate': 'x', 'pipeline': [{'$unionWith': '@admin.system.users'}],"
                 " 'cursor': {}, '$db': 'test'}",
                 73);
-    close(dial_as("root", "root")); /* who wants to log in may */
+    close(dial_as("root", "root")); /* a login is possible */
     end();
 }
 
@@ -624,7 +624,7 @@ TEST(logins_succeed_with_the_password_alone)
     end();
 }
 
-/* As the drivers' specification of logins has it; the client sends what it has prepared. */
+/* As in the drivers' specification of logins: the client sends the prepared password. */
 TEST(passwords_are_prepared_and_names_are_as_they_are)
 {
     static const struct {
@@ -698,7 +698,7 @@ TEST(a_proof_is_good_once)
     end();
 }
 
-/* The password alone does not do, where the client has said that an empty message comes. */
+/* The password alone does not suffice if the client announced an empty message. */
 TEST(a_conversation_that_is_not_ended_is_no_login)
 {
     struct login_try try = {.name = "root", .password = "root"};
@@ -798,7 +798,7 @@ TEST(begins_a_login_by_hello_and_returns_the_mechanisms)
     CHECK(!bson_has_field(reply, "speculativeAuthenticate"));
     CHECK(bson_has_field(reply, "saslSupportedMechs.1"));
     bson_destroy(reply);
-    /* a driver would go on with that challenge by the mechanism that hello tells */
+    /* a driver would continue that challenge with the mechanism of the hello reply */
     root = dial_as("root", "root");
     expect_on(root,
               "{'createUser': 'old', 'pwd': 'x', 'roles': [], 'mechanisms': ['SCRAM-SHA-1'],"
@@ -858,7 +858,8 @@ TEST(ends_a_connection_at_a_long_message_before_the_login)
 
 /* ---- many logins ---------------------------------------------------------------------------- */
 
-/* A hundred answers wait; one login more is not answered, and a client that is in goes on. */
+/* A hundred answers are delayed. One more login gets no answer, and a logged-in client
+ * continues. */
 TEST(failed_logins_wait_and_no_more_than_a_hundred_do)
 {
     static struct pollfd ends[TRUCE_LOGIN_DELAYED_MAX + 1];
@@ -998,7 +999,7 @@ TEST(restricts_a_cursor_to_its_user)
     end();
 }
 
-/* The store is in memory, where there is nothing to watch: 40573 is for who may. */
+/* A store in memory has no change streams: a permitted client gets 40573. */
 TEST(forbids_watching_all_databases_to_a_reader_of_admin)
 {
     static const char all[] = "{'aggregate': 1, 'pipeline': [{'$changeStream': "

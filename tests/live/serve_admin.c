@@ -81,7 +81,7 @@ TEST(sets_and_returns_parameters)
     expect_code("{'setParameter': 1, 'nothing': 1, '$db': 'admin'}", 72);
     expect_code("{'setParameter': 1, '$db': 'admin'}", 72);
     expect_code("{'setParameter': 1, 'requireApiVersion': true, '$db': 'admin'}", 20);
-    /* the turn that was an hour away comes: what was set counts at once */
+    /* the pass that was an hour away runs: the new parameter applies at once */
     while (number_of("{'serverStatus': 1, '$db': 'admin'}", "sweep.turns") < 1)
         usleep(10000);
     end();
@@ -121,7 +121,7 @@ TEST(returns_the_last_lines_of_the_log)
           strstr(bson_iter_utf8(&line, NULL), "\"message\": \"started\"") &&
           !strchr(bson_iter_utf8(&line, NULL), '\n'));
     all = reply_number(reply, "totalLinesWritten");
-    CHECK(all >= 2); /* it started, and who asks came */
+    CHECK(all >= 2); /* the start, and the connection of the client */
     bson_destroy(reply);
     for (int i = 0; i < LOG_KEPT_MAX; i++)
         close(dial());
@@ -157,7 +157,8 @@ TEST(a_log_is_rotated_by_command)
 
 #define TOP "{'top': 1, '$db': 'admin'}"
 
-/* Of a collection whose name has a dot before it: the path is "totals", the name, the rest. */
+/* Returns the number of a collection. Its name may contain dots, so the path is "totals", the name,
+ * the rest. */
 static int64_t top_of(const char *name, const char *kind, const char *what)
 {
     bson_t *reply = ask(TOP);

@@ -84,7 +84,7 @@ static int64_t v_of(int id)
     return v;
 }
 
-/* Without what says that it came again, and when. Takes the reply. */
+/* Copies the reply without the fields that mark a retry and its time. Frees the reply. */
 static bson_t *bare_of(bson_t *reply)
 {
     bson_t *bare = bson_new();
@@ -96,8 +96,8 @@ static bson_t *bare_of(bson_t *reply)
     return bare;
 }
 
-/* Asks, asks again, and after a restart; the answers are the same, but for what says that it came
- * again. */
+/* Sends the command, sends it again, and again after a restart. The answers are equal, except for
+ * the fields that mark a retry. */
 static bson_t *ask_thrice(const char *command)
 {
     bson_t *first = bare_of(ask(command)), *later = NULL, *bare;
@@ -278,7 +278,7 @@ TEST(a_bulk_that_stopped_goes_on_where_it_stopped)
     end();
 }
 
-/* Statement 1 is known, statement 0 fails: what is behind it is not reached. */
+/* Statement 1 is known, statement 0 fails: the statements after it do not run. */
 TEST(statements_have_the_numbers_that_the_client_gives_them)
 {
     bson_t *reply;
@@ -452,7 +452,7 @@ TEST(many_statements_are_kept_in_one_record)
     end();
 }
 
-/* Records of before, in steps that look at a few each. */
+/* Removes old records, in steps that read a few each. */
 TEST(old_records_are_swept_in_steps)
 {
     struct session_sweep sweep = {0};
@@ -511,8 +511,8 @@ TEST(a_store_without_receipts_takes_no_numbers)
 
 enum { CLIENTS = 3 };
 
-/* One client: adds one to the counter with rising numbers; the last may have no answer, and is
- * asked for again. */
+/* Runs one client. It adds one to the counter with rising numbers. If the last has no answer, it is
+ * sent again. */
 struct client {
     pthread_t thread;
     int port, number;

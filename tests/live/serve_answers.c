@@ -118,7 +118,7 @@ TEST(a_key_that_was_too_long_to_show_has_no_value)
 
 /* ---- compressed ----------------------------------------------------------------------------- */
 
-/* Sends the command compressed; what comes back, opened. */
+/* Sends the command compressed. Returns the decompressed answer. */
 static bool ask_compressed(int end_, const char *json, int compressor, struct buffer *opened)
 {
     bson_t *command = test_bson(json);
@@ -231,7 +231,7 @@ TEST(refuses_unsupported_fields_of_the_frame)
     end();
 }
 
-/* Whatever their values are. */
+/* Ignores their values. */
 TEST(options_that_mongodb_refuses_are_refused)
 {
     static const char *const levels[] = {"local", "available", "majority", "linearizable"};
@@ -373,7 +373,7 @@ TEST(an_empty_timestamp_that_is_to_stay_is_refused_where_it_would_not)
     }
     expect_empty(1, false);
     reply = ask("{'count': 'c', '$db': 'test'}");
-    CHECK_INT(reply_number(reply, "n"), ==, 1); /* nothing of it was done */
+    CHECK_INT(reply_number(reply, "n"), ==, 1); /* nothing of it was executed */
     bson_destroy(reply);
     for (size_t i = 0; i < sizeof done / sizeof *done; i++) {
         snprintf(text, sizeof text, "{%s, 'bypassEmptyTsReplacement': true}", done[i]);

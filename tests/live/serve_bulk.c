@@ -202,7 +202,7 @@ TEST(refuses_an_invalid_bulk_and_executes_nothing)
     end();
 }
 
-/* The rest of what was done is read by getMore, and ends. */
+/* getMore reads the other results, and then the cursor ends. */
 TEST(a_long_answer_goes_on_by_a_cursor)
 {
     char more[300];
@@ -241,7 +241,7 @@ TEST(a_long_answer_goes_on_by_a_cursor)
     end();
 }
 
-/* One section of kind 1 behind the command: documents, one after the other. */
+/* Appends one section of kind 1 after the command: documents, one after the other. */
 static void put_section(struct buffer *message, const char *name, const char *const *documents)
 {
     size_t at;
@@ -337,7 +337,7 @@ TEST(a_bulk_is_a_part_of_a_transaction)
     expect_code("{'commitTransaction': 1" NUMBER("1") ", 'autocommit': false, '$db': 'admin'}", 0);
     expect_count("test", "c", 2);
     expect_count("school", "d", 1);
-    /* what is refused ends it */
+    /* a refused statement ends it */
     reply = ask(bulk("{'delete': 0, 'filter': {}, 'multi': true}, {'insert': 1, 'document': {'_id':"
                      " 2}}, {'insert': 1, 'document': {'_id': 2}}",
                      NUMBER("2") ", 'autocommit': false, 'startTransaction': true"));

@@ -51,7 +51,8 @@ static void uuid_of(const bson_t *event, const char *path, char text[33])
             snprintf(text + 2 * i, 3, "%02x", bytes[i]);
 }
 
-/* The next event has these fields besides _id, times and collectionUUID, which is given. */
+/* Checks that the next event has these fields in addition to _id, times and the given
+ * collectionUUID. */
 static void expect_expanded(struct stream_of *stream, const char *json, char uuid[33])
 {
     bson_t event, *wanted = test_bson(json), plain = BSON_INITIALIZER;

@@ -1,4 +1,4 @@
-/* explain: the plan of each command, what it would look at, and that nothing is written. */
+/* explain: the plan of each command, its expected scans, and that it writes nothing. */
 #include <string.h>
 
 #include "tests/support/talk.h"
@@ -263,7 +263,7 @@ TEST(explains_the_first_and_the_other_stages_of_a_pipeline)
     end();
 }
 
-/* A sparse index hides what it does not hold: so it is seen which one was read. */
+/* A sparse index omits documents, so the result shows which index was read. */
 TEST(distinct_reads_by_the_index_that_is_named)
 {
     static const char *const hints[] = {"", ", 'hint': 'n'", ", 'hint': {'n': 1}"};

@@ -1,5 +1,4 @@
-/* Failures by order: configureFailPoint of a server that was started for tests, and what clients
- * are answered by it. */
+/* configureFailPoint of a server that was started for tests, and the answers that clients get. */
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,7 +57,7 @@ static int64_t set(const char *mode, const char *data)
     return count;
 }
 
-/* The labels of an answer, one behind the other. */
+/* Returns the labels of an answer, each followed by a dot. */
 static const char *labels_of(const bson_t *reply)
 {
     static char all[200];
@@ -385,7 +384,7 @@ TEST(a_write_that_is_not_to_be_is_answered_with_the_code_and_not_done)
         "{'findAndModify': 'c', 'query': {'_id': 2}, 'update': {'v': 1}, 'upsert': true, " NUMBER(
             2));
     CHECK_INT(stored(), ==, 0);
-    /* the connection stays, if it is said so */
+    /* the connection stays open if the fail point says so */
     expect_code(
         order_of("{'skip': 1}", "'failBeforeCommitExceptionCode': 91, 'closeConnection': false"),
         0);

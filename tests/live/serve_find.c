@@ -1,5 +1,4 @@
-/* find over the wire: parts of an index, by min and max; keys and records; what may not stand
- * together. */
+/* find over the wire: parts of an index, by min and max; keys and records; invalid combinations. */
 #include <string.h>
 
 #include "tests/support/streams.h"
@@ -31,7 +30,7 @@ static void end(void)
     "'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAQ==', 'subType': '04'}}}, "       \
     "'txnNumber': {'$numberLong': '1'}, 'autocommit': false"
 
-/* What {find: c, ...} gives. */
+/* Returns the result of {find: c, ...}. */
 static void expect_found(const char *more, const char *json)
 {
     bson_t *wanted = test_bson(json), found;

@@ -114,7 +114,7 @@ TEST(operations_and_data_commands_reply_in_json)
              "\"status\": \"ok\"");
     POST_HAS("/v1/shop/truceClaim", "{\"queue\": \"mail\"}", 200, "\"payload\": {\"a\": 1}");
     POST_HAS("/v1/shop/truceSequence", "{\"sequence\": \"s\"}", 200, "\"ok\": 1");
-    /* another database has none of it */
+    /* another database contains none of it */
     POST_HAS("/v1/other/count", "{\"collection\": \"c\"}", 200, "\"n\": 0");
     POST_HAS("/v1/shop/insert",
              "{\"collection\": \"c\", \"documents\": [{\"_id\": {\"$oid\": "

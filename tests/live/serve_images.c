@@ -59,7 +59,7 @@ static struct stream_of watch_images(const char *mode)
     return watch_c(text, "");
 }
 
-/* {enabled: true} among the options that listCollections tells? */
+/* Returns whether listCollections reports {enabled: true}. */
 static void expect_option(const char *collection, const char *options)
 {
     char text[200];
@@ -151,7 +151,7 @@ TEST(reports_images_of_a_transaction_and_of_an_upsert)
     end();
 }
 
-/* Streams that want what was not kept: the code that they end with. */
+/* Streams that require an image that was not stored, and their error codes. */
 static void expect_end(const char *options, const char *how, const char *words)
 {
     struct stream_of stream = watch_c(options, "");
@@ -400,7 +400,7 @@ TEST(splits_a_large_event_and_resumes_after_any_fragment)
     end();
 }
 
-/* A stream that goes on from there, with these stages. */
+/* Resumes a stream from the token, with these stages. */
 static bson_t *ask_resume(const char *token, const char *stages)
 {
     char text[600];

@@ -1,4 +1,4 @@
-/* Indexes over the wire that are changed while they are there: collMod. */
+/* Changes of existing indexes over the wire: collMod. */
 #include <string.h>
 
 #include "bson/value.h"
@@ -28,7 +28,7 @@ static void end(void)
     truce_store_close(store);
 }
 
-/* The answer of collMod, but for `ok` and what every answer has. */
+/* Returns the answer of collMod, without `ok` and the fields of every answer. */
 static void expect_modified(const char *index, const char *json)
 {
     char text[300];

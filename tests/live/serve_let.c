@@ -200,7 +200,7 @@ TEST(sessions_are_listed_as_documents)
     expect_number("{'aggregate': 1, 'cursor': {}, 'pipeline': [{'$listLocalSessions': {}}, "
                   "{'$count': 'n'}], " A ", '$db': 'test'}",
                   "cursor.firstBatch.0.n", 1);
-    for (int i = 0; i < 2; i++) /* another, which writes; the first one only asks */
+    for (int i = 0; i < 2; i++) /* another, which writes; the first one only reads */
         expect_code("{'insert': 'c', 'documents': [{'_id': 50}], 'txnNumber': {'$numberLong': "
                     "'1'}, 'lsid': {'id': {'$binary': {'base64': 'AAAAAAAAAAAAAAAAAAAAAg==', "
                     "'subType': '04'}}}, '$db': 'test'}",

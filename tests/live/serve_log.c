@@ -228,7 +228,7 @@ TEST(does_not_count_waits_for_others_as_slow)
 }
 
 #ifdef TRUCE_CLI
-/* The port that a line tells behind that word; 0: it tells none. */
+/* Returns the port after that word in a line, or 0. */
 static int port_behind(const char *line, const char *word)
 {
     const char *at = strstr(line, word);

@@ -104,7 +104,7 @@ TEST(sizes_are_those_of_the_pages_of_the_file)
     CHECK_INT(number_of("{'listDatabases': 1, 'filter': {'name': 'school'}, '$db': 'admin'}",
                         "databases.0.sizeOnDisk"),
               ==, storage + total);
-    /* what was removed leaves its pages free for others, and is no more of the collection's */
+    /* removed documents leave free pages, which no longer belong to the collection */
     expect_code("{'delete': 'c', 'deletes': [{'q': {}, 'limit': 0}], '$db': 'school'}", 0);
     CHECK_INT(number_of(STATS(""), "storageSize"), <, storage / 10);
     end();
@@ -225,7 +225,7 @@ static void *ask_for_ever(void *arg)
     return NULL;
 }
 
-/* The number of what runs; waits until it does. -1: it is over. */
+/* Waits until the command runs. Returns its operation number, or -1 if the command has ended. */
 static int64_t running(const struct asker *asker)
 {
     int64_t number = -1;

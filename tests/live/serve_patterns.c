@@ -131,7 +131,7 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
          "{\"receipt\": 1}"},
         {PAY ", key: 'k', keyTime: 1767225600000}", 0, "earlier", "true"},
         {"{find: 'accounts', filter: {n: 5}}", 0, "cursor.firstBatch.0._id", "\"b\""},
-        /* the second guard does not hold, and nothing of it is done */
+        /* the second guard does not hold, and nothing is executed */
         {PAY "}", 125, "status", "\"not found\""},
         {"{find: 'accounts', filter: {n: 5}}", 0, "cursor.firstBatch.0._id", "\"b\""},
         {"{truceCommit: [{insert: 'accounts', with: {_id: 'c'}}], key: 'k',"
@@ -281,7 +281,7 @@ TEST(takes_operations_of_all_patterns_as_parts_of_one_commit)
          " keyTime: 1767225600000}",
          0, "earlier", "true"},
         {"{truceJobs: 'mail'}", 0, "jobs.3", NULL},
-        /* what is refused, and nothing of it is done */
+        /* refused commits, which execute nothing */
         {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceClaim: 'mail'}]}", 2,
          "errmsg", "\"change 2: truceClaim cannot be part of a commit\""},
         {"{truceCommit: [{truceEnqueue: 'mail', payload: {n: 9}}, {truceNothing: 'mail'}]}", 2},
@@ -848,7 +848,7 @@ TEST(patterns_are_a_part_of_a_transaction)
 {
     static const struct step steps[] = {
         {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0},
-        /* what has to be made for it is made, or undone, with it */
+        /* its collections and indexes are created or undone with it */
         {"{truceEnqueue: 'mail', payload: {n: 0}" FIRST(1), 0},
         {ABORT(1), 0},
         {"{truceQueues: 1}", 0, "queues", "[]"},
@@ -925,7 +925,7 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceQueue: 'mail', action: 'pause'" FIRST(15), 263},
         {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 FIRST(16), 125},
         {"{truceDone: 'mail', id: " JOB_1 ", token: " JOB_1 NEXT(16), 251},
-        /* what is written into a list of changes */
+        /* commands that write into a list of changes */
         {"{truceCommit: [{enqueue: 'mail', with: {n: 9}}]" FIRST(17), 0},
         {ABORT(17), 0},
         {"{truceQueues: 1}", 0, "queues.0.ready", "2"},
@@ -941,7 +941,8 @@ TEST(patterns_are_a_part_of_a_transaction)
     end();
 }
 
-/* It is claimed before the transaction begins, which shows the moment of its beginning. */
+/* The job is claimed before the transaction begins, because the transaction reads the snapshot of
+ * its beginning. */
 TEST(a_job_is_done_in_the_transaction_of_its_effects)
 {
     static const struct step before[] = {

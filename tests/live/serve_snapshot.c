@@ -1,4 +1,4 @@
-/* Reads of one moment by several commands: readConcern {level: "snapshot", atClusterTime}. */
+/* Reads of one snapshot by several commands: readConcern {level: "snapshot", atClusterTime}. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@
 #include "tests/support/test.h"
 
 static char store_path[600]; /* of the store, where it is a file */
-static uint64_t log_bytes;   /* that a moment may pin; 0: as it is */
+static uint64_t log_bytes;   /* bytes that a snapshot may pin; 0: the default */
 
 static void begin_with(const char *name, int64_t past_ms, bool memory)
 {
@@ -41,7 +41,7 @@ static void end(void)
     truce_store_close(store);
 }
 
-/* A read; `time` 0: of a new moment. */
+/* Runs a read; `time` 0: in a new snapshot. */
 static char *read_at(const char *command, uint64_t time)
 {
     static char text[1000];
@@ -55,7 +55,7 @@ static char *read_at(const char *command, uint64_t time)
     return text;
 }
 
-/* That the answer was read at; 0: it does not say. */
+/* Returns the snapshot time of the answer, or 0. */
 static uint64_t time_of(const bson_t *reply, const char *path)
 {
     uint32_t seconds = 0, number = 0;
@@ -227,7 +227,7 @@ TEST(so_many_are_kept_and_the_one_that_was_idle_for_longest_makes_room)
     expect_code(read_at(FIND, times[0]), 0);
     expect_code(read_at(FIND, times[1]), 246);
     expect_code(read_at(FIND, times[2]), 0);
-    expect_second(id, time); /* what a cursor reads makes no room */
+    expect_second(id, time); /* the snapshot of an open cursor is not evicted */
     end();
 }
 
@@ -288,7 +288,7 @@ TEST(a_moment_that_the_store_has_ended_is_too_old)
 
 /* ---- restarts -------------------------------------------------------------------------------- */
 
-/* Lets the server go on from a time that is so far ahead of the clock: the next one has a clock
+/* Lets the server continue from a time that far ahead of the clock, so the next server has a clock
  * that was set back. */
 static void pass_seconds(int64_t seconds)
 {
@@ -332,7 +332,7 @@ TEST(no_time_of_a_snapshot_is_given_again_after_a_restart)
         reply = ask("{'ping': 1, '$db': 'admin'}");
         CHECK(time_of(reply, "operationTime") > last);
         bson_destroy(reply);
-        expect_code(read_at(FIND, first), 246); /* what it was is gone with the server */
+        expect_code(read_at(FIND, first), 246); /* the old snapshot is gone with the server */
     }
     end();
 }
@@ -434,7 +434,7 @@ static bool see_half(const char *database, uint64_t at, int seen_so[2])
     }
     seen_so[seen]++;
     server_stop(server, 5000);
-    truce_store_close(broken); /* and what it wraps */
+    truce_store_close(broken); /* and its inner store */
     if (view != store)
         truce_store_close(store);
     return died;

@@ -49,7 +49,7 @@ static void end(void)
     truce_store_close(store);
 }
 
-/* Waits until the server ends the connection; what is still sent is thrown away. */
+/* Waits until the server ends the connection, and discards further data. */
 static void expect_end(int end_, const char *what)
 {
     const struct timeval patience = {.tv_sec = 20};
@@ -199,7 +199,7 @@ TEST(a_message_that_comes_slowly_is_taken)
     end();
 }
 
-/* The answers are longer than what the system keeps of them. */
+/* The answers are longer than the system's socket buffers. */
 TEST(a_client_that_reads_nothing_ends)
 {
     char *text = bson_malloc0(8 * 1024 * 1024 + 1), *json;
@@ -220,7 +220,7 @@ TEST(a_client_that_reads_nothing_ends)
         CHECK(send_all(end_, message.bytes, message.size));
     truce__clock_sleep_ms(3000);
     expect_end(end_, "it read nothing");
-    end_ = dial(); /* one that reads goes on */
+    end_ = dial(); /* a client that reads continues */
     CHECK(answers(end_, "{'find': 'c', '$db': 'test'}"));
     close(end_);
     truce__buffer_release(&message);

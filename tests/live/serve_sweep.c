@@ -173,7 +173,7 @@ TEST(it_waits_its_time_first)
     end();
 }
 
-/* Turns that begin from here on see what was set before. */
+/* Passes that begin after this see the new settings. */
 static void next_turns(void)
 {
     wait_for("sweep.turns", status_number("sweep.turns") + 3);
@@ -255,8 +255,8 @@ TEST(does_not_wait_for_the_recovery_pass_at_the_end)
     kept_log_free();
 }
 
-/* The server keeps its own database under plain names, and other names for what belongs to no
- * database. */
+/* The server stores its own database under plain names, and data outside of databases under other
+ * names. */
 TEST(a_sweep_through_the_server_finds_its_own_database_and_others)
 {
     static const char *const databases[] = {"test", "school"};

@@ -1,6 +1,6 @@
 /*
- * A server by TLS: what versions and certificates it takes, and clients that stall, or speak
- * something else. That drivers find their way in is the business of tests/servers.
+ * A server with TLS: its accepted versions and certificates, and clients that stall, or do not
+ * speak TLS. tests/servers tests the logins of drivers.
  */
 #include <signal.h>
 #include <string.h>
@@ -97,7 +97,7 @@ static bool reaches(const struct client *client)
     bool reached;
     SSL *ssl;
 
-    signal(SIGPIPE, SIG_IGN); /* OpenSSL's client writes to who has hung up */
+    signal(SIGPIPE, SIG_IGN); /* OpenSSL's client may write to a closed connection */
     CHECK(SSL_CTX_load_verify_locations(context, ca, NULL) == 1);
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_security_level(context, 0); /* so that it offers old versions at all */
@@ -191,7 +191,7 @@ TEST(a_handshake_that_drips_ends_too)
     end();
 }
 
-/* Nothing is left of who stalls when the server ends. */
+/* At its end, the server closes stalled connections. */
 TEST(a_server_ends_in_the_middle_of_a_handshake)
 {
     int end_;

@@ -118,7 +118,7 @@ TEST(refuses_impossible_commands_by_their_codes)
     expect_code(NEXT(A, 3, "'listCollections': 1"), 263);
     expect_code(NEXT(A, 3, "'ping': 1"), 263);
     expect_code(NEXT(A, 3, "'aggregate': 'c', 'pipeline': [{'$out': 'd'}], 'cursor': {}"), 263);
-    expect_code(NEXT(A, 3, READ), 251); /* what was refused has ended it */
+    expect_code(NEXT(A, 3, READ), 251); /* the failed statement has aborted it */
     expect_code("{'commitTransaction': 1, '$db': 'admin'}", 125);
     expect_code("{'find': 'c', 'autocommit': false, '$db': 'test'}", 72);
     expect_code("{'find': 'c', 'startTransaction': true, '$db': 'test'}", 72);
@@ -181,7 +181,7 @@ TEST(a_refused_statement_ends_the_transaction)
 #define PAST   ", 'bypassDocumentValidation': true"
 #define PUT(v) "'insert': 'n', 'documents': [{'v': " v "}]"
 
-/* -1: there is no such collection. */
+/* Returns -1 if the collection does not exist. */
 static int64_t indexes_of_n(void)
 {
     bson_t *reply = ask("{'listIndexes': 'n', '$db': 'test'}");

@@ -1,5 +1,4 @@
-/* Transfers in two phases and copies kept in step as commands: what each is answered, and with what
- * is wrong it is refused. */
+/* Two-phase transfers and denormalized copies as commands: their answers and their errors. */
 #include "tests/support/served_story.h"
 
 #define ACCOUNTS                                                                                   \

@@ -1,4 +1,4 @@
-/* Trees of versions as commands: what each is answered, and with what is wrong it is refused. */
+/* Trees of versions as commands: their answers and their errors. */
 #include "tests/support/served_story.h"
 
 #define ID_1                "{$oid: '0123456789abcdef01234567'}"

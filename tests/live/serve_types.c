@@ -12,8 +12,7 @@ static void make_five(void)
     TELL(steps);
 }
 
-/* `%s` is the number 2 in each of BSON's types; `path` of the answer is there as far as it was
- * understood. */
+/* `%s` is the number 2 in each of BSON's types; the answer has `path` if the type was accepted. */
 static const struct numbered {
     const char *command, *path, *text;
 } numbered[] = {
@@ -98,8 +97,7 @@ TEST(a_number_of_any_type_is_a_number_in_every_field)
     end();
 }
 
-/* As MongoDB reads them: the fraction is cut off, and what has no place in 64 bits is the nearest
- * number. */
+/* As MongoDB reads them: it truncates fractions, and clamps numbers to 64 bits. */
 TEST(fractions_and_huge_numbers_are_read_as_mongodb_reads_them)
 {
     static const struct step steps[] = {
@@ -113,7 +111,7 @@ TEST(fractions_and_huge_numbers_are_read_as_mongodb_reads_them)
         {"{find: 'c', skip: {$numberDecimal: '-Infinity'}}", 51024, NULL, NULL},
         {"{find: 'c', maxTimeMS: {$numberDecimal: '1E+20'}}", 2, NULL, NULL},
         {"{getMore: {$numberLong: '1'}, collection: 'c', batchSize: -5}", 2, NULL, NULL},
-        /* an amount, and what truce counts itself, is never rounded */
+        /* an amount, and a counter of truce, is never rounded */
         {"{truceSequence: 'numbers', take: 2.5}", 2, NULL, NULL},
         {"{truceSequence: 'numbers', take: {$numberDecimal: '2.5'}}", 2, NULL, NULL},
         {"{truceLedgerPost: 'book', id: 'x', entries: [{account: 'a', value: {$numberDecimal:"

@@ -1,5 +1,4 @@
-/* Views: how they are made, what they are no collection for, who may make them, and who knows of
- * them. */
+/* Views: their creation, the commands that refuse a view, permissions, and listings. */
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>

@@ -115,7 +115,7 @@ static const char *const makes_collections[] = {
 
 static int views_left, collections_left;
 
-/* It is one or the other; a view, and it shows what it rests on. */
+/* The name is a collection or a view; a view shows its source. */
 static void look_at_name(int connection, int round)
 {
     char text[300];

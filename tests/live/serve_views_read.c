@@ -1,4 +1,4 @@
-/* Views: what is read of them, also by stages, in transactions and of one moment. */
+/* Reads of views, also by stages, in transactions and in one snapshot. */
 #include <stdio.h>
 #include <unistd.h>
 

@@ -190,9 +190,8 @@ TEST(a_stream_ends_with_its_collection)
     insert(1);
     stream = open_stream(STREAM);
     done("{'drop': 'c', '$db': 'test'}");
-    insert(7); /* into another collection of this name */
-    event_of(&stream, 1, 60000,
-             &event); /* by itself: where it goes on is in front of "invalidate" */
+    insert(7);                           /* into another collection of this name */
+    event_of(&stream, 1, 60000, &event); /* by itself: it resumes before "invalidate" */
     CHECK_TEXT("drop", text_of(&event, "operationType"));
     snprintf(text, sizeof text, "'resumeAfter': {'_data': '%s'}", stream.token);
     again = watch_c(text, "");
@@ -252,7 +251,7 @@ TEST(documents_of_updates_are_looked_up)
                  "'updateDescription': {'updatedFields': {'n': %d}, 'removedFields': [], "
                  "'truncatedArrays': []}, 'fullDocument': {'_id': 1, 'n': 2}}",
                  i);
-        expect_event(&now, text); /* as it is now */
+        expect_event(&now, text); /* the current document */
     }
     expect_event(&any, "{'operationType': 'update', " NS ", 'documentKey': {'_id': 1}, "
                        "'updateDescription': {'updatedFields': {'n': 1}, 'removedFields': [], "
@@ -390,7 +389,7 @@ TEST(reports_changes_after_the_time_of_an_answer)
         close_stream(&stream);
         insert(i + 3);
     }
-    /* the clock of the machine is set back by an hour, behind an answer */
+    /* the clock of the machine is set back by an hour, after an answer */
     truce__feed_pass(&truce__file_engine_or_null(store)->writer,
                      truce__feed_position(truce__clock_wall_ms() / 1000 + 3600, 7));
     stream = watch_c(from_now("{'ping': 1, '$db': 'test'}"), "");

@@ -119,8 +119,8 @@ static truce_store *open_store(const char *uri)
     return store;
 }
 
-/* In both stores. False: one may have refused what the other did, as a sort by two arrays is
- * refused only where something has to be sorted. */
+/* Runs the operation in both stores. Returns false if one may have refused it: a sort by two arrays
+ * is refused only if documents have to be sorted. */
 static bool run_in_both(truce_store *memory, truce_store *file, const bson_t *operation)
 {
     bson_t of_memory = BSON_INITIALIZER, of_file = BSON_INITIALIZER;
@@ -144,7 +144,8 @@ static bool begin(truce_store *memory, truce_store *file, uint64_t seed)
     for (uint64_t i = 0; i < BEFORE && same; i++) {
         bson_t *operation = random_operation(seed, i);
 
-        if (strcmp(text(operation, "op"), "update") != 0) /* whose order may show */
+        /* an update may show the order of documents */
+        if (strcmp(text(operation, "op"), "update") != 0)
             same = run_in_both(memory, file, operation);
         bson_destroy(operation);
     }
