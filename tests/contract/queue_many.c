@@ -354,7 +354,7 @@ TEST(the_next_claim_serves_jobs_that_one_claim_cannot)
     truce_store *store;
 
     if (server_under_test()) {
-        test_skip("no crowd forms there");
+        test_skip("no concurrent claims meet there");
         return;
     }
     store = open_setting(&file);

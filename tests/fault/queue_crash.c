@@ -241,7 +241,7 @@ TEST(whatever_call_is_the_last_the_jobs_are_done_by_the_stores_own_commits)
     if (has)
         suffer_everywhere(TRUCE_MECHANISM_NATIVE, PLAIN);
     else
-        test_skip("this store has none");
+        test_skip("this store has no commits of its own");
 }
 
 /* ---- single answers ---- */

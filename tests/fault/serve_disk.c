@@ -96,7 +96,7 @@ static void check_commit(int64_t code, const char *label)
 
     if ((reply_number(reply, "ok") == 1 ? 0 : reply_number(reply, "code")) != code ||
         !strstr(text, label))
-        test_fail(__FILE__, __LINE__, "%s is no %d with %s", text, (int)code, label);
+        test_fail(__FILE__, __LINE__, "%s does not fail with %d and %s", text, (int)code, label);
     bson_free(text);
     bson_destroy(reply);
 }

@@ -242,7 +242,7 @@ TEST(a_store_that_lies_is_caught)
     int caught = 0, lies = 0;
 
     if (test_scale("TRUCE_SET_CRASH_ONCE", 1) > 1) {
-        test_skip("only where every call is looked at");
+        test_skip("runs only if every call is tested");
         return;
     }
     calls = count_calls((truce_set_options){0});
