@@ -237,7 +237,7 @@ TEST(of_settling_and_giving_up_one_takes_place_and_of_reversals_one)
 
 #define PENDINGS 8
 
-/* Settling, canceling and the recovery pass, close to the expiry of all transactions. */
+/* Settling, voiding and the recovery pass, close to the expiry of all transactions. */
 static void *end_pending(void *arg)
 {
     struct racer *racer = arg;

@@ -157,7 +157,7 @@ TEST(does_not_block_other_indexes_by_a_refused_one)
 
 /* ---- numbers that are given again ------------------------------------------------------------ */
 
-/* Two inserts into collections that are not there yet, and what refuses both. */
+/* Two inserts into new collections, and a write that makes the whole bulk fail. */
 static void undo_a_bulk(void)
 {
     bson_t *one = test_bson("{'_id': 1}"), *none = test_bson("{'_id': 77}");

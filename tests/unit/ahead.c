@@ -17,7 +17,7 @@
 #include "truce/truce.h"
 
 #define DOCUMENTS  12000
-#define LARGE_PAD  300000 /* more than is put aside */
+#define LARGE_PAD  300000 /* more than the read-ahead keeps */
 #define PATIENCE_S 20
 
 static char path[400];
@@ -106,7 +106,7 @@ static bool make(struct random *random)
 struct seen {
     struct engine *engine;
     bool wait;    /* for the helpers, before the first document is taken */
-    bool put_off; /* it is put aside then */
+    bool put_off; /* the cursor is put aside then */
     int64_t count, last, sum;
     bool ordered, old, helped;
 };
@@ -131,8 +131,8 @@ static void put_all_aside(void)
         truce__clock_sleep_ms(10);
 }
 
-/* All of them were asked before the first document is taken; they have time to read as far ahead as
- * they may. On a busy machine they may have come to their end already: then they cannot be seen. */
+/* All helpers get their work before the first document is taken, and have time to read ahead up to
+ * their limit. On a busy machine they may have ended already: then the test cannot observe them. */
 static void wait_for_help(struct seen *seen)
 {
     seen->helped = !truce__helpers_any(seen->engine->helpers);
@@ -327,7 +327,7 @@ TEST(reports_an_error_at_its_position_of_the_walk)
 
 /* ---- helpers that are put aside -------------------------------------------------------------- */
 
-/* The library's threads block all signals; here they are left one, by which they are put aside. */
+/* The library's threads block all signals. Here they keep one, which suspends them. */
 int pthread_sigmask(int how, const sigset_t *set, sigset_t *before)
 {
     sigset_t but;

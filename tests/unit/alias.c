@@ -1,4 +1,4 @@
-/* Names that stand for pipelines (store/alias.h): by what the collection behind one is asked. */
+/* Names of pipelines (store/alias.h): the filter that reaches the collection of a view. */
 #include "store/alias.h"
 
 #include "bson/value.h"

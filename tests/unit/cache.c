@@ -191,7 +191,7 @@ TEST(does_not_cache_a_read_from_before_a_change)
     open_cache();
     before = miss("k");
     truce__cache_begin(cache, false);
-    change("k", ""); /* removed: no entry stays that could stand in the way */
+    change("k", ""); /* removed: no entry remains that could block the fill */
     commit();
     fill("k", &before, "one");
     CHECK(!shows("c", "k", "one"));
@@ -573,7 +573,7 @@ TEST(waits_for_changes_of_another_process)
     atomic_fetch_add(&begun, 1);
     truce__cache_commit(cache, 9);
     truce__cache_end(cache, true);
-    for (int i = 10000; i < 30000; i++) { /* whatever numbers those that were noted have met */
+    for (int i = 10000; i < 30000; i++) { /* with any hash collisions of the recorded keys */
         snprintf(key, sizeof key, "%d", i);
         CHECK_INT(truce__cache_promised(theirs, "c", text(key)), ==, 9);
     }

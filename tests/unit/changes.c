@@ -454,7 +454,7 @@ TEST(another_key_that_changes_between_the_look_and_the_write_is_no_conflict)
 {
     check_between("{'$set': {'m': 5}}", TRUCE_OK, __LINE__);
     check_between("{'$set': {'n': 5}}", TRUCE_CONFLICT, __LINE__);
-    /* or what a commit that is gone held */
+    /* or an intent of a commit that no longer exists */
     check_between("{'$set': {'m': 5, '_intent': {'c': {'$oid': '00000000000000000000000a'}}}}",
                   TRUCE_OK, __LINE__);
 }

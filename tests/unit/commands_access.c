@@ -126,7 +126,7 @@ static const char *const names[] = {
 
 /* ---- data of other databases ----------------------------------------------------------------- */
 
-/* All documents but those of "school", one behind the other. */
+/* All documents except those of "school", one after the other. */
 static void elsewhere(truce_store *store, struct buffer *all)
 {
     bson_t collections, none = BSON_INITIALIZER, *by_id = BCON_NEW("_id", BCON_INT32(1));
@@ -154,7 +154,7 @@ static void elsewhere(truce_store *store, struct buffer *all)
     bson_destroy(by_id);
 }
 
-/* Each that was there is there still, byte for byte; what belongs to school may stand among
+/* Checks that each earlier document still exists, byte for byte; documents of "school" may be among
  * them. */
 static void check_elsewhere(const struct buffer *was, const struct buffer *is)
 {
@@ -215,8 +215,8 @@ static void log_in(void)
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 
-static const char *own; /* database of who asks */
-static bool stranger;   /* who has nothing to see here */
+static const char *own; /* the client's database */
+static bool stranger;   /* the client has no permission here */
 static int64_t seen;
 
 static void look(const bson_t *command, const bson_t *reply)

@@ -51,8 +51,8 @@ static struct server *serve_file(const char *path)
     return still_serve(store, &options);
 }
 
-/* On a store of its own: a file, but for who waits for others, which takes no time in a store in
- * memory. */
+/* Runs on a store of its own: a file, except for commands that wait for other clients. These take
+ * no time on a store in memory. */
 static void try_all(const char *json, int code)
 {
     bson_t *command = command_of(json);

@@ -38,7 +38,7 @@ static void hold_everything(truce_store *store)
 struct want {
     truce_mechanism mechanism;
     uint32_t deadline_ms;
-    int kind; /* of what a commit does */
+    int kind; /* the kind of the commit's changes */
 };
 
 static truce_status read_a(truce_commit *commit, bson_error_t *error)
@@ -144,7 +144,7 @@ static truce_status want_set(truce_store *store, const struct want *want, bson_e
 typedef truce_status want_function(truce_store *store, const struct want *want,
                                    bson_error_t *error);
 
-/* A wait that was begun before the deadline may end behind it, by its own length. */
+/* A wait that began before the deadline may end after it, by at most its own length. */
 static void check_wait(truce_store *store, want_function *function, const struct want *want,
                        const char *name)
 {

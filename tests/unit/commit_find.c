@@ -1,5 +1,5 @@
 /*
- * Guarded queries of a commit: what they show, what they guard, and who may not ask.
+ * Guarded queries of a commit: their results, their guards, and callers without permission.
  */
 #include <pthread.h>
 
@@ -26,7 +26,7 @@ static truce_commit *begin(void)
     return commit;
 }
 
-/* The _ids of what is found, as text. */
+/* Returns the _ids of the results as a string. */
 static const char *found(truce_commit *commit, const char *filter,
                          const truce_find_options *options)
 {
@@ -184,7 +184,7 @@ TEST(a_query_that_found_nothing_is_guarded_too)
     truce_store_close(store);
 }
 
-/* Of what was not read nothing is known, so nothing is guarded. */
+/* Documents that were not read are unknown, so they are not guarded. */
 TEST(guards_only_documents_that_the_cursor_returned)
 {
     bson_t *asked = test_bson("{'v': {'$gte': 1}}"), *sort = test_bson("{'_id': 1}");
@@ -226,7 +226,7 @@ TEST(reads_one_snapshot_without_conflicts)
     truce_store_close(store);
 }
 
-/* A document that is read by its _id is of the moment of the apply, and the query has to be,
+/* A document that is read by its _id is from the snapshot of the apply, and the query must be,
  * too. */
 TEST(reads_and_queries_one_snapshot_at_the_commit)
 {
@@ -294,7 +294,7 @@ TEST(two_that_trade_a_unique_value_are_shown)
     commit = begin();
     change(commit, "a", "{'$set': {'name': 'second'}}");
     (void)found(commit, "{}", NULL);
-    CHECK_INT(found_status, ==, TRUCE_DUPLICATE); /* as the commit would say, and does */
+    CHECK_INT(found_status, ==, TRUCE_DUPLICATE); /* the error of the commit, too */
     CHECK_INT(apply(commit), ==, TRUCE_DUPLICATE);
     CHECK_INT(count_json(store, "x", "{'_id': 'a', 'name': 'first'}"), ==, 1);
     bson_destroy(index);

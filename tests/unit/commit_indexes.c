@@ -3,7 +3,7 @@
 #include "tests/support/bank.h"
 
 static const truce_store_ops *inner;
-static const char *more; /* definitions that the store tells besides its own */
+static const char *more; /* additional definitions that the store reports */
 
 static truce_status list(truce_store *store, const char *collection, bson_t *indexes,
                          bson_error_t *error)
@@ -22,7 +22,7 @@ static truce_status list(truce_store *store, const char *collection, bson_t *ind
     return status;
 }
 
-/* A memory store that tells of these indexes, too. */
+/* A memory store that reports these indexes, too. */
 static truce_store *open_with(const char *definitions, truce_store_ops *ops)
 {
     truce_store *store = open_setting(&settings[1]);
@@ -146,8 +146,8 @@ static truce_status move_by(truce_store *store, const struct setting *setting, c
     return truce_transact(store, move, NULL, &options, error);
 }
 
-/* The index has null for what ends at a scalar within an array, and {"m.at": null} does not find
- * that. */
+/* If a path ends at a scalar within an array, the index contains null, but {"m.at": null} does not
+ * match the document. */
 static void null_of_an_array(truce_store *store, const struct setting *setting)
 {
     bson_t *index = test_bson("{'key': {'m.at': 1}, 'unique': true}");

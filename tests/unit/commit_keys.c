@@ -7,7 +7,7 @@
 
 struct order {
     int runs;
-    int conflicts; /* so often it says that others were faster */
+    int conflicts; /* how often it reports a conflict */
     int number;
 };
 
@@ -80,7 +80,7 @@ TEST(returns_the_result_of_a_commit_for_its_used_key)
     on_every_setting(leaves);
 }
 
-/* Another process has it between the look for the key and the commit. */
+/* Another process uses the key between its lookup and the commit. */
 static truce_status lose_the_key(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct setting *setting = ((void **)arg)[1];

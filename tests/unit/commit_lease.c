@@ -81,7 +81,7 @@ static truce_status while_others_look(int64_t step_ms, uint64_t lost, uint64_t l
     status = commit_four(store, &error);
     life.step_ms = 0;
     CHECK_INT(count_json(life.inner, "things", "{'n': 1}"), ==, status ? 0 : 8);
-    if (status) /* and says why */
+    if (status) /* and reports the reason */
         CHECK_INT(count_json(life.inner, "truce_commits",
                              "{'state': 'aborted', 'why': {'$regex': 'lease'}}"),
                   ==, 1);
@@ -258,7 +258,8 @@ static truce_status add_one(truce_commit *commit, void *arg, bson_error_t *error
     return add_update(commit, "things", "a", NULL, "{'$inc': {'n': 1}}", error);
 }
 
-/* A function that waits for what its own commit holds, once that takes its documents first. */
+/* A function that waits for a document of its own commit, after the commit locks its documents
+ * first. */
 static truce_status wait_for_oneself(truce_commit *commit, void *arg, bson_error_t *error)
 {
     bson_value_t id = text_id("a");

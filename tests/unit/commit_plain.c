@@ -115,7 +115,7 @@ TEST(another_type_of_the_same_number_is_another_document)
     on_every_setting(changed_type);
 }
 
-/* Documents of many megabytes: the disk has no part in what is tested. */
+/* Documents of many megabytes; the test does not need the disk. */
 static bool on_disk(const struct setting *setting)
 {
     return !strcmp(setting->uri, "file:");
@@ -428,7 +428,7 @@ static void tell(truce_store *store, const struct setting *setting, const struct
     two_things(store);
     if (strstr(story->set, "d."))
         plain(store, "a", "{'$set': {'d': {'e': 0, 'f': {'g': 0}}}}");
-    commit_both(store, setting); /* the indexes are there */
+    commit_both(store, setting); /* the indexes exist */
     commit = begin(store, setting);
     CHECK_OK(add_update(commit, "things", "a", NULL, story->set, &error), error);
     CHECK_OK(add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", &error), error);

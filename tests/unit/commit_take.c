@@ -13,7 +13,7 @@ struct loser {
     truce_store *store;
     truce_mechanism mechanism;
     int runs;
-    int refuses; /* it says no in this run; 0: never */
+    int refuses; /* the run in which it refuses; 0: none */
     bool plain;  /* the others are plain writers */
 };
 
@@ -251,7 +251,7 @@ TEST(a_function_reads_so_where_the_store_has_no_snapshot)
     on_every_setting(sees_by_two_looks);
 }
 
-/* Another's function, within: it sees both, and what it took itself. */
+/* A nested function of another commit: it sees both, and the documents that it locked itself. */
 static truce_status within(truce_commit *commit, void *arg, bson_error_t *error)
 {
     look_beside(arg, 3);
@@ -386,7 +386,7 @@ static truce_status take_at_last(truce_commit *commit, void *arg, bson_error_t *
     return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
 }
 
-/* `look` after each run. */
+/* Calls `look` after each run. */
 static void intrude_at_every_call(truce_store *store, const struct setting *setting,
                                   truce_commit_function *function, setting_function *look)
 {
@@ -510,7 +510,7 @@ TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
 /* ---- a call without an answer after the documents were taken --------------------------------- */
 
 static truce_fault_options fault;
-static const bson_t *leaves; /* what the commit leaves under its key */
+static const bson_t *leaves; /* the result of the commit under its key */
 
 /* As take_at_last; its other documents are one that is only held, and a new one. */
 static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_t *error)

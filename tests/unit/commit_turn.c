@@ -146,7 +146,7 @@ static truce_status add_to_all(truce_commit *commit, void *arg, bson_error_t *er
     for (int i = 0; i < 3 && !status; i++)
         if (many->ids[i])
             status = add_one(commit, many->ids[i], error);
-    if (!status && many->nested) /* of another document: what runs again is not undone */
+    if (!status && many->nested) /* of another document, because a repeated run does not undo it */
         status = truce_transact(many->store, add_nested, (char *)"other", &options, error);
     return status;
 }

@@ -1,5 +1,5 @@
-/* Commits that change values of unique indexes: by every mechanism where the keys are declared, and
- * what is refused. */
+/* Commits that change values of unique indexes: by every mechanism if the keys are declared, and
+ * errors. */
 #include "base/clock.h"
 #include "tests/support/bank.h"
 #include "tests/support/no_sleep.h"
@@ -392,7 +392,7 @@ static truce_store *open_faulty(void)
 
     two_users(store, true);
     CHECK_OK(set_user(store, journal, true, "b", "{'$set': {'n': 1}}", &error),
-             error); /* the journal's own indexes are there now */
+             error); /* the journal's own indexes exist now */
     return store;
 }
 
@@ -473,7 +473,7 @@ TEST(a_reservation_whose_answer_was_lost_is_found)
     truce_fault_arm(store, &lose);
     CHECK_OK(truce_commit_apply(commit, &error), error);
     CHECK_INT(truce_fault_hits(store), ==, 1);
-    CHECK(bson_oid_equal(&id, truce_commit_id(commit))); /* it went on, under the same id */
+    CHECK(bson_oid_equal(&id, truce_commit_id(commit))); /* it continued under the same id */
     truce_fault_arm(store, &none);
     truce_commit_free(commit);
     CHECK_DOCUMENT(store, "users", "a", "{'_id': 'a', 'mail': 'z', " KEYS("z") "}");
@@ -546,7 +546,7 @@ TEST(finds_and_repairs_keys_corrupted_by_a_plain_write)
     bson_error_t error = {0};
 
     two_users(store, true);
-    insert_json(store, "users", "{'_id': 'c', 'mail': 'z'}"); /* has none: safe */
+    insert_json(store, "users", "{'_id': 'c', 'mail': 'z'}"); /* has no keys: safe */
     CHECK_INT(check(store, false).count, ==, 0);
     plain_update(store, "{'_id': 'a'}", "{'$set': {'mail': 'w'}}");
     CHECK_TEXT("stale-keys ", check(store, false).rules);
@@ -562,7 +562,7 @@ TEST(finds_and_repairs_keys_corrupted_by_a_plain_write)
 TEST(a_plain_writer_that_takes_a_reserved_value_is_found)
 {
     truce_store *store = open_faulty();
-    truce_sweep_options keep_nothing = {.retention_ms = 1}; /* but what is not done */
+    truce_sweep_options keep_nothing = {.retention_ms = 1}; /* except undone commits */
     truce_sweep_report report;
     bson_error_t error = {0};
     struct findings findings;

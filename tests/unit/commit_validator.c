@@ -1,5 +1,5 @@
-/* Commits on a server whose validator allows no field but its own: a transaction cannot guard what
- * it only reads. */
+/* Commits on a server whose validator allows no field but its own: a transaction cannot guard
+ * documents that it only reads. */
 #include "tests/support/bank.h"
 
 static const truce_store_ops *inner;

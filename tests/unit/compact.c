@@ -104,8 +104,8 @@ static int64_t file_size(void)
     return stat(path, &found) ? -1 : found.st_size;
 }
 
-/* Of the documents for which `wanted` is true, each is there as it was inserted, and none
- * besides. */
+/* Checks that exactly the documents for which `wanted` is true exist, unchanged since their
+ * insert. */
 static void check_documents(truce_store *in, const char *collection, bool (*wanted)(int id), int to)
 {
     const bson_t *document;
@@ -236,7 +236,7 @@ TEST(a_store_without_documents_has_nothing_to_give)
 static atomic_bool done;
 static atomic_int rounds;
 
-/* Documents of its own, which are there or not as it knows; and a counter. */
+/* Works on its own documents, whose existence it tracks, and on a counter. */
 static void *work(void *arg)
 {
     enum { OWN = 50 };
@@ -416,8 +416,7 @@ TEST(a_deadline_ends_it)
     truce_store_close(store);
 }
 
-/* A log that is long already does not get longer by what is moved: there is a checkpoint first, or
- * an end. */
+/* A long log does not grow by the moved pages: a checkpoint runs first, or the compaction ends. */
 TEST(a_long_log_is_moved_first)
 {
     const truce_store_options options = {0};
@@ -462,7 +461,7 @@ static void interrupt_at_once(int64_t at, int64_t total, void *arg)
     truce_interrupt(store);
 }
 
-/* Of the snapshots of two handles the first keeps what was replaced since; nothing was since the
+/* Two handles have a snapshot each. The first pins replaced pages; no page was replaced since the
  * second. */
 TEST(does_not_report_reads_that_pin_nothing)
 {
@@ -494,7 +493,7 @@ static void count_warning(truce_log_level level, const char *message, void *arg)
     warnings += level == TRUCE_LOG_WARNING;
 }
 
-/* A checkpoint that was asked for and cannot be made is no log that grows. */
+/* A requested checkpoint that cannot run is not reported as a growing log. */
 TEST(a_log_that_is_short_is_not_said_to_grow)
 {
     const truce_store_hooks hooks = {.log = count_warning};

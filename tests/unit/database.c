@@ -175,7 +175,7 @@ TEST(completes_or_undoes_the_commit_of_another_view_of_the_database)
     }
 }
 
-/* Readers of that database would look for the commit there. */
+/* Readers of that database look up the commit there. */
 TEST(refuses_a_commit_of_the_store_that_changes_a_place_of_another_database)
 {
     truce_commit *commit = NULL;
@@ -190,7 +190,7 @@ TEST(refuses_a_commit_of_the_store_that_changes_a_place_of_another_database)
     close_both();
 }
 
-/* By when it was met first, not by when it says that it ends. */
+/* The time of its first encounter counts, not its own expiry. */
 TEST(a_dead_one_whose_clock_was_ahead_is_undone)
 {
     bson_t *pending = test_bson("{'state': 'pending'}");

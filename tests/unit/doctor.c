@@ -380,7 +380,7 @@ TEST(reports_abandoned_commits_and_unguarded_keys)
     truce_store_close(store);
 }
 
-/* A job of the queue "mail" in that state, whose time is so long ago. */
+/* Inserts a job of the queue "mail" in that state, with a time that long ago. */
 static void insert_job(truce_store *store, const char *state, int64_t ago_ms)
 {
     char text[400];
@@ -440,7 +440,7 @@ TEST(reports_abandoned_jobs)
     truce_store_close(store);
 }
 
-/* Whatever no process works on is reported, and nothing that one works on. */
+/* Reports all work without a process, and no work with one. */
 TEST(reports_jobs_without_a_worker)
 {
     truce_store *store = NULL;

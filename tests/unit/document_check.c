@@ -1,4 +1,4 @@
-/* The check of documents from outside: what it lets pass, and that damage never passes unseen. */
+/* The check of documents from outside: it accepts valid documents, and detects all damage. */
 #include "base/limits.h"
 #include "base/random.h"
 #include "bson/value.h"

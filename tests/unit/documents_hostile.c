@@ -223,8 +223,8 @@ static void build(truce_store *store)
     leave_open(store);
 }
 
-/* All that there is, from any of it on: what comes first may take away what the others would
- * meet. */
+/* Runs all commands, from a random one on, because the first may remove the documents of the
+ * others. */
 static void ask_all(void)
 {
     static const char *questions[200];

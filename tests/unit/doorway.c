@@ -303,7 +303,7 @@ TEST(shows_a_later_writers_commits_to_an_unprivileged_reader)
     insert_many(store, 400, 600);
     tell(to_guest[1]);
     hear(from_guest[0]);
-    truce_store_close(store); /* the guest is there: the log stays */
+    truce_store_close(store); /* the reader is present: the log stays */
     snprintf(log, sizeof log, "%s-wal", path);
     CHECK(!stat(log, &found) && found.st_size > 0);
     tell(to_guest[1]);
@@ -318,7 +318,8 @@ TEST(shows_a_later_writers_commits_to_an_unprivileged_reader)
     truce_store_close(store);
 }
 
-/* He comes and goes between two reads: the file is at rest both times, and is another. */
+/* A writer opens and closes the store between two reads: no writer is present at either read, but
+ * the contents differ. */
 TEST(verifies_the_reads_of_an_unprivileged_reader)
 {
     static const int64_t expected[] = {50, 350};

@@ -289,7 +289,7 @@ TEST(one_file_under_two_names_is_one_store)
     truce_store_close(store);
 }
 
-/* The WAL does not grow with the number of writes, whatever the readers do. */
+/* The WAL does not grow with the number of writes, despite any readers. */
 static atomic_bool reading;
 
 static void *read_on(void *arg)
@@ -436,7 +436,7 @@ TEST(a_cursor_whose_collection_is_dropped_still_has_its_documents)
 
 /* ---- indexes -------------------------------------------------------------------------------- */
 
-static atomic_int writing; /* 1: go on */
+static atomic_int writing; /* 1: continue */
 
 static void *write_on(void *arg)
 {

@@ -1,4 +1,4 @@
-/* Every public call looks at the BSON that it is given before it does anything with it. */
+/* Every public call validates its BSON arguments before it uses them. */
 #include "tests/support/entry_points.h"
 
 #include "base/random.h"
@@ -16,7 +16,7 @@ static truce_store *open_one(void)
     return store;
 }
 
-/* A string whose length is that of the whole world. */
+/* A string whose length exceeds all memory. */
 static const uint8_t malformed[] = {16,   0,    0,    0,   2, 'a', 0, 0xff,
                                     0xff, 0xff, 0x7f, 'x', 0, 0,   0, 0};
 

@@ -80,7 +80,7 @@ TEST(requires_a_known_operator_alone)
 
 TEST(a_long_reduction_needs_memory_for_its_value_only)
 {
-    /* 200,000 turns over a value of a kilobyte: 200 MB if nothing were given back */
+    /* 200,000 iterations over a value of a kilobyte: 200 MB if no memory were freed */
     EXPRESSION_GIVES("{'$size': {'$reduce': {'input': {'$range': [0, 200000]}, "
                      "'initialValue': {'$range': [0, 100]}, "
                      "'in': {'$concatArrays': ['$$value', []]}}}}",

@@ -443,7 +443,8 @@ TEST(a_step_that_prunes_is_bounded_by_bytes_too)
         insert_large(3 * 1024 * 1024);
     CHECK_OK(truce__engine_feed_keep(engine, 1, 0, &error), error);
     truce_store_close(store);
-    REQUIRE(open_again()); /* what was written since the last step counts, for who wrote it */
+    /* the entries since the last step count, because another handle wrote them */
+    REQUIRE(open_again());
     truce__clock_sleep_ms(5);
     CHECK_OK(truce__engine_feed_prune(engine, NULL, &more, &error), error);
     CHECK(more);
@@ -510,7 +511,7 @@ TEST(reports_created_collections_and_indexes_once)
     insert("b", "{'n': 1}");
     make_index("c", INDEX("n"), TRUCE_OK);
     expect_counts(3, 0, 1, 0);
-    make_index("c", INDEX("n"), TRUCE_OK); /* it is there */
+    make_index("c", INDEX("n"), TRUCE_OK); /* it exists */
     make_index("b", "{'v': 2, 'key': {'n': 1}, 'name': 'n_1', 'unique': true}", TRUCE_DUPLICATE);
     make_index("b", INDEX("n"), TRUCE_OK);
     expect_counts(3, 0, 2, 0);
@@ -549,7 +550,7 @@ TEST(reports_a_document_of_the_greatest_depth)
 
 /* ---- maintenance of the file ----------------------------------------------------------------- */
 
-/* Writes an entry as the feed would not: said to be of so many bytes so far. */
+/* Writes an entry with a byte sum that the feed would not write. */
 static void put_entry(int64_t position, int64_t sum, const char *kind)
 {
     bson_t *key = test_bson("{'_id': 1}");

@@ -2,7 +2,7 @@
 #include "engine/documents/feed.h"
 #include "tests/support/test.h"
 
-/* `expected` NULL: it cannot be said. */
+/* `expected` NULL: the difference cannot be expressed. */
 static void check_diff(const char *before, const char *after, const char *expected)
 {
     bson_t *old = test_bson(before), *new = test_bson(after), diff;

@@ -100,7 +100,7 @@ static void keep_images(const char *collection, bool images)
 struct images {
     const char *collection;
     int count;              /* entries of it that have an image */
-    bson_t *before, *after; /* of the last entry; {}: it has none */
+    bson_t *before, *after; /* of the last entry; {}: no image */
 };
 
 static bool take_images(void *arg, const struct feed_entry *entry)
@@ -158,7 +158,7 @@ TEST(reports_images_of_a_collection_that_keeps_them)
     keep_images("c", true);
     change("c", "{}", "{'$set': {'n': 3}}");
     expect_images("c", 1, "{'_id': 1, 'n': 2}", "{'_id': 1, 'n': 3}");
-    change("c", "{}", "{'n': 4}"); /* the entry has the document that is there now */
+    change("c", "{}", "{'n': 4}"); /* the entry contains the current document */
     expect_images("c", 2, "{'_id': 1, 'n': 3}", "{}");
     remove_all("c");
     expect_images("c", 3, "{'_id': 1, 'n': 4}", "{}");
@@ -265,7 +265,7 @@ TEST(refuses_a_collection_with_invalid_options)
     truce_store_close(store);
 }
 
-/* The row of c in the catalog, as a program that knows of no images would look at it. */
+/* Reads the row of c in the catalog, as a program without support for images would. */
 TEST(programs_that_know_of_no_images_find_no_collection)
 {
     struct kv_cursor cursor = {0};

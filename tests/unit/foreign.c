@@ -56,7 +56,7 @@ static void put_many(int documents, int n)
     }
 }
 
-/* -1: there is no such document. */
+/* Returns -1 if the document does not exist. */
 static truce_status get(int id, int *n, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(id)), document;
@@ -131,7 +131,7 @@ TEST(a_file_that_is_written_over_while_it_is_open_is_refused)
     CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &second, &error), error);
     CHECK(strstr(error.message, "written over"));
     truce_store_close(store);
-    REQUIRE(open_it()); /* nothing of the old one was moved into it */
+    REQUIRE(open_it()); /* no page of the old log was written into it */
     for (int id = 0; id < 20; id++)
         check_n(id, 7);
     truce_store_close(store);
@@ -162,7 +162,7 @@ TEST(a_reader_sees_that_the_file_was_written_over)
     truce_store_close(store);
 }
 
-/* The log has what was committed: it is not moved into another content. */
+/* The log contains the commits; a checkpoint must not write them into other contents. */
 TEST(does_not_checkpoint_the_log_into_an_overwritten_file)
 {
     char log[440];
@@ -219,7 +219,7 @@ TEST(does_not_apply_the_log_to_a_file_overwritten_while_closed)
     CHECK(strstr(error.message, "-wal"));
 }
 
-/* After a power cut the page and the file are of different moments. */
+/* After a power cut the page and the file may be from different times. */
 TEST(does_not_compare_stamps_from_before_the_last_boot)
 {
     bson_error_t error;
@@ -291,7 +291,7 @@ static void wait_for_checkpoints(void)
     truce__lock_close(&lock);
 }
 
-/* That a checkpoint was made is no reason to look away. */
+/* The check also runs after a checkpoint. */
 TEST(a_file_that_is_written_over_after_a_checkpoint_is_refused)
 {
     bson_error_t error;
@@ -347,7 +347,7 @@ TEST(a_damaged_log_is_not_moved_into_the_file_at_the_close)
     truce_store_close(store);
     CHECK_STATUS(TRUCE_CORRUPT, truce_store_open(path, NULL, &store, &error), error);
     CHECK(strstr(error.message, "-wal\" is damaged"));
-    damage_log(); /* what was turned is turned back: the log is read again */
+    damage_log(); /* flips the bits back: the log is readable again */
     REQUIRE(open_it());
     check_n(3, 2);
     truce_store_close(store);

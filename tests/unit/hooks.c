@@ -136,7 +136,7 @@ TEST(a_threshold_of_zero_is_a_tenth_of_a_second)
 
 /* ---- by options ----------------------------------------------------------------------------- */
 
-/* Whatever it takes: the hooks of an open store are asked. */
+/* Checks the hooks of an open store of this kind. */
 static void check_kind(const char *uri)
 {
     const truce_store_hooks hooks = {.slow = keep, .slow_ms = 3600000, .arg = &told};

@@ -1,5 +1,4 @@
-/* Indexes that are changed while they are there: hidden from queries, and shown again; with another
- * time to expire. */
+/* Changes of existing indexes: hidden from queries, and shown again; another time to expire. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,7 +170,7 @@ TEST(that_an_index_is_hidden_is_known_to_all_and_kept)
     truce_store_close(store);
 }
 
-/* The row of c in the catalog, as a program that knows of no hidden indexes would look at it. */
+/* Reads the row of c in the catalog, as a program without support for hidden indexes would. */
 TEST(programs_that_know_of_no_hidden_indexes_find_definitions_that_they_know)
 {
     struct kv_cursor cursor = {0};

@@ -227,7 +227,7 @@ static void make_question(struct question *question)
     question->options.min = BELOW(4) ? &question->min : NULL;
     question->options.max = BELOW(4) ? &question->max : NULL;
     question->options.sort = BELOW(3) ? NULL : &question->sort;
-    /* which of equal ones of a sort comes first is said between min and max only */
+    /* the order of equal documents in a sort is defined between min and max only */
     if (!question->options.min && !question->options.max && !bson_has_field(&question->sort, "_id"))
         question->options.sort = NULL;
     question->options.return_key = BELOW(3) == 0;
@@ -412,7 +412,7 @@ TEST(of_equal_documents_of_a_sort_the_first_of_the_index_comes_first)
     bson_destroy(sort);
 }
 
-/* More entries than are looked at in one part. */
+/* More entries than one part of a read. */
 TEST(a_part_of_many_keys_has_each_document_once)
 {
     enum { MANY = 5000 };

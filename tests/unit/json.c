@@ -1,4 +1,4 @@
-/* Extended JSON in and out: every type, every wrapper, and what is refused with which sentence. */
+/* Extended JSON in and out: every type, every wrapper, and the error messages. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -211,7 +211,7 @@ static const char *const names[] = {"$numberInt",    "$numberLong",
                                     "$type",         "$ref",
                                     "$id",           "a"};
 
-/* Documents whose fields have the names of wrappers, with contents that are right and wrong. */
+/* Appends a document whose fields have the names of wrappers, with valid and invalid contents. */
 static void append_random(struct random *random, bson_t *to, const char *name, int depth)
 {
     bson_t inner = BSON_INITIALIZER;
@@ -333,7 +333,7 @@ TEST(errors_name_the_column_and_the_field)
     REFUSED("{\"a\":{\"b\":1", "column 12, field a.b: the text ends in the middle of a document");
 }
 
-/* what a person types: the same document in strict JSON */
+/* typed syntax: the same document in strict JSON */
 static void check_typed(int line, const char *in, const char *strict)
 {
     struct json_reader reader = {.typed = true};
@@ -460,7 +460,7 @@ TEST(doubles_read_back_as_they_were_written)
     truce__buffer_release(&out);
 }
 
-/* Whatever room the text just fills: the sanitizers look. */
+/* The string exactly fills its buffer, so that a sanitizer detects an overrun. */
 TEST(a_text_of_any_length_ends_where_it_says)
 {
     char value[201] = "";

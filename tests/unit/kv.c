@@ -99,7 +99,7 @@ TEST(shows_only_earlier_commits_in_a_snapshot)
     close_both();
 }
 
-/* The moment of a snapshot, which is begun and ended. */
+/* Begins and ends a snapshot. Returns its version. */
 static struct kv_snapshot look(struct kv *kv)
 {
     struct kv_snapshot moment = {0};
@@ -254,7 +254,7 @@ TEST(keys_come_in_the_order_of_bytes_and_then_of_rows)
 
 struct taken {
     int64_t rows[10], enough;
-    char bodies[10]; /* with a zero behind them */
+    char bodies[10]; /* followed by a zero */
     int count;
 };
 
@@ -325,7 +325,7 @@ static void check_moment(int64_t after, int64_t enough, truce_status expected, c
     truce__kv_snapshot_end(reader);
 }
 
-/* A walk that was made before is not looked at again, and vouches for nothing else. */
+/* A repeated walk is not checked again, and a walk vouches for no other walk. */
 TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
 {
     struct taken taken = {.enough = 3};
@@ -367,7 +367,7 @@ static bool is_counted(const uint8_t *body, size_t size)
     return is_no_x(body, size);
 }
 
-/* By the writer's connection; `looked`: whether its body was looked at. */
+/* Reads by the writer's connection; `looked`: whether the body was checked. */
 static void check_row(int64_t row, truce_status expected, bool looked)
 {
     struct bytes body;
@@ -547,7 +547,7 @@ static int64_t tick(void)
     return ++ticks;
 }
 
-/* Over at the third look. */
+/* Returns a budget that expires at the third check of the clock. */
 static struct budget of_three_looks(void)
 {
     struct budget budget;

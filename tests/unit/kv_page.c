@@ -141,7 +141,7 @@ TEST(a_byte_that_changed_is_named_and_everything_else_can_be_read)
         int damaged;
 
         memcpy(image.bytes, sound.bytes, sound.size);
-        if (page == 1) /* what is not the header of the file */
+        if (page == 1) /* the page without the header of the file */
             at = 200 + at % 3000;
         image.bytes[at] ^= (uint8_t)(1 << truce__random_below(&random, 8));
         REQUIRE(image_write(&image, path));
@@ -189,7 +189,7 @@ TEST(no_bit_of_the_header_turns_the_checksums_off)
     image_release(&image);
 }
 
-/* How the store is refused whose header was changed, with or without a checksum that is right. */
+/* Checks the error of a store whose header was changed, with or without a valid checksum. */
 static void check_header(size_t place, uint8_t byte, bool sealed, const char *words)
 {
     struct image image;
@@ -210,7 +210,7 @@ static void check_header(size_t place, uint8_t byte, bool sealed, const char *wo
         fprintf(stderr, "  %s\n", error.message);
 }
 
-/* Byte 20 says how much of each page is not SQLite's. */
+/* Byte 20 is the number of reserved bytes of each page. */
 TEST(a_header_without_room_for_checksums_is_damage_all_the_same)
 {
     check_header(20, 0, false, "page 1 of the file is damaged");
@@ -293,12 +293,12 @@ static int damaged_pages(void)
     if (!CHECK_OK(truce_store_open(path, NULL, &store, &error), error))
         return -1;
     if (truce_check(store, NULL, count_damaged_pages, &count, &report, &error))
-        CHECK(count); /* other parts of the check cannot read what they look for */
+        CHECK(count); /* other parts of the check cannot read their data */
     truce_store_close(store);
     return count;
 }
 
-/* SQLite takes what is missing for zeros, and so the end of a text. */
+/* SQLite reads missing bytes as zeros, and so as the end of a string. */
 TEST(a_last_page_that_was_cut_is_damage)
 {
     static const size_t cuts[] = {1, KV_SUM_BYTES, 9, 500, 2000, KV_PAGE_BYTES - 1};
@@ -319,7 +319,7 @@ TEST(a_last_page_that_was_cut_is_damage)
     image_release(&image);
 }
 
-/* What SQLite reads of pages by itself, where it was built so. */
+/* Direct reads of parts of pages by SQLite, if it was built with them. */
 TEST(a_part_of_a_page_that_was_cut_is_damage)
 {
     struct image image;

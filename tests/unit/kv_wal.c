@@ -133,7 +133,8 @@ TEST(shows_written_frames_to_reads_and_sizes)
 
     REQUIRE(open_wal());
     CHECK_INT(write_frame(0, 'a', false), ==, SQLITE_OK);
-    /* not the whole page, which would be verified, and there is no database to ask whether it is */
+    /* less than a whole page, because a whole page would be verified, and the test has no
+     * database */
     CHECK_INT(file->pMethods->xRead(file, page, PAGE - 1, place(0) + HEADER), ==, SQLITE_OK);
     CHECK_INT(page[PAGE - 2], ==, 'a');
     CHECK_INT(write_frame(1, 'b', false), ==, SQLITE_OK);
@@ -169,7 +170,8 @@ TEST(a_header_by_itself_is_in_the_file_at_once)
     CHECK_INT(write_frame(1, 'b', true), ==, SQLITE_OK);
     CHECK_INT(write_header(2, false), ==, SQLITE_OK); /* follows: may wait */
     CHECK_INT(byte_in_file(place(2) + 3), ==, 0);
-    CHECK_INT(write_header(4, true), ==, SQLITE_OK); /* does not: goes out, and what waited */
+    /* does not follow: writes it and the waiting header */
+    CHECK_INT(write_header(4, true), ==, SQLITE_OK);
     CHECK_INT(byte_in_file(place(2) + 3), ==, 1);
     CHECK_INT(byte_in_file(place(4) + 7), ==, 1);
     close_wal();

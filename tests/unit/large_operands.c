@@ -1,10 +1,10 @@
 /*
- * Every operator with operands as large as they come: long texts and patterns, numbers and dates at
- * the ends of their types, deep and long values, long names. A call answers or refuses; it ends no
- * program, and what is refused has a code.
+ * Every operator with the largest operands: long strings and patterns, numbers and dates at the
+ * limits of their types, deep and long values, long names. A call succeeds or returns an error with
+ * a code, and never ends the program.
  *
- * The kind of fault: a library, or a second use of what was accepted once, fails where only small
- * operands were thought of.
+ * Typical faults: a library, or a second use of an accepted value, fails because its code assumes
+ * small operands.
  */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Watches: each thing is remembered for as long as it is looked at, however many there are. */
+/* Watches: each thing is remembered as long as it is checked, however many exist. */
 #include "commit/lease_watch.h"
 #include "tests/support/test.h"
 

@@ -11,7 +11,7 @@
 #include "server/admin/log.h"
 #include "tests/support/test.h"
 
-static int ends[2]; /* of a pipe: what is read, what the log writes */
+static int ends[2]; /* of a pipe: the read end, and the log's write end */
 static struct log *log_;
 static char text[8 * LOG_LINE_MAX];
 
@@ -37,7 +37,7 @@ static void end(void)
     close(ends[1]);
 }
 
-/* The line behind its time, without which nothing of it is the same twice. */
+/* Returns the line after its time, so that lines can be compared. */
 static const char *behind_time(const char *line)
 {
     int year, month, day, hour, minute, ms;
@@ -221,7 +221,8 @@ static int count_in(const char *file, const char *words)
     return count;
 }
 
-/* Files whose names begin with the log's and a dot; the last of them in `moved`. */
+/* Counts the files whose names begin with the log's name and a dot. Copies the last name to
+ * `moved`. */
 static int count_moved(char moved[600])
 {
     char pattern[600];
@@ -266,7 +267,7 @@ TEST(restarts_a_log_file_under_its_name)
     CHECK_INT(count_in(moved, "first"), ==, 1);
     CHECK_INT(count_in(moved, "second"), ==, 0);
     end();
-    begin_file(NULL, true); /* what is there stays */
+    begin_file(NULL, true); /* the existing lines stay */
     CHECK_INT(count_in(path, "second"), ==, 1);
     end();
 }

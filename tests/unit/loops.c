@@ -33,8 +33,8 @@ static void check_grows(const char *body, int steps)
     CHECK_INT((intmax_t)mapped(2 * MANY, body), <=, (intmax_t)4 * steps * MANY);
 }
 
-/* The bytes of the array count a little for each look, so that the second bound is that of four
- * times as many. */
+/* Each search counts some steps for the bytes of the array, so the second bound is four times as
+ * large. */
 TEST(a_loop_over_an_array_takes_a_few_steps_for_each_element)
 {
     check_grows("{'$indexOfArray': ['$$r', '$$this']}", 60);
@@ -189,7 +189,7 @@ static bson_t *merged(bson_t *documents)
     return copy ? copy : bson_new();
 }
 
-/* Each field is looked for among all others: some 10^11 comparisons. */
+/* Searching each field among all others would take some 10^11 comparisons. */
 TEST(documents_of_very_many_fields_are_merged)
 {
     enum { FIELDS = 300000 };
@@ -245,7 +245,7 @@ TEST(later_fields_win_in_the_places_of_those_before)
     check_merged(1000, 30);
 }
 
-/* Interleaved groups, which grow: what they hold is put away and read again. */
+/* Interleaved groups that grow: their values spill and are read again. */
 static void run_groups(size_t memory_max, bson_t *result, struct pipeline_world *world)
 {
     bson_t *stages = test_array(

@@ -1,6 +1,6 @@
 /*
- * Filters: what the recorded answers of a MongoDB server do not cover: the shape of the tree,
- * positions, conditions on values, limits. The answers themselves are run by tests/vectors.
+ * Properties of filters that the recorded answers of a MongoDB server do not cover: the shape of
+ * the tree, positions, conditions on values, limits. tests/vectors runs the recorded answers.
  */
 #include "query/match/match.h"
 
@@ -528,7 +528,7 @@ TEST(a_path_of_numbers_ends_in_an_error_not_in_eternity)
     bson_destroy(document);
 }
 
-/* 16 MB of text: found, not found, and a pattern that would take for ever */
+/* a string of 16 MB: found, not found, and a pattern that would run for ever */
 TEST(a_document_of_the_maximum_size_is_tested)
 {
     struct match *match = compile("{'a': {'$regex': 'b$'}}");

@@ -1,5 +1,4 @@
-/* Filters that are tested as they stand: whatever they answer is what the compiled filter
- * answers. */
+/* Filters that are tested without compiling: the results equal those of the compiled filter. */
 #include "query/match/match_plain.h"
 
 #include "tests/support/test.h"
@@ -46,7 +45,7 @@ static const char *const operands[] = {
 };
 enum { OPERANDS = sizeof operands / sizeof *operands };
 
-/* 1: it matches; 0: it does not; -1: it is not plain, or cannot tell. */
+/* Returns 1 for a match, 0 for no match, -1 if the filter is not plain or undecided. */
 static int test_plainly(const bson_t *filter, const bson_t *document)
 {
     struct value id;

@@ -1,5 +1,5 @@
-/* Documents of a memory store by their _id (store/memory/memory.c): whatever came and went, a
- * filter that names ids finds what one that looks at all documents finds, in the same order. */
+/* Documents of a memory store by their _id (store/memory/memory.c): after any inserts and removals,
+ * a filter by ids finds the same documents as a full scan, in the same order. */
 #include "base/random.h"
 #include "tests/support/test.h"
 #include "truce/store.h"
@@ -9,7 +9,7 @@
 static truce_store *store;
 static bson_error_t error;
 
-/* Numbers of all types are one, and what is no number is apart. */
+/* Appends an id in one of its forms: numbers of all types are equal, other types are distinct. */
 static void append_id(bson_t *document, const char *key, int id, uint64_t form)
 {
     char text[20];

@@ -1,4 +1,4 @@
-/* Three-way merges: what each policy does, what is a conflict, and what holds of all merges. */
+/* Three-way merges: the policies, the conflicts, and the properties of all merges. */
 #include "merge/merge.h"
 
 #include "base/random.h"
@@ -283,7 +283,7 @@ TEST(wrong_rules_are_named)
 
 /* ---- properties of all merges ---------------------------------------------------------------- */
 
-/* A document with a little of everything that merges look at; `like` gives most of it. */
+/* Returns a document with values of all kinds that merges distinguish; most come from `like`. */
 static bson_t *random_version(struct random *random, const bson_t *like)
 {
     bson_t *made = bson_new();
@@ -388,7 +388,8 @@ static bool reported(const bson_t *conflicts, const char *path)
     return false;
 }
 
-/* Without policies: what one side changed is in the result, or its field is among the conflicts. */
+/* Without policies, each change of one side is in the result, or its field is among the
+ * conflicts. */
 static void check_nothing_lost(const bson_t *b, const bson_t *x, const bson_t *y)
 {
     static const char *const names[] = {"a", "b", "c", "text", "sum", "z"};

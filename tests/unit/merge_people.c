@@ -140,7 +140,7 @@ TEST(posts)
     MERGE_ROWS(rows, "{'t': 'text'}");
 }
 
-/* Whatever is decided of a hunk, the clean edits of both sides stay. */
+/* Any decision about a hunk keeps the clean edits of both sides. */
 TEST(a_decided_hunk_keeps_the_rest_of_both)
 {
     bson_t *base = test_bson(T("1\\n2\\n3\\n4\\n5\\n")),

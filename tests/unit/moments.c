@@ -1,4 +1,4 @@
-/* Reads that last: how they end, what they pin, and who sees it. */
+/* Long reads: their end, their pins, and the processes that see the pins. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,8 +197,9 @@ TEST(ends_snapshots_that_keep_a_log_far_too_long)
     view = snapshot(NULL);
     backup = snapshot(&unlimited);
     insert_to(store, DOCUMENTS, 10);
-    atomic_store(&lock.page->log_pages, 1u << 20); /* 4 GB, they say */
-    reads(view, TRUCE_OK);                         /* for it is not in the way alone */
+    atomic_store(&lock.page->log_pages, 1u << 20); /* pretends that the log has 4 GB */
+    /* because another snapshot keeps the log, too */
+    reads(view, TRUCE_OK);
     truce_store_close(backup);
     atomic_store(&lock.page->log_pages, 1u << 20);
     reads(view, TRUCE_EXPIRED);
@@ -327,7 +328,7 @@ TEST(a_snapshot_keeps_the_log_and_its_end_lets_it_go)
     view = snapshot(NULL);
     write_much(0);
     for (int i = 0; i < 6000 && !__atomic_load_n(&growth_told, __ATOMIC_RELAXED); i++)
-        truce__clock_sleep_ms(10); /* another thread tells it, whenever it comes to it */
+        truce__clock_sleep_ms(10); /* another thread reports it later */
     CHECK(growth_told);
     kept = log_bytes();
     CHECK_INT(kept, >, 110000000);
@@ -384,7 +385,7 @@ TEST(a_store_that_is_only_read_keeps_moments_too)
     truce_store_close(store);
 }
 
-/* A report that a commit writes, of a snapshot that was taken behind the commit's read. */
+/* A commit writes a report of a snapshot that was taken after the commit's read. */
 TEST(a_guarded_report_is_refused_when_its_guard_has_changed)
 {
     bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 7};

@@ -16,8 +16,8 @@
     "{'ok': 0, 'code': 50940, 'errmsg': 'cannot recover the transaction decision without a "       \
     "recoveryToken'}"
 
-/* libmongoc waits half a second before it looks again at a server that it lost: cases run side by
- * side. */
+/* libmongoc waits half a second before it checks a lost server again, so the cases run
+ * concurrently. */
 #define SIDE_BY_SIDE 48
 
 static pthread_t threads[SIDE_BY_SIDE];
@@ -278,7 +278,7 @@ TEST(reports_an_unstarted_write_by_the_answer_to_its_retry)
     wait_for_all();
 }
 
-/* In one thread: what one call lost says nothing of the next. */
+/* In one thread, a lost answer of one call does not affect the next. */
 TEST(a_loss_is_of_its_call_alone)
 {
     static const enum verb verbs[] = {UPDATE, MODIFY};

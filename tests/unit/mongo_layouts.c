@@ -1,11 +1,11 @@
 /* The table of docs/mongodb.md, row by row: which pattern works on which shard key, by transactions
- * and by the journal, and which shard key is refused by name. On a cluster of one shard
- * (support/mongos.h), which refuses what a mongos refuses. */
+ * and by the journal, and which shard key is refused by name. The cluster has one shard
+ * (support/mongos.h), and returns the errors of a mongos. */
 #include "tests/support/bank.h"
 #include "tests/support/mongos.h"
 #include "tests/support/tutorial.h"
 
-/* A store on the cluster, and by what its commits are made. */
+/* A store on the cluster, and the mechanism of its commits. */
 struct user {
     truce_store *store;
     truce_mechanism mechanism;

@@ -12,8 +12,8 @@
 struct cluster {
     const char *key; /* NULL: nothing is sharded */
     int x;
-    int moves;   /* so often the document gets another X between a look and the find-and-modify */
-    bool gone;   /* after the first look */
+    int moves;   /* how often X changes between a read and the find-and-modify */
+    bool gone;   /* after the first read */
     bool secret; /* config may not be read */
     int configs, looks, modified, refused;
 };
@@ -142,7 +142,7 @@ TEST(the_shard_keys_values_go_into_a_find_and_modify)
         CHECK_INT(cluster.looks, ==, 2);
         CHECK_OK(modify(&stage, "{'place.x': {'$eq': 7}, 'k': 1}", &error), error);
         check_query(&stage, "{ \"place.x\" : { \"$eq\" : 7 }, \"k\" : 1 }", __LINE__);
-        CHECK_INT(cluster.looks, ==, 2); /* it said them by itself */
+        CHECK_INT(cluster.looks, ==, 2); /* the filter contains the key's values */
         CHECK_OK(modify(&stage, "{'place.x': {'$gte': 7}, 'k': 1}", &error), error);
         check_query(&stage,
                     "{ \"$and\" : [ { \"place.x\" : { \"$gte\" : 7 }, \"k\" : 1 }, { \"_id\" : { "

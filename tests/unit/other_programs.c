@@ -1,5 +1,5 @@
 /*
- * SQLite programs that know nothing of truce, on a store in each of its states: they open nothing,
+ * SQLite programs without knowledge of truce, on a store in each of its states: they open nothing,
  * change no byte of the file or its log, and remove neither.
  */
 #include <signal.h>
@@ -341,7 +341,7 @@ TEST(a_file_of_something_else_is_refused_and_left_as_it_was)
 
 /* ---- the first snapshot ---------------------------------------------------------------------- */
 
-/* Whichever program is first: it is a store or a database, and never both. */
+/* The file becomes a store or a database, depending on the first program, and never both. */
 TEST(another_program_that_meets_a_store_in_its_making_leaves_it_whole)
 {
     for (int i = 0; i < 20; i++) {

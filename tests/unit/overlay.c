@@ -1,4 +1,5 @@
-/* Transactions (store/overlay): what the isolation tests and the random ones do not come by. */
+/* Transactions (store/overlay): cases that the isolation tests and the random tests do not
+ * cover. */
 #include "store/overlay/overlay.h"
 
 #include <string.h>
@@ -121,7 +122,7 @@ TEST(
     bson_destroy(index);
 }
 
-/* Of what a path through arrays meets, an index and a filter do not make the same. */
+/* An index and a filter treat values along a path through arrays differently. */
 static const char *shapes[] = {"{}",
                                "{'a': null}",
                                "{'a': 1}",

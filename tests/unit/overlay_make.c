@@ -68,7 +68,7 @@ static truce_status set_v(truce_store *where)
     return set_v_in(where, "c");
 }
 
-/* -1: there is no such collection. */
+/* Returns -1 if the collection does not exist. */
 static int count_indexes(truce_store *where, const char *collection)
 {
     bson_t indexes;
@@ -80,7 +80,7 @@ static int count_indexes(truce_store *where, const char *collection)
     return count;
 }
 
-/* Documents of the collection, as the list says; -1: it is not in it. */
+/* Returns the number of documents of the collection in the list; -1 if it is not in the list. */
 static int64_t listed(truce_store *where, const char *collection)
 {
     int64_t documents = -1;

@@ -1,5 +1,5 @@
-/* Patches: the cases of RFC 6902 (appendix A) and RFC 7396 (appendix A) as data, what the texts of
- * the RFCs say besides, and differences that give the target when they are applied. */
+/* Patches: the cases of RFC 6902 (appendix A) and RFC 7396 (appendix A) as data, other rules of the
+ * RFCs, and differences that give the target when they are applied. */
 #include "merge/patch.h"
 
 #include "base/random.h"

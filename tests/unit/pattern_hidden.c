@@ -1,5 +1,4 @@
-/* Patterns of which every index was hidden, and everything that expires given another time: they do
- * what they did. */
+/* Patterns whose indexes are all hidden, and whose expiry times are all changed, work as before. */
 #include <stdio.h>
 #include <string.h>
 

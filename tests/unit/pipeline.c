@@ -263,7 +263,7 @@ TEST(lookups_within_lookups_see_the_variables_of_all_around_them)
     pipeline_world_release(&world);
 }
 
-/* Joins by a path and tells how often the other collection was opened. */
+/* Joins by a path. Returns how often the other collection was opened. */
 static int join(const char *foreign, bool indexed, size_t memory_max, bson_t *result)
 {
     char stages[300];

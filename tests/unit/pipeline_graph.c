@@ -1,10 +1,10 @@
-/* $graphLookup: what can be reached in a collection, step by step. */
+/* $graphLookup: the documents that are reachable in a collection, step by step. */
 #include "base/status.h"
 #include "query/aggregate/aggregate.h"
 #include "tests/support/pipeline.h"
 #include "tests/support/test.h"
 
-/* who reports to whom; a circle of 7 and 8; 9 has no boss, 10 one that is null */
+/* employees and their bosses; 7 and 8 form a cycle; 9 has no boss, the boss of 10 is null */
 #define STAFF                                                                                      \
     "{'v': [{'_id': 1, 'name': 'Dev'}, {'_id': 2, 'name': 'Eliot', 'boss': 'Dev'}, "               \
     "{'_id': 3, 'name': 'Ron', 'boss': 'Eliot'}, {'_id': 4, 'name': 'Andrew', 'boss': 'Eliot'}, "  \
@@ -47,7 +47,7 @@ TEST(a_circle_is_gone_through_once)
     pipeline_world_release(&world);
 }
 
-/* More than fits into a document that was not allocated; a sanitizer looks for what is left. */
+/* More than a document without an allocation can contain; a sanitizer detects leaks. */
 TEST(many_values_are_asked_for_at_once)
 {
     struct pipeline_world world;

@@ -1,4 +1,4 @@
-/* Where a $match runs: as far in front as it can, and what comes out is the same. */
+/* The position of a $match: as early as possible, with the same results. */
 #include "query/aggregate/aggregate.h"
 
 #include <stdlib.h>
@@ -412,7 +412,7 @@ static void add_other(struct random *random, bson_string_t *out)
     }
 }
 
-/* As it is given; and `held` with what no filter passes in front of each of them. */
+/* Appends the pipeline to `given`; in `held`, a stage that no filter passes precedes each stage. */
 static void make_pipeline(struct random *random, bson_string_t *given, bson_string_t *held)
 {
     uint64_t count = 1 + truce__random_below(random, 6);
@@ -463,7 +463,7 @@ static truce_status run(struct random *random, const char *text, const bson_t *d
     return status;
 }
 
-/* Each comparison of what is grouped by, by each kind of value. */
+/* Each comparison of the group key, with each kind of value. */
 TEST(gives_equal_groups_for_a_filter_before_or_after)
 {
     static const char *const comparisons[] = {"$eq", "$ne",  "$lt", "$lte",
@@ -531,5 +531,5 @@ TEST(a_pipeline_gives_the_same_wherever_its_filters_run)
         bson_string_free(given, true);
         bson_string_free(held, true);
     }
-    CHECK_INT(shown, >, rounds / 8); /* or it would look at nothing */
+    CHECK_INT(shown, >, rounds / 8); /* otherwise the test would check nothing */
 }

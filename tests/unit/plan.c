@@ -1,5 +1,5 @@
-/* Which plan is taken, and what it looks at. That no plan changes an answer is for the recorded
- * cases and the random comparison of stores. */
+/* The choice of a plan, and its scans. The recorded cases and the random comparison of stores check
+ * that no plan changes an answer. */
 #include "engine/documents/plan.h"
 
 #include <stdio.h>
@@ -97,7 +97,7 @@ static void check_explain_count(int line, const char *filter_json,
     bson_destroy(filter);
 }
 
-/* A count does what its explain says, and answers what was counted. */
+/* Checks that a count scans as its explain says, and returns the counted number. */
 static void check_count(int line, const char *filter_json, const char *hint,
                         struct expected expected)
 {
@@ -465,7 +465,7 @@ TEST(hides_documents_by_a_hinted_index_from_limited_reads_too)
     fill_many();
     create_index("{'key': {'d': 1}, 'name': 'half', 'partialFilterExpression': {'e': 1}}");
     ids = find_ids("{'d': {'$gte': 0}}", (truce_find_options){.hint = hint, .limit = 4});
-    if (strcmp(ids, "889 2667 1445 223 ")) /* whose d is 1, 3, 5 and 7 */
+    if (strcmp(ids, "889 2667 1445 223 ")) /* with d of 1, 3, 5 and 7 */
         test_fail(__FILE__, __LINE__, "%s", ids);
     bson_free(ids);
     bson_destroy(hint);
@@ -511,7 +511,7 @@ TEST(backward_begins_at_the_end_of_an_index_and_brings_each_document_once)
     truce_store_close(store);
 }
 
-/* The same documents as a look at all of them finds, and some. */
+/* Checks that the call finds the same documents as a full scan, and at least one. */
 static void check_same(int line, const char *filter_json, const char *sort_json)
 {
     bson_t *natural = test_bson("{'$natural': 1}"), *sort = test_bson(sort_json);
@@ -542,7 +542,7 @@ TEST(plans_bring_all_that_matches_and_each_once)
     /* the second element has no field 0 */
     check_same(__LINE__, "{'f.0': null, '_id': {'$gt': 900}}", "{}");
     check_same(__LINE__, "{'f.0': null}", "{'_id': 1}");
-    /* not in the partial index, whose path only begins alike */
+    /* not in the partial index, whose path only begins with the same letter */
     check_same(__LINE__, "{'g': 3, 'hb': {'$gte': 5}}", "{}");
     /* not in a wildcard index, which has no documents */
     check_same(__LINE__, "{'x.y': {'z': 1}}", "{}");
@@ -550,7 +550,7 @@ TEST(plans_bring_all_that_matches_and_each_once)
     check_same(__LINE__, "{'$or': [{'a': 3}, {'b': {'$lt': 50}}]}", "{'m': 1, '_id': -1}");
     check_same(__LINE__, "{}", "{'w': 1, 'b': -1}");
     check_same(__LINE__, "{'w': {'$gt': 'x1'}}", "{'w': -1, 'b': 1}");
-    /* what two lists and a range have in common */
+    /* the intersection of two lists and a range */
     check_same(__LINE__,
                "{'$and': [{'b': {'$in': [9, 5, 31, 33, 200, 1]}}, {'b': {'$in': [1, 200, 33, 9, 7, "
                "299]}}, {'b': {'$gt': 1, '$lte': 200}}]}",
@@ -717,7 +717,7 @@ TEST(conditions_on_one_element_bound_all_its_fields)
 
 /* ---- pipelines ------------------------------------------------------------------------------ */
 
-/* Checks what a pipeline answers, as the _ids in order, and whether an index gave the order. */
+/* Checks the _ids of a pipeline's results in order, and whether an index gave the order. */
 static void check_pipeline(int line, const char *filter_json, const char *sort_json,
                            const char *tail_json, bool ordered, const char *ids)
 {

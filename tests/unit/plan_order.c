@@ -10,7 +10,7 @@
 #include "tests/support/test.h"
 #include "truce/store.h"
 
-#define MANY 6000 /* a read looks at 4,096 entries before it pauses */
+#define MANY 6000 /* a read scans 4,096 entries before it pauses */
 
 static truce_store *store;
 static bool in_memory;

@@ -1,5 +1,4 @@
-/* Projections: computed fields, the codes of what is refused, and what the recorded answers of a
- * server do not hold. */
+/* Projections: computed fields, error codes, and cases without a recorded answer of a server. */
 #include "query/project/project.h"
 
 #include "tests/support/test.h"

@@ -1,5 +1,4 @@
-/* Whatever a handle that was made of wrong options is asked for, it says what was wrong with
- * them. */
+/* Every call on a handle with invalid options returns the error of the options. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ static int never(void)
 
 #define REFUSED(call) said(call, #call)
 
-/* The call makes `out` ready, whatever becomes of it. */
+/* The call initializes `out`, even if it fails. */
 #define REFUSED_OUT(call)                                                                          \
     do {                                                                                           \
         REFUSED(call);                                                                             \

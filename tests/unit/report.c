@@ -133,7 +133,7 @@ TEST(the_first_document_that_a_report_fails_on_ends_it)
     bson_t result;
 
     REQUIRE(open_filled());
-    /* the first batch; a document behind it; the last snapshot */
+    /* in the first batch; after it; in the last snapshot */
     for (int wrong = 3; wrong < DOCUMENTS; wrong += 4400) {
         char *pipeline =
             bson_strdup_printf("{'v': [{'$group': {'_id': null, 's': {'$sum': {'$divide': [1,"

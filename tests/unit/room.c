@@ -671,7 +671,7 @@ TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
     truce_store_close(other);
 }
 
-/* Structs that come out are not looked at: calls fill them. */
+/* Output structs are not checked: calls fill them. */
 static const char *const filled[] = {
     "truce_write_result",   "truce_write_outcome",   "truce_store_counters",
     "truce_snapshot_state", "truce_commit_counters", "truce_unique_report",

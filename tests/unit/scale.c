@@ -1,5 +1,4 @@
-/* The model of bench/scale: that docs/scale.md has its tables, and that it is what it says it
- * is. */
+/* The model of bench/scale: its properties, and that docs/scale.md contains its tables. */
 #include "bench/scale_model.h"
 
 #include <stdlib.h>

@@ -57,7 +57,7 @@ TEST(where_both_days_are_restricted_one_of_them_is_enough)
 {
     FIRES("0 0 13 * 5", NULL, "2026-11-22T00:00:00", "2026-11-27T00:00:00");
     FIRES("0 0 13 * 5", NULL, "2026-12-11T00:00:00", "2026-12-13T00:00:00");
-    /* a step of "*" restricts nothing: both have to say so */
+    /* a step of "*" does not restrict the day, so both fields must match */
     FIRES("0 0 */2 * 5", NULL, "2026-11-27T00:00:00", "2026-12-11T00:00:00");
 }
 
@@ -102,7 +102,7 @@ TEST(a_line_for_all_hours_goes_by_real_time)
     FIRES("0 * * * 1", "Europe/Berlin", "2026-11-23T23:00:00", "2026-11-29T23:00:00");
 }
 
-/* A line is as good as a loop over every second that looks at the clocks. */
+/* Compares a line with a loop that checks the clocks at every second. */
 static void compare(const char *line, const char *zone, const char *from, int64_t hours)
 {
     bson_error_t error = {0};

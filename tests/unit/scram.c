@@ -1,4 +1,4 @@
-/* SCRAM by the examples of its RFCs, and what may not be taken; SASLprep. */
+/* SCRAM by the examples of its RFCs, and invalid messages; SASLprep. */
 #include <string.h>
 
 #include "base/limits.h"
@@ -64,8 +64,7 @@ TEST(the_examples_of_the_rfcs_are_conversations)
     }
 }
 
-/* Each byte of the final message counts, but for padding bits of Base64 that OpenSSL does not look
- * at. */
+/* Each byte of the final message counts, except padding bits of Base64, which OpenSSL ignores. */
 TEST(a_final_message_that_differs_in_a_byte_is_refused)
 {
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {

@@ -249,7 +249,7 @@ TEST(operations_on_one_document_take_one_turn_together)
     hold(0);
     join(&stage, 0, CALLERS);
     CHECK_INT(door.most, ==, 1);
-    CHECK_INT(door.calls, ==, 3); /* the first; one look, one write for all the others */
+    CHECK_INT(door.calls, ==, 3); /* the first; one read, one write for all the others */
     CHECK_INT(members_of(&stage, 1), ==, CALLERS);
     end(&stage);
 }
@@ -305,13 +305,13 @@ TEST(includes_calls_that_share_a_document_with_the_batch)
     await_queue(&stage, 3);
     hold(0);
     join(&stage, 0, 4);
-    CHECK_INT(door.calls, ==, 3); /* of three: one look, and one bulk of two documents */
+    CHECK_INT(door.calls, ==, 3); /* of three: one read, and one bulk of two documents */
     CHECK_INT(members_of(&stage, 1), ==, 3);
     CHECK_INT(members_of(&stage, 2), ==, 2);
     end(&stage);
 }
 
-/* Caller 4 shares a student with 3, and another with 2, who waits for a third. */
+/* Caller 4 shares a student with 3, and another with 2, which waits for a third. */
 TEST(excludes_calls_that_would_overtake)
 {
     struct stage stage;

@@ -1,4 +1,4 @@
-/* Sets of numbers against an array of flags, and what they are as bytes. */
+/* Sets of numbers against an array of flags, and their encoding. */
 #include "base/random.h"
 #include "patterns/set/set.h"
 #include "tests/support/test.h"

@@ -1,5 +1,5 @@
-/* Files that leave their names: when a look at the descriptor is enough, and what a store says
- * then. */
+/* Files that lose their names: the cases in which checking the descriptor suffices, and the errors
+ * of a store. */
 #include "engine/storage/file_identity.h"
 
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static void keep(struct path_identity *path_identity, int file)
         truce__path_identity_record(path_identity, &found);
 }
 
-/* A file whose time is kept. */
+/* Opens a file whose time of change is recorded. */
 static int open_kept(struct path_identity *path_identity)
 {
     int file;
@@ -186,7 +186,8 @@ static void check_insert(int id)
     CHECK_OK(insert(id, &error), error);
 }
 
-/* The times of its files are kept: what comes now is seen by their descriptors. */
+/* Opens a store and waits until the times of its files are recorded: their descriptors show later
+ * changes. */
 static bool open_settled(void)
 {
     bson_error_t error;

@@ -32,7 +32,7 @@ static void check_clean(const char *text, const char *wanted)
     test_check_text(wanted, error.message, __FILE__, __LINE__);
 }
 
-/* A reader sees what the input has, and a terminal obeys none of it. */
+/* A reader sees all input characters, and a terminal executes none. */
 TEST(shows_invisible_characters_in_messages)
 {
     char text[600];

@@ -1,4 +1,4 @@
-/* No thread outlives what started it: a thread that still runs while `main` returns meets libraries
+/* No thread outlives its owner: a thread that still runs while `main` returns would use libraries
  * that are being torn down. */
 #include <dirent.h>
 #include <signal.h>

@@ -74,7 +74,7 @@ static struct time_zone *parse(const char *rule)
     return zone;
 }
 
-/* the moment of a date, so that the tests can be read */
+/* the time of a date, for readable tests */
 static int64_t at(const char *date)
 {
     char *text = bson_strdup_printf("{'d': {'$date': '%s'}}", date);

@@ -1,5 +1,5 @@
-/* Updates: what the recorded answers of a server do not hold: limits, many operators at once, what
- * depends on the document, the order of fields, the clock. */
+/* Updates: cases without a recorded answer of a server: limits, many operators at once,
+ * dependencies on the document, the order of fields, the clock. */
 #include "tests/support/test.h"
 
 #include "base/limits.h"

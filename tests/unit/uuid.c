@@ -33,7 +33,7 @@ static void make(const char *collection)
     CHECK_OK(truce_collection_create(store, collection, &error), error);
 }
 
-/* False: it has none. */
+/* Returns false if the collection has no uuid. */
 static bool uuid_of(const char *collection, uint8_t uuid[UUID_BYTES])
 {
     const truce_list_options options = {

@@ -128,7 +128,7 @@ TEST(values_of_all_types_are_in_one_total_order_with_equal_hashes_for_equals)
             int order = sign(truce__value_compare(values[i].value, values[j].value));
             bool same = truce__value_hash(values[i].value) == truce__value_hash(values[j].value);
 
-            /* numbers that only decimals tell apart may share a hash */
+            /* numbers that only decimals distinguish may share a hash */
             bool may_collide =
                 truce__value_is_number(values[i].value) && truce__value_is_number(values[j].value);
 
@@ -248,7 +248,7 @@ TEST(appended_values_are_the_same_bytes)
     truce__arena_release(&arena);
 }
 
-/* what libbson's own append functions would change */
+/* libbson's own append functions would change these values */
 TEST(appending_keeps_regex_options_embedded_nuls_and_empty_scopes)
 {
     uint8_t bytes[] = {54,   0,   0, 0, 0x0b, 'r', 0,   'p', 0,    'x', 'q',  'i', 0, 0x0d,

@@ -378,7 +378,7 @@ TEST(equals_the_result_of_single_equalities)
                 append_branch(&list, j, &random);
                 continue;
             }
-            /* seldom is all true of random values: null is of what is not there */
+            /* random values seldom match all parts, but null matches a missing field */
             BSON_APPEND_DOCUMENT_BEGIN(&list, "0", &same);
             if (truce__random_below(&random, 60))
                 BSON_APPEND_NULL(&same, "e");
@@ -700,7 +700,7 @@ TEST(an_array_that_grows_is_seen_as_it_is)
 
     check_reduce("{'e': [1, 2, 3]}", "[1, 2, 1, 2, 3, 3]", "[]", once);
     check_reduce("{'e': [2, 1, 3]}", "[1, 2, 1, 2, 3, 3]", "[2]", once);
-    /* the last element of what there is */
+    /* the last element of the value */
     check_reduce("{'e': [1, 2, 3, 4]}", "[1, 1, 2, 2, 2, 3, 4, 4]", "[]",
                  "{'$cond': [{'$eq': [{'$arrayElemAt': ['$$value', -1]}, '$$this']}, '$$value', "
                  "{'$concatArrays': ['$$value', ['$$this']]}]}");
@@ -711,7 +711,7 @@ TEST(an_array_that_grows_is_seen_as_it_is)
                  "{'$concatArrays': ['$$value', ['$$this']]}]}");
     check_reduce("{'e': [1, 1, 2, 2]}", "[1, 2]", "[]",
                  "{'$concatArrays': ['$$value', ['$$this', '$$this']]}");
-    /* both sides, itself twice, and what is no array */
+    /* both sides, itself twice, and a value that is not an array */
     check_reduce("{'e': [3, 2, 1]}", "[1, 2, 3]", "[]",
                  "{'$concatArrays': [['$$this'], '$$value']}");
     check_reduce("{'e': [0, 0, 0, 0]}", "[1, 2]", "[0]",
