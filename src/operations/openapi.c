@@ -9,49 +9,78 @@
 #include "operations/named_request.h"
 #include "truce/json.h"
 
+#define DATABASE_PATTERN  "^[^/\\\\.\"$*<>:|? ]+$"
+#define OBJECT_ID         "#/components/schemas/ObjectId"
 #define OBJECT_ID_PATTERN "^[0-9a-f]{24}$"
 
-static void openapi_append_type(const struct operation_field *field, bson_t *schema)
+/* Any value but null. */
+static void openapi_append_any(bson_t *schema)
+{
+    BCON_APPEND(schema, "type", "[", BCON_UTF8("string"), BCON_UTF8("number"), BCON_UTF8("boolean"),
+                BCON_UTF8("object"), BCON_UTF8("array"), "]");
+}
+
+/* Appends the type of JSON. An optional field of an operation may also be null, which means that
+ * it is absent. */
+static void openapi_append_json_type(const char *type, bool optional, bson_t *schema)
+{
+    if (optional)
+        BCON_APPEND(schema, "type", "[", BCON_UTF8(type), BCON_UTF8("null"), "]");
+    else
+        BSON_APPEND_UTF8(schema, "type", type);
+}
+
+static void openapi_append_type(const struct operation_field *field, bool optional, bson_t *schema)
 {
     switch (field->field.type) {
     case FIELD_TEXT:
-        BSON_APPEND_UTF8(schema, "type", "string");
+        openapi_append_json_type("string", optional, schema);
         break;
     case FIELD_DOCUMENT:
-        BSON_APPEND_UTF8(schema, "type", "object");
+        openapi_append_json_type("object", optional, schema);
         break;
     case FIELD_ARRAY:
-        BSON_APPEND_UTF8(schema, "type", "array");
+        openapi_append_json_type("array", optional, schema);
         break;
     case FIELD_EITHER:
         BCON_APPEND(schema, "type", "[", BCON_UTF8("object"), BCON_UTF8("array"), "]");
         break;
     case FIELD_NUMBER:
     case FIELD_WHOLE:
-        BCON_APPEND(schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
+        openapi_append_json_type("integer", optional, schema);
+        BSON_APPEND_UTF8(schema, "format", "int64");
         break;
     case FIELD_FLAG:
-        BSON_APPEND_UTF8(schema, "type", "boolean");
+        openapi_append_json_type("boolean", optional, schema);
         break;
     case FIELD_OID:
-        BSON_APPEND_UTF8(schema, "$ref", "#/components/schemas/ObjectId");
+        if (optional)
+            BCON_APPEND(schema, "anyOf", "[", "{", "$ref", BCON_UTF8(OBJECT_ID), "}", "{", "type",
+                        BCON_UTF8("null"), "}", "]");
+        else
+            BSON_APPEND_UTF8(schema, "$ref", OBJECT_ID);
         break;
     case FIELD_VALUE:
     case FIELD_HINT:
     case FIELD_PLAIN:
     case FIELD_IGNORED:
+        if (field->needed)
+            openapi_append_any(schema);
         break;
     }
 }
 
-static void openapi_append_field(const struct operation_field *field, bson_t *properties)
+static void openapi_append_field(const struct operation_row *row,
+                                 const struct operation_field *field, bson_t *properties)
 {
+    bool optional = row->run && !field->needed;
+    uint32_t count = 0;
     bson_t schema, words;
     char buffer[16];
     const char *key;
 
     BSON_APPEND_DOCUMENT_BEGIN(properties, field->field.name, &schema);
-    openapi_append_type(field, &schema);
+    openapi_append_type(field, optional, &schema);
     BSON_APPEND_UTF8(&schema, "description", field->help);
     if (field->least || field->most) {
         BSON_APPEND_INT64(&schema, "minimum", field->least);
@@ -60,13 +89,62 @@ static void openapi_append_field(const struct operation_field *field, bson_t *pr
     }
     if (field->words) {
         BSON_APPEND_ARRAY_BEGIN(&schema, "enum", &words);
-        for (uint32_t i = 0; field->words[i]; i++) {
-            bson_uint32_to_string(i, &key, buffer, sizeof buffer);
-            BSON_APPEND_UTF8(&words, key, field->words[i]);
+        for (; field->words[count]; count++) {
+            bson_uint32_to_string(count, &key, buffer, sizeof buffer);
+            BSON_APPEND_UTF8(&words, key, field->words[count]);
         }
+        bson_uint32_to_string(count, &key, buffer, sizeof buffer);
+        if (optional)
+            BSON_APPEND_NULL(&words, key);
         bson_append_array_end(&schema, &words);
     }
     bson_append_document_end(properties, &schema);
+}
+
+/* The target is optional, as its value is 1 otherwise. */
+static bool openapi_target_is_name(const struct operation_row *row)
+{
+    return row->target && !strcmp(row->target, "name");
+}
+
+static bool openapi_needs_target(const struct operation_row *row)
+{
+    return row->target && !openapi_target_is_name(row);
+}
+
+/* Reads the example of the row. Returns whether it has one. */
+static bool openapi_read_example(const struct operation_row *row, bson_t *example)
+{
+    bson_error_t error;
+
+    if (row->example[0] && !truce_json_read(row->example, strlen(row->example), TRUCE_JSON_TYPED,
+                                            example, NULL, &error))
+        return true;
+    bson_init(example);
+    return false;
+}
+
+/* Appends the type of the target, which is that of the example. */
+static void openapi_append_target_type(const struct operation_row *row, bson_t *schema)
+{
+    bson_type_t type = BSON_TYPE_UTF8;
+    bson_t example;
+    bson_iter_t at;
+
+    (void)openapi_read_example(row, &example);
+    if (bson_iter_init_find(&at, &example, row->name))
+        type = bson_iter_type(&at);
+    bson_destroy(&example);
+    if (!strcmp(row->target, "changes") || type == BSON_TYPE_ARRAY)
+        BSON_APPEND_UTF8(schema, "type", "array");
+    else if (!strcmp(row->target, "cursor"))
+        BCON_APPEND(schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
+    else if (type == BSON_TYPE_OID)
+        BSON_APPEND_UTF8(schema, "$ref", OBJECT_ID);
+    else if (type == BSON_TYPE_UTF8 || openapi_target_is_name(row))
+        BCON_APPEND(schema, "type", BCON_UTF8("string"), "minLength", BCON_INT32(1));
+    else
+        openapi_append_any(schema);
 }
 
 static void openapi_append_target(const struct operation_row *row, bson_t *properties)
@@ -74,22 +152,13 @@ static void openapi_append_target(const struct operation_row *row, bson_t *prope
     bson_t schema;
 
     BSON_APPEND_DOCUMENT_BEGIN(properties, row->target, &schema);
-    if (!strcmp(row->target, "changes"))
-        BSON_APPEND_UTF8(&schema, "type", "array");
-    else if (!strcmp(row->target, "cursor"))
-        BCON_APPEND(&schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
-    else
-        BSON_APPEND_UTF8(&schema, "type", "string");
+    openapi_append_target_type(row, &schema);
     BSON_APPEND_UTF8(&schema, "description", row->value);
     bson_append_document_end(properties, &schema);
 }
 
-static bool openapi_needs_target(const struct operation_row *row)
-{
-    return row->target && strcmp(row->target, "name") != 0;
-}
-
-static void openapi_append_schema(const struct operation_row *row, bson_t *media)
+/* Appends the schema of the body. Returns how many fields are required. */
+static uint32_t openapi_append_schema(const struct operation_row *row, bson_t *media)
 {
     bson_t schema, properties, required;
     uint32_t count = 0;
@@ -100,7 +169,7 @@ static void openapi_append_schema(const struct operation_row *row, bson_t *media
     if (row->target)
         openapi_append_target(row, &properties);
     for (const struct operation_field *at = row->fields; at->field.name; at++)
-        openapi_append_field(at, &properties);
+        openapi_append_field(row, at, &properties);
     bson_append_document_end(&schema, &properties);
     BSON_APPEND_ARRAY_BEGIN(&schema, "required", &required);
     if (openapi_needs_target(row)) {
@@ -120,25 +189,22 @@ static void openapi_append_schema(const struct operation_row *row, bson_t *media
     if (row->run) /* data commands have more fields than the description */
         BSON_APPEND_BOOL(&schema, "additionalProperties", false);
     bson_append_document_end(media, &schema);
+    return count;
 }
 
-/* The example of the row in the form of HTTP: the own field under the target's name. */
+/* Appends the example of the row in the form of HTTP: the own field under the target's name. */
 static void openapi_append_example(const struct operation_row *row, bson_t *media)
 {
     bson_t given, example;
-    bson_error_t error;
     bson_iter_t at;
 
-    if (!row->example[0])
-        return;
-    if (!truce_json_read(row->example, strlen(row->example), TRUCE_JSON_TYPED, &given, NULL,
-                         &error)) {
+    if (openapi_read_example(row, &given)) {
         BSON_APPEND_DOCUMENT_BEGIN(media, "example", &example);
         (void)bson_iter_init(&at, &given);
         while (bson_iter_next(&at))
             if (strcmp(bson_iter_key(&at), row->name) != 0)
                 bson_append_iter(&example, bson_iter_key(&at), -1, &at);
-            else if (row->target && !BSON_ITER_HOLDS_INT32(&at))
+            else if (row->target && !(openapi_target_is_name(row) && BSON_ITER_HOLDS_INT32(&at)))
                 bson_append_iter(&example, row->target, -1, &at);
         bson_append_document_end(media, &example);
     }
@@ -148,15 +214,16 @@ static void openapi_append_example(const struct operation_row *row, bson_t *medi
 static void openapi_append_body(const struct operation_row *row, bson_t *operation)
 {
     bson_t body, content, media;
+    uint32_t required;
 
     BSON_APPEND_DOCUMENT_BEGIN(operation, "requestBody", &body);
-    BSON_APPEND_BOOL(&body, "required", true);
     BSON_APPEND_DOCUMENT_BEGIN(&body, "content", &content);
     BSON_APPEND_DOCUMENT_BEGIN(&content, "application/json", &media);
-    openapi_append_schema(row, &media);
+    required = openapi_append_schema(row, &media);
     openapi_append_example(row, &media);
     bson_append_document_end(&content, &media);
     bson_append_document_end(&body, &content);
+    BSON_APPEND_BOOL(&body, "required", required > 0);
     bson_append_document_end(operation, &body);
 }
 
@@ -215,12 +282,14 @@ static void openapi_append_components(bson_t *document)
     bson_t *components = BCON_NEW(
         "parameters", "{", "database", "{", "name", BCON_UTF8("database"), "in", BCON_UTF8("path"),
         "required", BCON_BOOL(true), "schema", "{", "type", BCON_UTF8("string"), "minLength",
-        BCON_INT32(1), "maxLength", BCON_INT32(63), "}", "}", "}",                               //
-        "schemas", "{",                                                                          //
-        "ObjectId", "{", "oneOf", "[",                                                           //
-        "{", "type", BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}",          //
-        "{", "type", BCON_UTF8("object"), "properties", "{", "$oid", "{", "type",                //
-        BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", "}", "required", "[", //
+        BCON_INT32(1), "maxLength", BCON_INT32(63), "pattern", BCON_UTF8(DATABASE_PATTERN), "}",
+        "}", "}",                                                                       //
+        "schemas", "{",                                                                 //
+        "ObjectId", "{", "oneOf", "[",                                                  //
+        "{", "type", BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", //
+        /* not "properties": {"$oid": ...}, which looks like Extended JSON and would be wrapped */
+        "{", "type", BCON_UTF8("object"), "patternProperties", "{", "^[$]oid$", "{", "type",
+        BCON_UTF8("string"), "pattern", BCON_UTF8(OBJECT_ID_PATTERN), "}", "}", "required", "[",
         BCON_UTF8("$oid"), "]", "additionalProperties", BCON_BOOL(false), "}", "]", "}",         //
         "Reply", "{", "type", BCON_UTF8("object"), "properties", "{",                            //
         "status", "{", "type", BCON_UTF8("string"), "}",                                         //

@@ -199,9 +199,18 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     end();
 }
 
-TEST(the_description_is_read_without_a_body_and_its_paths_exist)
+TEST(the_description_is_plain_json_with_all_paths)
 {
+    struct http_reply reply;
+    int own;
+
     begin();
+    own = http_dial();
+    REQUIRE(http_send_request(own, "GET", "/v1/openapi.json", NULL, NULL));
+    reply = http_receive(own, false);
+    CHECK(strstr(reply.body, "\"^[$]oid$\"") && !strstr(reply.body, "$document"));
+    http_release(&reply);
+    close(own);
     HTTP_CHECK("GET", "/v1/openapi.json", NULL, NULL, 200, "\"openapi\": \"3.1.0\"");
     HTTP_CHECK("HEAD", "/v1/openapi.json", NULL, NULL, 200, "Content-Length: ");
     HTTP_CHECK("GET", "/v1/openapi.json", NULL, NULL, 200, "/v1/{database}/truceEnqueue");
