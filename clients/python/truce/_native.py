@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
@@ -44,7 +45,7 @@ ffi.cdef(
     void truce_store_close(truce_store *store);
     int truce_command(truce_store *store, const char *database, const bson_t *request,
                       bson_t *reply, bson_error_t *error);
-    bool bson_init_static(bson_t *bson, const uint8_t *data, size_t length);
+    bool bson_init_static(bson_t *bson, const char *data, size_t length);
     const uint8_t *bson_get_data(const bson_t *bson);
     void bson_destroy(bson_t *bson);
     """
@@ -73,7 +74,7 @@ def _load() -> Any:
     return found
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # a finalizer may run while this thread holds it
 _library: Any = None
 
 
@@ -107,52 +108,47 @@ class _Frame:
 
 
 class _Handle:
-    """An open truce_store, and the number of calls that use it.
+    """An open truce_store, and the calls that use it.
 
-    The handle is separate from NativeStore, so that a finalizer can close it.
+    A call enters itself into `calls` and then reads `closed`; `close` sets `closed` and then waits
+    until `calls` is empty. Both are atomic, so no call needs a lock. The handle is separate from
+    NativeStore, so that a finalizer can close it.
     """
 
     def __init__(self, store: Any) -> None:
         self.store = store
-        self.calls = 0
+        self.calls: List[None] = []
         self.closed = False
-        self.idle = threading.Condition(threading.Lock())
         self.process = os.getpid()
 
-    def enter(self) -> Any:
+    def enter(self) -> None:
+        self.calls.append(None)
+        if self.closed:
+            self.calls.pop()
+            raise errors.Invalid("the store is closed", 2)
         if os.getpid() != self.process:
+            self.calls.pop()
             raise errors.Invalid(
                 "the store was opened before a fork: open it in each process, or start processes "
                 'by "spawn"',
                 2,
             )
-        with self.idle:
-            if self.closed:
-                raise errors.Invalid("the store is closed", 2)
-            self.calls += 1
-        return self.store
-
-    def leave(self) -> None:
-        with self.idle:
-            self.calls -= 1
-            if self.calls == 0:
-                self.idle.notify_all()
 
     def close(self) -> None:
         """Closes the store when the calls of other threads have ended."""
         if os.getpid() != self.process:  # the parent's store
             return
-        with self.idle:
+        with _lock:
             if self.closed:
                 return
             self.closed = True
-            while self.calls:
-                self.idle.wait()
+        while self.calls:
+            time.sleep(0.001)
         library().truce_store_close(self.store)
 
     def finalize(self) -> None:
         """Closes the store unless a thread, which may never end, is within a call."""
-        if self.calls == 0:
+        if not self.calls:
             self.close()
 
 
@@ -198,14 +194,14 @@ class NativeStore:
         return self._names[database]
 
     def _call(self, name: Any, request: bytes, frame: _Frame) -> Tuple[int, bytes]:
-        lib = self._library
-        data = ffi.from_buffer("uint8_t[]", request)
+        lib, handle = self._library, self._handle
+        data = ffi.from_buffer(request)  # pins the bytes
         lib.bson_init_static(frame.request, data, len(request))
-        store = self._handle.enter()
+        handle.enter()
         try:
-            status = lib.truce_command(store, name, frame.request, frame.reply, frame.error)
+            status = lib.truce_command(handle.store, name, frame.request, frame.reply, frame.error)
         finally:
-            self._handle.leave()
+            handle.calls.pop()
         try:
             return status, ffi.buffer(lib.bson_get_data(frame.reply), frame.reply.len)[:]
         finally:
