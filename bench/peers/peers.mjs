@@ -1,9 +1,9 @@
-// Job queues of npm, each by its own means: JOBS jobs are added, then done by a worker that does nothing, CALLERS batches of
-// BATCH at once. Every job has to be done once, or there is no figure.
+// Job queues from npm, each with its own batches: the program adds JOBS jobs. Then a worker without work does them,
+// CALLERS batches of BATCH at once. If a job is not done exactly once, there is no figure.
 //
 //     node peers.mjs graphile-worker | pg-boss | bullmq
 //
-// PEER_MODULES where they are installed; PGHOST (a socket's directory) and PEER_REDIS (host:port) the servers.
+// PEER_MODULES is their folder; PGHOST (a socket's directory) and PEER_REDIS (host:port) are the servers.
 import { createRequire } from "node:module";
 
 const require = createRequire(process.env.PEER_MODULES + "/");
@@ -37,7 +37,7 @@ async function count(database, sql) {
   return Number((await database.query(sql)).rows[0].count);
 }
 
-// Its own batches: a local queue that fetches for all of its runners at once, and ends that are put together.
+// Its own batches: a local queue that fetches for all of its runners at once, and batched completions.
 async function graphile() {
   const { run, makeWorkerUtils, Logger } = require("graphile-worker");
   const pgPool = pool();
@@ -65,7 +65,7 @@ async function graphile() {
       },
     },
   });
-  // it removes what is done: all are gone when the last end is in the database
+  // it removes done jobs: none is left when the last completion is in the database
   const timer = setInterval(async () => {
     if (seen.size === JOBS && !(await count(pgPool, "SELECT count(*) FROM graphile_worker._private_jobs"))) all();
   }, 5);
