@@ -59,7 +59,7 @@ struct M {
       case INSC: { if (s.nc == NC) { end(x); lab("P%d gives up (bound)", p); emit(n); break; } Com &k = n.c[s.nc]; k.st = 1; k.p = p; memcpy(k.rev, q.rev, ND); memcpy(k.val, q.val, ND); x.c = ++n.nc; x.pc = PREP; x.i = 0; lab("P%d inserts C%d", p, s.nc); emit(n); break; }
       case PREP: if (!q.tries && !q.i) { int i = slot(s); if (i < 0) break; n.m[i] = Msg(); n.m[i].on = n.m[i].heard = 1; n.m[i].c = c; x.m = i + 1; x.pc = PREPW; lab("P%d sends its prepares of C%d", p, c); emit(n); break; }
         { int d = q.i == ND ? -1 : q.i; if (d < 0) { x.pc = DEC; lab("P%d has prepared all", p); emit(n); break; }  // one by one, in order
-          const Doc &y = s.d[d]; if (y.it == c + 1) { x.i++; lab("P%d has doc%d", p, d); emit(n); break; } if (y.it) break;  // waits, or helps
+          const Doc &y = s.d[d]; if (y.it == c + 1) { x.i++; lab("P%d has doc%d", p, d); emit(n); break; } if (y.it) break;  // waits, or completes it
           if (y.rev != q.rev[d] || y.val != q.val[d]) { x.pc = ABT; x.i = 0; lab("P%d: doc%d is not as it was", p, d); emit(n); break; }
           n.d[d].it = q.c; x.i++; lab("P%d prepares doc%d", p, d); emit(n); break; }
       case PREPW: { Msg &g = n.m[q.m - 1]; const Msg &o = s.m[q.m - 1];

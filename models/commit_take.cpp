@@ -88,7 +88,7 @@ struct M {
         if (s.lates && !s.z.on) { n = s; n.lates--; n.z = Zmb{1, (u8)c, (u8)d, 0, 0, 0}; fail(n, p, W_LATE); lab("P%d takes doc%d, no answer", p, d); emit(n); } break; }
       case FUN: { int d = next(s, q, sc); if (d < 0) { x.want = writes(q, sc); x.pc = sc.kind == TAKER ? STEP : sc.kind == ONE && q.taken && !m(M_ONE_DECIDES) ? LAST : PREP; lab("P%d's function is at its end (writes %x)", p, x.want); emit(n); break; }
         if (q.taken >> d & 1) { x.seen |= 1 << d; lab("P%d's function reads doc%d as taken", p, d); emit(n); break; }
-        const Doc &y = s.d[d]; if (y.ex && y.it && !pending(s, d)) break;  // helps
+        const Doc &y = s.d[d]; if (y.ex && y.it && !pending(s, d)) break;  // completes it
         if (y.ex && y.it) { if (m(M_WAITS)) break; x.names |= 1 << d; fail(n, p, W_NAME); lab("P%d wants doc%d, which is held", p, d); emit(n); break; }
         note(x, y, d); if (y.ex) x.names |= 1 << d; lab("P%d's function reads doc%d besides (%s)", p, d, y.ex ? "there" : "missing"); emit(n); break; }
       case PREP: { int need = q.want | (sc.kind == LOOK && !m(M_LOOK_FREE) ? holds(q) : 0); int d = lowest(need & ~(q.taken | q.hold)); if (d < 0) { x.pc = q.taking && !m(M_NO_STILL) ? STILL : REQ; x.i = 0; lab("P%d has prepared everything", p); emit(n); break; }

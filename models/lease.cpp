@@ -22,7 +22,7 @@ struct M {
          lab("the owner's step %d, its renewal comes late", n.step); emit(n); } }
     if (s.zrenew == 1) { n = s; n.zrenew = 2; if (s.st == 1 || m(M_RENEW_ANY)) { n.until = s.zuntil; if (s.dead) n.died = s.t; if (m(M_RENEW_ANY)) n.st = 1; } lab("the late renewal lands"); emit(n); }
     if (dies && working) { n = s; n.dead = 1; n.died = s.t; lab("the owner dies"); emit(n); }
-    // a process that encountered it looks at each tick
+    // a process that encountered it checks at each tick
     if (s.st == 1 && !s.looked) { n = s; n.looked = 1;
       if (!s.first) n.first = s.t + 1;
       if (m(M_FORGETS) && s.t % 4 == 0) n.watching = 0; // another round of the recovery pass

@@ -61,7 +61,7 @@ struct M {
         if (c.k[i] == COMMITS) { if (!s.xheld) { n = s; n.xheld = i + 1; n.w[i].commit = PENDING; n.w[i].pc = 2; lab("W%d prepares its effect", i); emit(n); } break; }
         n = s; end(n, c.k[i] == ENDS, q.claim, q.epoch); n.w[i].pc = 9; lab("W%d says %s", i, c.k[i] == ENDS ? "done" : "fail"); emit(n);
         if (s.lates && !s.late) { n = s; n.lates--; n.late = c.k[i] == ENDS ? 2 : 3; n.lclaim = q.claim; n.lepoch = q.epoch; n.w[i].pc = 9; lab("W%d says it without an answer", i); emit(n); } break;
-      case 2: if (s.j.held && !m(M_INTENT)) break; // it helps: below
+      case 2: if (s.j.held && !m(M_INTENT)) break; // it completes the other commit: below
         n = s; if (mine(s.j, q.claim, q.epoch)) { if (!m(M_REQUIRED)) n.j.held = i + 1; n.w[i].pc = 3; lab("W%d prepares the job", i); } else { if (q.commit == PENDING) n.w[i].commit = ABORTED; n.w[i].pc = 9; lab("W%d: the job is not its own, it aborts", i); } emit(n); break;
       case 3: n = s; if (q.commit == PENDING) { n.w[i].commit = COMMITTED; n.w[i].pc = 4; if (s.j.claim != q.claim) n.bad = 1; if (s.j.state == CANCELLED) n.bad = 4; if (s.j.state != RUN && !n.bad) n.bad = 1; lab("W%d decides", i); } else { n.w[i].pc = 9; lab("W%d was aborted", i); } emit(n); break;
       case 4: n = s; if (s.xheld == i + 1) { n.xheld = 0; n.count++; } n.w[i].pc = 5; lab("W%d releases its effect", i); emit(n); break;

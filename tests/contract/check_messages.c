@@ -1,5 +1,5 @@
 /* A check sends messages for batches of documents, and none for a single one: over a network
- * each costs a round trip. Calls of the store are counted, but for the steps of cursors, which
+ * each costs a round trip. Calls of the store are counted, except the steps of cursors, which
  * come in batches. */
 #include "store/decorators/decorator.h"
 #include "tests/support/bank.h"

@@ -16,7 +16,7 @@ struct twin {
     truce_queue *queue;
     truce_transfers *transfers;
     truce_job *job;
-    bool meets; /* its first run sends the twin, which takes effect */
+    bool meets; /* the first run sends the twin, which takes effect */
     bool done;
     int runs;
 };

@@ -56,7 +56,7 @@ static void sweep(truce_store *store)
 #define CHECK_JOBS(store, count)                                                                   \
     CHECK_INT(count_json(store, "truce_queue", "{'queue': 'reports'}"), ==, count)
 
-/* ---- a time gives one job ---- */
+/* ---- one job for each time ---- */
 
 static void fired(truce_store *store, const struct setting *setting)
 {

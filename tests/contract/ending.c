@@ -282,7 +282,7 @@ TEST(an_interrupt_ends_running_calls_in_a_file)
     interrupts_end("file:");
 }
 
-/* ---- as many steps as there are values ------------------------------------------------------ */
+/* ---- steps follow the number of values ------------------------------------------------------- */
 
 static bson_t *numbers(int from, int count)
 {

@@ -224,7 +224,7 @@ TEST(stored_sums_of_a_book_that_was_dropped_are_not_used_for_the_next_one)
     everywhere(replaced);
 }
 
-/* ---- how much is read ----------------------------------------------------------------------- */
+/* ---- the number of reads --------------------------------------------------------------------- */
 
 static int64_t read_documents;
 

@@ -70,7 +70,7 @@ static int findings(truce_store *store, bool repair)
     return found.count;
 }
 
-/* ---- one after others ---- */
+/* ---- jobs after others ---- */
 
 /* The results of the two that the job waited for. A cursor that stays open would end the program
  * with its store. */

@@ -25,7 +25,7 @@ static truce_job *claim(truce_queue *queue, int n)
     return job;
 }
 
-/* ---- one after the other ---- */
+/* ---- order within a lane ---- */
 
 /* Whatever the end of a job is, the next one starts; and no end starts two. */
 static void in_turn(truce_store *store, const struct setting *setting)

@@ -34,7 +34,7 @@ static int64_t running_of(truce_store *store, const char *gate)
 
 #define MAIL "{'_id': {'queue': 'mail'}}"
 
-/* ---- so many at once ---- */
+/* ---- limits ---- */
 
 /* Whatever the end of a job is, another may begin. */
 static void at_once(truce_store *store, const struct setting *setting)
@@ -155,7 +155,7 @@ TEST(queues_of_a_pool_share_its_limits)
     rig_everywhere(pool);
 }
 
-/* ---- so many in a time ---- */
+/* ---- rates ---- */
 
 static void rate(truce_store *store, const struct setting *setting)
 {

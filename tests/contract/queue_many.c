@@ -62,7 +62,7 @@ TEST(jobs_that_are_claimed_together_are_stored)
     rig_everywhere(claims_stand);
 }
 
-/* ---- between the look and the write ---- */
+/* ---- between the read and the write ---- */
 
 static const truce_store_ops *plain;
 static truce_store_ops midway;

@@ -62,7 +62,7 @@ static void check_stands(truce_store *store, const char *expected_json, int line
 struct scene {
     const char *first;  /* saved as new */
     const char *plain;  /* the plain update after it was read */
-    const char *mine;   /* what is saved then */
+    const char *mine;   /* the document that is saved then */
     const char *saves;  /* the stored document after a successful save; NULL: a conflict */
     const char *merges; /* after a merge; NULL: a conflict */
 };

@@ -333,7 +333,7 @@ TEST(a_consumer_that_goes_on_after_collecting_loses_nothing)
     place_close(&place);
 }
 
-/* ---- from before there were wide blocks ---- */
+/* ---- records older than wide blocks ---- */
 
 TEST(records_from_before_count_and_are_archived)
 {

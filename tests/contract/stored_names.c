@@ -215,7 +215,7 @@ static void add_to_set(truce_set_options options)
     bson_iter_t iter, field;
     bson_error_t error;
 
-    for (int i = 0; i < 3; i++) /* also over what is stored */
+    for (int i = 0; i < 3; i++) /* also over stored documents */
         CHECK_OK(truce_set_add(set, NULL, key, element, 5 + i, &outcome, &error), error);
     CHECK_OK(truce_set_members(set, key, &members, &error), error);
     if (CHECK(bson_iter_init_find(&iter, &members, "0")) && bson_iter_recurse(&iter, &field)) {

@@ -557,7 +557,7 @@ TEST(an_array_that_comes_later_is_refused_or_reported)
     rig_everywhere(reports_arrays);
 }
 
-/* ---- one that cannot be repaired ------------------------------------------------------------- */
+/* ---- a copy that cannot be repaired ---------------------------------------------------------- */
 
 static void one_stops_no_other(truce_store *store, const struct setting *setting)
 {

@@ -60,7 +60,7 @@ static void same_lines(const struct lines *a, const struct lines *b)
     }
 }
 
-/* ---- out and in ------------------------------------------------------------------------------ */
+/* ---- export and import ----------------------------------------------------------------------- */
 
 static void comes_back(truce_store *store, const struct setting *setting)
 {

@@ -2,7 +2,7 @@
  * Power cuts while commits go through the journal. The state that the disk could hold then is
  * opened again, several times with different luck:
  *
- *   at once    a plain reader finds everything that was acknowledged, but for the last commit of
+ *   at once    a plain reader finds everything that was acknowledged, except the last commit of
  *              each worker, whose documents may still be held
  *   swept      every commit took effect as a whole or not at all, those that were acknowledged did,
  *              and nothing is held any more

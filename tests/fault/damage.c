@@ -90,7 +90,7 @@ static bool make(void)
     return image_read(&sound, path);
 }
 
-/* ---- everything that can be asked ------------------------------------------------------------ */
+/* ---- all queries ----------------------------------------------------------------------------- */
 
 /* `exact`: every answer must be right. */
 static bool exact;

@@ -61,7 +61,7 @@ struct call {
     struct engine *engine; /* NULL: the one */
     truce_status status;
     bson_error_t error;
-    int64_t n; /* what was found; -1: nothing */
+    int64_t n; /* the found value; -1: nothing */
     atomic_bool done;
 };
 
@@ -408,7 +408,7 @@ TEST(an_early_find_does_not_wait_and_settle_does)
     truce__engine_close(engine);
 }
 
-/* ---- ordered sets, which look early ---------------------------------------------------------- */
+/* ---- ordered sets, which read early ---------------------------------------------------------- */
 
 struct set_run {
     pthread_t thread;

@@ -22,7 +22,7 @@ static struct run {
     truce_mechanism mechanism;
     bool forgetful; /* effects that do not wait for the disk: what must be noticed */
     atomic_int added, done, effects;
-    int missed; /* of what was acknowledged */
+    int missed; /* of the acknowledged writes */
 } run;
 
 static truce_queue *open_queue(truce_store *store)

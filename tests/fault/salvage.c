@@ -484,7 +484,7 @@ TEST(a_map_is_not_a_page_of_a_tree)
     check_kind(2, bytes, WRECK_OTHER);
     check_kind(821, bytes, WRECK_INNER);
     check_kind(819, bytes, WRECK_INNER);
-    bytes[20] = 1; /* a map has no entry behind an empty one ... */
+    bytes[20] = 1; /* a map has no entry after an empty one ... */
     check_kind(820, bytes, WRECK_INNER);
     bytes[20] = 0;
     bytes[5] = 6; /* ... and none of another kind */

@@ -89,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* ---- how the next input is made of one ------------------------------------------------------- */
+/* ---- mutations of an input ------------------------------------------------------------------- */
 
 #define BODY 17 /* after the header without its length, the flags and the kind of the section */
 

@@ -12,7 +12,7 @@
 
 #define CALLS_MAX 3
 
-/* Checks the items, as an array, at every moment (`acknowledged` NULL) and at the end. */
+/* Checks the items, as an array, after every call (`acknowledged` NULL) and at the end. */
 typedef void check_function(const bson_t *document, const bool *acknowledged, const char *who);
 
 struct scene {
@@ -29,7 +29,7 @@ struct play {
     bool acknowledged[CALLS_MAX];
 };
 
-/* ---- looking at items ---- */
+/* ---- reads of items ---- */
 
 static int places(const bson_t *document, const char *type, struct value *last)
 {

@@ -199,7 +199,7 @@ static bool die_at(work_function *work, bool after, uint64_t at, bool *told)
     return truce_fault_hits(stage.inner) + truce_fault_hits(stage.outer) > 0;
 }
 
-/* ---- in the midst ---------------------------------------------------------------------------- */
+/* ---- concurrent calls ------------------------------------------------------------------------ */
 
 static struct {
     const struct scene *scene;

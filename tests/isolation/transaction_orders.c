@@ -17,7 +17,7 @@ typedef void step_function(struct client *client);
 
 struct client {
     truce_store *overlay;
-    int64_t last[2]; /* what it read last */
+    int64_t last[2]; /* its last reads */
     int reads;
     char seen[200]; /* all that it read */
     bool committed, failed, undone;

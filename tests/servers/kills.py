@@ -75,7 +75,7 @@ class Worker(threading.Thread):
             self.join(0.01)
 
 
-# ---- what they do -------------------------------------------------------------------------------
+# ---- the clients -------------------------------------------------------------------------------
 
 
 def pay(i, key=None):
@@ -146,7 +146,7 @@ def take_number(i):
     numbers.append(answer["first"])
 
 
-# ---- what is there in the end -------------------------------------------------------------------
+# ---- the final state -----------------------------------------------------------------------------
 
 
 def members(count):
@@ -201,7 +201,7 @@ def main():
         worker.join()
 
     done = {worker.work.__name__: worker.done for worker in workers}
-    until = time.monotonic() + 120  # for what was claimed and not done
+    until = time.monotonic() + 120  # for jobs that were claimed and not done
     while not failures and db.effects.count_documents({}) < done["enqueue"] and time.monotonic() < until:
         do_job(0)
     failures.extend(wrong(done))

@@ -396,7 +396,7 @@ TEST(a_request_is_run_once_whatever_message_is_corrupted)
     wire_spoil_all(&(struct wire_operation){"request", 0, prepare_request, request, check_request});
 }
 
-/* ---- looks, and the sweep ------------------------------------------------------------------- */
+/* ---- reads, and the recovery pass ------------------------------------------------------------ */
 
 static void prepare_pair(truce_store *store)
 {

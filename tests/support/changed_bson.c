@@ -5,7 +5,7 @@
 
 #include "base/assert.h"
 
-/* ---- values in the way ----------------------------------------------------------------------- */
+/* ---- replacement values ---------------------------------------------------------------------- */
 
 static void append_regex(bson_t *out, const char *key, uint32_t length)
 {

@@ -60,7 +60,7 @@ static int64_t count_in(struct contract *c, truce_store *store, const char *coll
     return count;
 }
 
-/* ---- one moment each ------------------------------------------------------------------------ */
+/* ---- one snapshot each ---------------------------------------------------------------------- */
 
 /* Reads to the end, and writes for each document that comes. */
 static int read_and_insert(struct contract *c, truce_cursor *cursor, const char *collection)

@@ -288,7 +288,7 @@ CONTRACT(an_insert_is_validated_as_the_stored_document)
     CHECK_FINDS("a", "{'_id': 5}", OPTIONS(.projection = J(plain_fields)), "[{'_id': 5, 'n': 4}]");
 }
 
-/* ---- a server that does not let everybody pass ----------------------------------------------- */
+/* ---- a server that refuses to bypass a validator --------------------------------------------- */
 
 static truce_status deny(bson_error_t *error)
 {

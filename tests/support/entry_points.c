@@ -591,7 +591,7 @@ static truce_status call_transfer_resume(struct given *g)
     return in_transfers(g, transfer_resume);
 }
 
-/* ---- copies in step -------------------------------------------------------------------------- */
+/* ---- consistent copies ----------------------------------------------------------------------- */
 
 static truce_status call_sync_declare(struct given *g)
 {

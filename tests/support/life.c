@@ -27,7 +27,7 @@ static truce_store *open_store(const char *path)
     return store;
 }
 
-/* ---- the power goes -------------------------------------------------------------------------- */
+/* ---- power cuts ------------------------------------------------------------------------------ */
 
 struct working {
     const struct life *life;
@@ -91,7 +91,7 @@ void life_power_cut(const struct life *life, struct random *random)
     }
 }
 
-/* ---- they are killed ------------------------------------------------------------------------- */
+/* ---- kills ----------------------------------------------------------------------------------- */
 
 struct answer {
     int worker, number;

@@ -2,7 +2,7 @@
 #define TRUCE_TESTS_SUPPORT_RANDOM_BSON_H
 
 /*
- * Random BSON of every type. Values come from small pools (equal values meet often, also across
+ * Random BSON of every type. Values come from small pools (equal values occur often, also across
  * number types) and from the edges of their types.
  */
 #include <bson/bson.h>

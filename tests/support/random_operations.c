@@ -14,7 +14,7 @@ static const char *const fields[] = {"a", "b", "c", "d"};
 static const char *const paths[] = {"a",   "b",   "c",   "d",     "a.b", "a.c", "b.a",
                                     "b.c", "c.a", "a.0", "a.b.c", "_id", "d"};
 
-/* libbson's macros look at their arguments twice; these are for arguments that are picked. */
+/* libbson's macros evaluate their arguments twice; these evaluate them once. */
 static void put_text(bson_t *document, const char *key, const char *text)
 {
     bson_append_utf8(document, key, -1, text, -1);
@@ -40,7 +40,7 @@ static void pick_collection(struct random *random, bson_t *operation)
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-/* A scalar from a small pool, so that values meet, also across types. */
+/* Returns a scalar from a small pool, so that equal values occur, also across types. */
 static void append_scalar(struct random *random, bson_t *document, const char *key)
 {
     static const char *const texts[] = {"", "a", "ab", "b", "B"};

@@ -4,7 +4,7 @@
 /*
  * Work whose result can be judged after any interruption, for the crash tests of the file: store.
  *
- * Each worker does the same round again and again, and notes what was acknowledged:
+ * Each worker does the same round again and again, and notes each acknowledged write:
  *
  *     counters   {_id: worker, n}                 n + 1 at each round
  *     log        {_id: "worker-round", ...}       one inserted at each round; unique by `stamp`,
@@ -42,10 +42,10 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
 /*
  * Returns how many of these do not hold, and reports each on standard error if `tell`:
  *
- *     a counter is at least what was acknowledged, and at most what was begun   (`durable`)
+ *     a counter is between the acknowledged and the begun number of rounds      (`durable`)
  *     every logged round that was acknowledged is there                         (`durable`)
  *     no counter is more than was begun; the logged rounds are the first so many, without a gap
- *     the money of all accounts together is what it was
+ *     the money of all accounts together is unchanged
  *     indexes and documents agree (truce__engine_check)
  */
 int school_judge(const char *path, const struct school_notes *notes, int workers, bool durable,

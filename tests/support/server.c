@@ -28,7 +28,7 @@ static void stay(truce_store *store)
     (void)store;
 }
 
-/* Drops every collection. False: the server cannot, after what was done to them. */
+/* Drops every collection. False: the server cannot, because of their state. */
 static bool empty(truce_store *store)
 {
     bson_t collections;

@@ -14,7 +14,8 @@ struct script {
     const char *then; /* for those after; NULL: as an empty server */
     bool silent;      /* no answer, instead of `reply` */
     bool token;       /* statements of transactions answer with a recoveryToken, as a mongos does */
-    fake_answer *own; /* NULL, or asked first, for every command: FAKE_PASS goes on */
+    fake_answer
+        *own; /* NULL, or asked first, for every command: FAKE_PASS continues with the script */
     void *arg;
 };
 

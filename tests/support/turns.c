@@ -51,7 +51,7 @@ struct turns {
     struct turns_budget left;
 };
 
-/* The path of a run: what was chosen out of how many. */
+/* The path of a run: each choice, and the number of its alternatives. */
 struct path {
     int chosen[CHOICES_MAX], of[CHOICES_MAX];
     struct choice choices[CHOICES_MAX];

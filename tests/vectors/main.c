@@ -2,7 +2,7 @@
  * vectors [--store URI] [--only WORD]... [--plain] [--exceptions FILE] [--answers] PATH...
  *
  * Runs files of recorded cases (NDJSON, plain or .xz), or all such files of a folder. Closes with
- * "N passed, N failed, N skipped"; a case that fails prints its id, what was expected and what
+ * "N passed, N failed, N skipped"; a case that fails prints its id, the expected answer, and what
  * came. A case counts once, whatever number of variants it ran in; --plain leaves the variants out.
  * WORD is a kind, a group, "kind/group" or an id. --answers prints what each case answered.
  */
