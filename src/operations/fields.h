@@ -81,7 +81,7 @@ truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted,
                                      bson_error_t *error);
 /* Returns whether the value is a number of any of BSON's four types. */
 bool truce__field_is_number(const bson_iter_t *at);
-/* Converts a number of any type as MongoDB does for the fields of commands: a fraction is cut off, a number of more than 64
+/* Converts a number of any type as MongoDB does for the fields of commands. A fraction is cut off, a number of more than 64
  * bits becomes the nearest one, and NaN becomes 0. Returns false for other types. */
 bool truce__field_to_number(const bson_iter_t *at, int64_t *number);
 /* Returns false for false and for zero of any type. */
@@ -89,7 +89,7 @@ bool truce__field_truth(const bson_iter_t *at);
 
 /* Returns a view of the document or array at `iter`, in the arena. */
 const bson_t *truce__field_view(struct arena *arena, const bson_iter_t *iter);
-/* Returns a view of these bytes in the arena; NULL if they are no document. */
+/* Returns a view of these bytes in the arena; NULL if they are not a document. */
 const bson_t *truce__bytes_view(struct arena *arena, const uint8_t *bytes, uint32_t size);
 
 #endif

@@ -2,13 +2,13 @@
 #define TRUCE_SERVER_PATTERN_HANDLES_H
 
 /*
- * What the library makes once and uses often (a set, a queue), shared by all calls that mean the same: it knows that its
- * indexes are there, and what it has seen of workers that are gone.
+ * Handles: objects of the library (a set, a queue) that all calls with the same key share. Such an object knows that its
+ * indexes exist, and what it has seen of workers that died.
  *
  * Invariants:
- *  1. One that is in use is not freed.
- *  2. At most TRUCE_SERVER_HANDLES_MAX are kept; the one that was idle for longest makes room. What finds no room is
- *     made for one call.
+ *  1. A handle that is in use is not freed.
+ *  2. At most TRUCE_SERVER_HANDLES_MAX handles are cached. The least recently used one makes room. A handle without room
+ *     is made for one call.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,8 +19,10 @@ struct handle {
     void *thing;
     struct handle *next;
     void (*free)(void *thing);
-    char *key;            /* NULL: of one call */
-    struct handle *under; /* in use as long as this one is there; NULL: none */
+    /* NULL: it belongs to one call. */
+    char *key;
+    /* In use as long as this handle exists; NULL: none. */
+    struct handle *under;
     int users;
     uint64_t used;
 };
@@ -29,11 +31,11 @@ struct handle {
 typedef void *handle_maker(void *arg);
 
 struct handles *handles_new(void);
-/* Nobody uses one any more. */
+/* Frees all handles. No handle is in use. */
 void handles_free(struct handles *handles);
 
-/* The thing of that key, made if there is none. `key` NULL: one for this call. `under`: what the thing is made of, in use by
- * the caller; NULL: nothing. */
+/* Returns the handle of the key, and makes it if it does not exist. `key` NULL: it belongs to this call. `under`: the handle
+ * that the object is made on, in use by the caller; NULL: none. */
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
                             void (*free)(void *thing), struct handle *under);
 void handles_give(struct handles *handles, struct handle *handle);

@@ -6,8 +6,8 @@
  *
  *     {truceSet: "students", key: {...}, add: {...}, seq: 1001}   ->   {status: "ok", outcome: "applied"}
  *
- * A row describes one operation: its name, its fields with types, bounds, and help, its reply, the role that it needs, where it
- * may run, an example, and the function that runs it. The library (truce_command), the wire protocol, HTTP, {truceHelp: ...},
+ * A row describes one operation: its name, its fields, its reply, the role that it needs, where it may run, an example, and the
+ * function that runs it. The library (truce_command), the wire protocol, HTTP, {truceHelp: ...},
  * and docs/commands.md are derived from the rows. The function calls the library; it contains nothing of the pattern itself.
  *
  * Invariants:
@@ -25,7 +25,7 @@
 #include "operations/handles.h"
 #include "truce/truce.h"
 
-/* What the caller must be allowed to do. */
+/* The permission that the caller needs. */
 enum operation_role {
     ROLE_NONE,
     /* Read or write in the database. */

@@ -3,10 +3,10 @@
 #include "truce/doctor.h"
 #include "truce/sweep.h"
 
-#define FINDINGS_MAX   1000 /* in a reply, ... */
+/* The maxima of findings in a reply; the report counts all. */
+#define FINDINGS_MAX   1000
 #define FINDINGS_BYTES (8 * 1024 * 1024)
 
-/* ... and how many there are says the report. */
 struct findings {
     bson_t array;
     uint32_t count;
@@ -32,10 +32,10 @@ struct sweep_given {
 
 static const struct operation_field sweep_fields[] = {
     {GIVEN(sweep_given, retentionMS, FIELD_NUMBER),
-     "how long ended commits can be asked about; absent: 7 days; -1: for ever", -1,
+     "the time in milliseconds for which ended commits are kept; absent: 7 days; -1: forever", -1,
      INT64_C(1) << 48},
-    {GIVEN(sweep_given, batch, FIELD_NUMBER), "documents of a kind at once; absent: 1,000", 1,
-     1000000},
+    {GIVEN(sweep_given, batch, FIELD_NUMBER),
+     "the maximum number of documents of each kind; absent: 1,000", 1, 1000000},
     {{0}}};
 
 static truce_status care_run_sweep(struct operation_call *call, const void *arg, bson_t *reply,
@@ -67,10 +67,12 @@ static truce_status care_run_sweep(struct operation_call *call, const void *arg,
 
 static const struct operation_row sweep_operation = {
     OPERATION("truceSweep", ROLE_MAINTAIN,
-              "finishes or undoes what dead processes left, and removes what is too old"),
+              "completes or undoes the work of dead processes, and removes expired documents"),
     .value = "1",
-    .answer = "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
-              "`failed`; `more`: send it again; `findings`: what could not be mended",
+    .answer =
+        "counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`, "
+        "`failed`; `more`: true if you need to send the command again; `findings`: items that could not be "
+        "repaired",
     .fields = sweep_fields,
     .size = sizeof(struct sweep_given),
     .run = care_run_sweep,
@@ -85,7 +87,7 @@ struct check_given {
 };
 
 static const struct operation_field check_fields[] = {
-    {GIVEN(check_given, repair, FIELD_FLAG), "mends what can be mended"}, {{0}}};
+    {GIVEN(check_given, repair, FIELD_FLAG), "repairs what can be repaired"}, {{0}}};
 
 static truce_status care_run_check(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
@@ -110,7 +112,7 @@ static truce_status care_run_check(struct operation_call *call, const void *arg,
 
 static const struct operation_row check_operation = {
     OPERATION("truceCheck", ROLE_MONITOR,
-              "looks for what should not be, in the whole store, while it is in use"),
+              "checks the consistency of the whole store, while it is in use"),
     .value = "1",
     .answer = "counts: `collections`, `documents`, `commits`, `found`, `repaired`; and "
               "`findings`: the first 1,000, each {rule, ns, text, ...}",
@@ -144,7 +146,7 @@ static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row doctor_operation = {
     OPERATION("truceDoctor", ROLE_MONITOR,
-              "what the store stands on, and what to change; nothing is changed"),
+              "examines the store and its environment, and recommends changes; changes nothing"),
     .value = "1",
     .answer = "counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule, "
               "subject, text, change}",

@@ -1,4 +1,4 @@
-/* truceCommit and what is asked for by its key, requests, sequences. */
+/* truceCommit, reads by the key of a commit, requests, and sequences. */
 #include <string.h>
 
 #include "operations/operation.h"
@@ -18,15 +18,15 @@ struct commit_given {
 
 static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, key, FIELD_TEXT),
-     "an idempotency key of the database: it happens once for ever under it"},
+     "an idempotency key of the database: the commit happens once under it"},
     {GIVEN(commit_given, keyTime, FIELD_NUMBER),
-     "with a key: when it was made, ms since 1970, the same each time that it is sent", 1,
-     INT64_MAX},
+     "with a key: the time when the request was made, ms since 1970, the same in each repetition",
+     1, INT64_MAX},
     {GIVEN(commit_given, leave, FIELD_DOCUMENT),
-     "with a key: told to whoever comes with it again, at most 64 KiB"},
+     "with a key: the result that a repetition returns, at most 64 KiB"},
     {GIVEN(commit_given, input, FIELD_DOCUMENT),
-     "kept with the commit (truceCommitShow); with a key, what identifies the request in place of the changes, "
-     "so that a time in them may differ when the request is sent again"},
+     "stored with the commit (truceCommitShow). With a key, it identifies the request in place of the "
+     "changes, so a time in them may differ in a repetition"},
     {{0}}};
 
 /* ---- a list of changes --------------------------------------------------------------------------- */
@@ -137,7 +137,7 @@ static truce_status commit_check_commit(struct operation_call *call,
     return TRUCE_OK;
 }
 
-/* What the earlier commit left under the key. */
+/* Appends the result of the earlier commit under the key. */
 static void commit_append_left(struct operation_call *call, const char *key, bson_t *reply)
 {
     static const char *const names[] = {"result", "inserted"};
@@ -197,22 +197,21 @@ static const struct operation_row commit_operation = {
     OPERATION("truceCommit", ROLE_WRITE, "changes several documents, all or none"),
     .target = "changes",
     .value =
-        "an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id: "
-        "ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if: "
-        "FILTER}, {remove: COLLECTION, id: ID, if: FILTER}, {require: COLLECTION, id: ID, if: "
-        "FILTER}, {hold: COLLECTION, id: ID, if: FILTER}, {missing: COLLECTION, id: ID}, "
-        "{change: COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out. And {enqueue: "
-        "QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}, {post: LEDGER, id: ID, with: "
-        "{ACCOUNT: AMOUNT}, meta: DOCUMENT}, with an amount in the smallest unit or as a text "
-        "(\"12.50\"); a post not within a transaction. And the operations that may be part of a commit, for example "
-        "{truceSet: 'students', key: {...}, ...}",
+        "an array of changes. Changes of documents: `{insert: COLLECTION, with: DOCUMENT}`, `{update: "
+        "COLLECTION, id: ID, with: OPERATORS, if: FILTER}`, `{replace: COLLECTION, id: ID, with: DOCUMENT, "
+        "if: FILTER}`, `{remove: COLLECTION, id: ID, if: FILTER}`, `{change: COLLECTION, id: ID, with: {KEY: "
+        "[OLD, NEW]}}`. Conditions: `{require: COLLECTION, id: ID, if: FILTER}`, `{hold: COLLECTION, id: "
+        "ID, if: FILTER}`, `{missing: COLLECTION, id: ID}`. `if` is optional. Any operation that may be "
+        "part of a commit: `{truceSet: 'students', key: {...}, ...}`. Short forms of two operations: "
+        "`{enqueue: QUEUE, with: PAYLOAD, delay_ms, priority, unique, lane}` and `{post: LEDGER, id: ID, "
+        "with: {ACCOUNT: AMOUNT}, meta: DOCUMENT}`. An amount is a number in the smallest unit, or a string "
+        "(\"12.50\"). A post cannot be in a transaction",
     .answer =
-        "`earlier`: true if it happened before, under the same key, and then `result`: what "
-        "was left; `inserted`: the _ids that were made for inserts without one; `results`: for each operation {change: "
-        "N, ...} with its reply. An error, with nothing changed: 125 (not found) a document is missing or "
-        "does not match its `if`; 112 another value than OLD; 11000 a document or a unique key "
-        "is there, the key stands for other changes, or something was posted before; 146 (limit reached) an "
-        "account's rule",
+        "`earlier`: true if the commit happened before under the same key, and then `result`: the value of "
+        "`leave`; `inserted`: the _ids of inserts without one; `results`: for each operation {change: N, "
+        "...} with its reply. After an error, nothing is changed. 125 (not found): a document is missing "
+        "or does not match its `if`. 112: a value is not OLD. 11000: a document or a unique key exists, or "
+        "the key was used for other changes. 146 (limit reached): a rule of an account forbids it",
     .fields = commit_fields,
     .size = sizeof(struct commit_given),
     .run = run_commit,
@@ -244,11 +243,12 @@ static truce_status run_result(struct operation_call *call, const void *given, b
 static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row result_operation = {
-    OPERATION("truceCommitResult", ROLE_READ, "what the commit under a key has left"),
+    OPERATION("truceCommitResult", ROLE_READ, "returns the result of the commit under a key"),
     .target = "key",
     .value = "the key",
-    .answer = "`result`: empty if it left nothing. \"not found\": no commit under the key took "
-              "effect, or it was purged. An error: 24 (locked) one is under way",
+    .answer =
+        "`result`: empty if the commit had no result. \"not found\": no commit under the key took "
+        "effect, or it was purged. An error: 24 (locked) a commit under the key is pending",
     .fields = no_fields,
     .run = run_result,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
@@ -282,12 +282,12 @@ static truce_status operation_commit_run_show(struct operation_call *call, const
 }
 
 static const struct operation_row show_operation = {
-    OPERATION("truceCommitShow", ROLE_READ, "the commit under a key, as it is kept"),
+    OPERATION("truceCommitShow", ROLE_READ, "returns the recorded commit under a key"),
     .target = "key",
     .value = "the key",
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
-        "\"pending\", \"committed\" or \"done\". \"not found\": there is none, or it was undone",
+        "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was undone",
     .fields = no_fields,
     .run = operation_commit_run_show,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
@@ -484,8 +484,8 @@ struct request_given {
 };
 
 static const struct operation_field request_fields[] = {
-    {GIVEN(request_given, name, FIELD_TEXT), "the function that is to run it", .needed = true},
-    {GIVEN(request_given, input, FIELD_DOCUMENT), "what the function is given; empty if absent"},
+    {GIVEN(request_given, name, FIELD_TEXT), "the function that runs the request", .needed = true},
+    {GIVEN(request_given, input, FIELD_DOCUMENT), "the input of the function; absent: empty"},
     {{0}}};
 
 static truce_status run_request(struct operation_call *call, const void *arg, bson_t *reply,
@@ -503,13 +503,12 @@ static truce_status run_request(struct operation_call *call, const void *arg, bs
 }
 
 static const struct operation_row request_operation = {
-    OPERATION(
-        "truceRequest", ROLE_WRITE,
-        "leaves work for a program of the library, or `truce request run`, which does it once"),
+    OPERATION("truceRequest", ROLE_WRITE,
+              "adds a request, which a program of the library or `truce request run` runs once"),
     .target = "key",
     .value = "the request's key",
-    .answer = "nothing more. To send it again changes nothing. An error: 11000 (duplicate) the key "
-              "stands for another request",
+    .answer = "nothing more. Sending it again has no effect. An error: 11000 (duplicate) the key "
+              "was used for another request",
     .fields = request_fields,
     .size = sizeof(struct request_given),
     .run = run_request,
@@ -525,11 +524,11 @@ static truce_status run_request_state(struct operation_call *call, const void *g
 }
 
 static const struct operation_row request_state_operation = {
-    OPERATION("truceRequestState", ROLE_READ, "what became of a request"),
+    OPERATION("truceRequestState", ROLE_READ, "returns the state of a request"),
     .target = "key",
     .value = "the request's key",
     .answer = "`request`: {_id, name, input, state, attempts, error, created, due}, where `state` "
-              "is \"waiting\", \"done\" or \"failed\"; or \"not found\"",
+              "is \"waiting\", \"done\", or \"failed\". \"not found\": no such request exists",
     .fields = no_fields,
     .run = run_request_state,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
@@ -543,10 +542,10 @@ struct sequence_given {
 };
 
 static const struct operation_field sequence_fields[] = {
-    {GIVEN(sequence_given, take, FIELD_NUMBER), "so many numbers in a row are given to the caller",
-     1, 1000000},
-    {GIVEN(sequence_given, raise, FIELD_NUMBER),
-     "numbers up to this one will not be given any more", 1, INT64_MAX},
+    {GIVEN(sequence_given, take, FIELD_NUMBER),
+     "allocates this number of consecutive numbers for the caller", 1, 1000000},
+    {GIVEN(sequence_given, raise, FIELD_NUMBER), "numbers up to this one are no longer allocated",
+     1, INT64_MAX},
     {{0}}};
 
 static truce_status run_sequence(struct operation_call *call, const void *arg, bson_t *reply,
@@ -578,12 +577,12 @@ static truce_status run_sequence(struct operation_call *call, const void *arg, b
 
 static const struct operation_row sequence_operation = {
     OPERATION("truceSequence", ROLE_READ,
-              "numbers that only rise, each given once; or the last of them"),
+              "allocates increasing numbers, each once; or returns the last of them"),
     .target = "sequence",
     .value = "the sequence's name",
     .answer =
-        "with `take`, `first` and `last`: the numbers; else `last`: the last number that was "
-        "given, 0 if none was. An error: 8 (outcome unknown) nobody knows whether numbers were taken",
+        "with `take`, `first` and `last`: the allocated numbers; else `last`: the last number that was "
+        "allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated",
     .fields = sequence_fields,
     .size = sizeof(struct sequence_given),
     .run = run_sequence,

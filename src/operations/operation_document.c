@@ -8,7 +8,7 @@
 
 /* ---- the handle of revisions ------------------------------------------------------------------ */
 
-/* What names it, in every command; first in their structs. */
+/* The fields that name a handle of revisions; first in the struct of every command. */
 struct revision_named {
     const char *versionField;
     const bson_t *rules;
@@ -18,15 +18,16 @@ struct revision_named {
 
 #define REVISION_FIELDS                                                                            \
     {GIVEN(revision_named, versionField, FIELD_TEXT),                                              \
-     "the field with the document's number, if it is another than \"version\""},                   \
+     "the field with the number of the document; absent: \"version\""},                            \
         {GIVEN(revision_named, rules, FIELD_DOCUMENT),                                             \
-         "policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},                 \
-        {GIVEN(revision_named, strict, FIELD_FLAG), "merges only what one side alone changed"},    \
+         "the policies of merges: {views: \"sum\", tags: \"union\", body: \"text\"}"},             \
+        {GIVEN(revision_named, strict, FIELD_FLAG),                                                \
+         "merges only fields that one side alone changed"},                                        \
         {GIVEN(revision_named, inbox, FIELD_FLAG),                                                 \
-         "keeps what merge cannot merge, to be decided (truceConflicts)"},                         \
+         "records conflicts that a merge cannot resolve (truceConflicts)"},                        \
     {                                                                                              \
         GIVEN(revision_named, keep, FIELD_NUMBER),                                                 \
-            "how many replaced versions of each document are kept", 0, INT32_MAX                   \
+            "the number of replaced versions that are kept for each document", 0, INT32_MAX        \
     }
 
 static void *make_revision(void *arg)
@@ -89,16 +90,16 @@ struct revision_given {
 };
 
 static const struct operation_field revision_fields[] = {
-    {GIVEN(revision_given, get, FIELD_VALUE), "reads the document of this _id"},
+    {GIVEN(revision_given, get, FIELD_VALUE), "reads the document with this _id"},
     {GIVEN(revision_given, save, FIELD_DOCUMENT),
-     "saves this whole document, with its _id, if nobody has saved since"},
+     "saves this whole document, with its _id, if no other save happened since"},
     {GIVEN(revision_given, merge, FIELD_DOCUMENT),
-     "saves it, merged with what others have saved since"},
-    {GIVEN(revision_given, remove, FIELD_VALUE), "removes the document of this _id"},
+     "saves the document, merged with other saves since"},
+    {GIVEN(revision_given, remove, FIELD_VALUE), "removes the document with this _id"},
     {GIVEN(revision_given, version, FIELD_NUMBER),
-     "the number that was read; absent: it is a new document", -1, INT64_MAX},
+     "the number that was read; absent: the document is new", -1, INT64_MAX},
     {GIVEN(revision_given, base, FIELD_DOCUMENT),
-     "what was read; absent: the number alone is compared"},
+     "the document that was read; absent: only the number is compared"},
     REVISION_FIELDS,
     {{0}}};
 
@@ -151,7 +152,7 @@ static truce_status run_revision(struct operation_call *call, const void *arg, b
 
     if (verbs != 1)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "one of 'get', 'save', 'merge' and 'remove' must be given");
+                             "one of 'get', 'save', 'merge', and 'remove' must be given");
     status = take_revision(call, &given->named, !given->get, &handle, error);
     if (status)
         return status;
@@ -167,10 +168,9 @@ static const struct operation_row revision_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "`version` and `document` as they stand now, and of a write `outcome`: \"saved\", "
-        "\"merged\", \"unchanged\" or \"conflict\", with `conflict` (what both sides disagree "
-        "about; nothing was written) and `inbox`, its _id there. \"not found\": there is no "
-        "such document",
+        "the current `version` and `document`. For a write also `outcome`: \"saved\", \"merged\", "
+        "\"unchanged\", or \"conflict\". A conflict writes nothing, and has `conflict`, the differences of "
+        "both sides, and `inbox`, its _id in the inbox. \"not found\": the document does not exist",
     .fields = revision_fields,
     .size = sizeof(struct revision_given),
     .run = run_revision,
@@ -223,11 +223,12 @@ static truce_status document_run_conflicts(struct operation_call *call, const vo
 }
 
 static const struct operation_row conflicts_operation = {
-    OPERATION("truceConflicts", ROLE_READ, "the open conflicts of a collection, the oldest first"),
+    OPERATION("truceConflicts", ROLE_READ,
+              "lists the open conflicts of a collection, the oldest first"),
     .target = "collection",
     .value = "the collection",
     .answer = "`conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, "
-              "kind, ...}]}, against what stands now; as many as fit into a reply",
+              "kind, ...}]}, compared with the current document; as many as a reply has room for",
     .fields = conflicts_fields,
     .size = sizeof(struct revision_named),
     .run = document_run_conflicts,
@@ -242,13 +243,17 @@ struct resolve_given {
     const bson_t *document, *seen;
 };
 
+/* In the order of truce_resolution. */
+static const char *const resolutions[] = {"mine", "theirs", "document", NULL};
+
 static const struct operation_field resolve_fields[] = {
-    {GIVEN(resolve_given, conflict, FIELD_OID), "its _id", .needed = true},
+    {GIVEN(resolve_given, conflict, FIELD_OID), "the _id of the conflict", .needed = true},
     {GIVEN(resolve_given, take, FIELD_TEXT),
-     "\"mine\", \"theirs\" where the sides disagree; or \"document\"", .needed = true},
-    {GIVEN(resolve_given, document, FIELD_DOCUMENT), "with \"document\": the whole of it"},
+     "the side that wins where both differ, or the given document", .needed = true,
+     .words = resolutions},
+    {GIVEN(resolve_given, document, FIELD_DOCUMENT), "with \"document\": the whole document"},
     {GIVEN(resolve_given, seen, FIELD_DOCUMENT),
-     "the conflict as it was shown, or {version} of it; absent: as it was told last"},
+     "the conflict as it was shown, or only its {version}; absent: as it was last returned"},
     REVISION_FIELDS,
     {{0}}};
 
@@ -256,17 +261,15 @@ static truce_status document_run_resolve(struct operation_call *call, const void
                                          bson_t *reply, bson_error_t *error)
 {
     const struct resolve_given *given = arg;
-    truce_resolution resolution = !strcmp(given->take, "mine")       ? TRUCE_RESOLVE_MINE
-                                  : !strcmp(given->take, "theirs")   ? TRUCE_RESOLVE_THEIRS
-                                  : !strcmp(given->take, "document") ? TRUCE_RESOLVE_DOCUMENT
-                                                                     : 0;
+    truce_resolution resolution =
+        (truce_resolution)(TRUCE_RESOLVE_MINE + truce__operation_word(given->take, resolutions));
     truce_revision_result result;
     struct handle *handle;
     truce_status status;
 
-    if (!resolution || (resolution == TRUCE_RESOLVE_DOCUMENT) != (given->document != NULL))
+    if ((resolution == TRUCE_RESOLVE_DOCUMENT) != (given->document != NULL))
         return truce__refuse(CODE_BAD_VALUE, error,
-                             "'take' is \"mine\", \"theirs\", or \"document\" with a 'document'");
+                             "'document' must be given with 'take' \"document\", and only then");
     status = take_revision(call, &given->named, true, &handle, error);
     if (status)
         return status;
@@ -280,11 +283,12 @@ static truce_status document_run_resolve(struct operation_call *call, const void
 }
 
 static const struct operation_row resolve_operation = {
-    OPERATION("truceResolve", ROLE_WRITE, "decides a conflict"),
+    OPERATION("truceResolve", ROLE_WRITE, "resolves a conflict"),
     .target = "collection",
     .value = "the collection",
-    .answer = "as truceRevision; with the outcome \"conflict\" it stays open, told against what "
-              "stands now. \"not found\": there is no such open conflict",
+    .answer =
+        "as in truceRevision. With the outcome \"conflict\", the conflict stays open, compared with the "
+        "current document. \"not found\": no such open conflict exists",
     .fields = resolve_fields,
     .size = sizeof(struct resolve_given),
     .run = document_run_resolve,
@@ -304,21 +308,22 @@ struct item_given {
 static const struct operation_field item_fields[] = {
     {GIVEN(item_given, field, FIELD_TEXT), "the array or map, by its path: \"badges\"",
      .needed = true},
-    {GIVEN(item_given, identity, FIELD_TEXT),
-     "the field of an item that tells it from the others: \"type\"", .needed = true},
+    {GIVEN(item_given, identity, FIELD_TEXT), "the field that identifies an item: \"type\"",
+     .needed = true},
     {GIVEN(item_given, filter, FIELD_DOCUMENT), "the first document that matches is changed",
      .needed = true},
-    {GIVEN(item_given, query, FIELD_DOCUMENT), "which items of it; {} for all"},
+    {GIVEN(item_given, query, FIELD_DOCUMENT), "the items that change; {}: all"},
     {GIVEN(item_given, update, FIELD_DOCUMENT),
      "with `query`: operators, with paths that begin at the item"},
-    {GIVEN(item_given, remove, FIELD_FLAG), "with `query`: these items go"},
-    {GIVEN(item_given, add, FIELD_DOCUMENT), "appended, unless an item of its identity is there"},
+    {GIVEN(item_given, remove, FIELD_FLAG), "with `query`: removes these items"},
+    {GIVEN(item_given, add, FIELD_DOCUMENT),
+     "appends this item, unless an item with its identity exists"},
     {GIVEN(item_given, replace, FIELD_DOCUMENT),
-     "the item of its identity becomes it, in its place"},
-    {GIVEN(item_given, upsert, FIELD_DOCUMENT), "replaced, or added"},
-    {GIVEN(item_given, map, FIELD_FLAG), "documents that have no items yet get a map of them"},
+     "replaces the item with its identity, in its position"},
+    {GIVEN(item_given, upsert, FIELD_DOCUMENT), "replaces the item with its identity, or adds it"},
+    {GIVEN(item_given, map, FIELD_FLAG), "documents without items get a map instead of an array"},
     {GIVEN(item_given, versionField, FIELD_TEXT),
-     "the field with the document's number, which every change raises"},
+     "the field with the number of the document, which every change increments"},
     {{0}}};
 
 static void *make_item(void *arg)
@@ -340,12 +345,12 @@ static truce_status document_check_item(const struct item_given *given, bson_err
     if (verbs != 1)
         return truce__refuse(
             CODE_INVALID_OPTIONS, error,
-            "one of 'update', 'remove', 'add', 'replace' and 'upsert' must be given");
+            "one of 'update', 'remove', 'add', 'replace', and 'upsert' must be given");
     if ((given->update || given->remove) && !given->query)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'query' must say which items; {} stands for all");
+                             "'query' must select the items; {} selects all");
     if ((given->add || given->upsert) && given->query)
-        return truce__refuse(CODE_INVALID_OPTIONS, error, "what is added has no 'query'");
+        return truce__refuse(CODE_INVALID_OPTIONS, error, "'add' and 'upsert' have no 'query'");
     return TRUCE_OK;
 }
 
@@ -399,11 +404,12 @@ static truce_status run_item(struct operation_call *call, const void *arg, bson_
 }
 
 static const struct operation_row item_operation = {
-    OPERATION("truceItem", ROLE_WRITE,
-              "changes items of an array, or of a map, in their place, by one atomic write"),
+    OPERATION("truceItem", ROLE_WRITE, "changes items of an array or a map in one atomic write"),
     .target = "collection",
     .value = "the collection",
-    .answer = "`matched`, `modified`: how many items; `added`. \"not found\": no document matches",
+    .answer =
+        "`matched`, `modified`: numbers of items; `added`: whether an item was added. \"not found\": no document "
+        "matches",
     .fields = item_fields,
     .size = sizeof(struct item_given),
     .run = run_item,

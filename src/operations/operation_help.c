@@ -1,4 +1,4 @@
-/* truceHelp: what the rows of the commands say. */
+/* truceHelp: the contents of the rows. */
 #include <string.h>
 
 #include "operations/operation.h"
@@ -91,7 +91,7 @@ const struct operation_row truce_help_operation = {
     OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
     .target = "name",
     .value = "1, or the name of an operation",
-    .answer = "`commands`: an array of {name, group, help}; of one command: `help`, `fields`, "
+    .answer = "`commands`: an array of {name, group, help}; for one operation `help`, `fields`, "
               "`answer`, `transaction`, `example`",
     .fields = no_fields,
     .run = run_help,

@@ -504,7 +504,7 @@ static const struct operation_row step_operation = {
     .value = "the queue",
     .answer =
         "`earlier`: true if this attempt or an earlier one has completed the step, and nothing "
-        "was changed now; `result`: the stored result; `results`: for each operation among the "
+        "was changed now. `result`: the stored result. `results`: for each operation among the "
         "changes {change: N, ...} with its reply. The errors are those of truceCommit; nothing is "
         "changed then. " LOST,
     .fields = step_fields,

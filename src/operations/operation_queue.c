@@ -453,9 +453,12 @@ struct jobs_given {
     int64_t limit;
 };
 
+static const char *const job_states[] = {"ready", "delayed", "running",   "waiting",   "blocked",
+                                         "done",  "dead",    "cancelled", "discarded", NULL};
+
 static const struct operation_field jobs_fields[] = {
     {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
-    {GIVEN(jobs_given, state, FIELD_TEXT), "only jobs in this state: \"ready\", \"dead\" ..."},
+    {GIVEN(jobs_given, state, FIELD_TEXT), "only jobs in this state", .words = job_states},
     {GIVEN(jobs_given, after, FIELD_OID),
      "only jobs after this _id, the last one of the previous page"},
     {GIVEN(jobs_given, limit, FIELD_NUMBER), "the maximum number of jobs; absent: 100", 1, 1000},

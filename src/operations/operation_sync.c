@@ -1,4 +1,4 @@
-/* Copies kept in step: rules, writes of sources and dependents, what is behind, divergence. */
+/* Denormalized copies: rules, writes of sources and dependents, and divergence. */
 #include <string.h>
 
 #include "base/field.h"
@@ -6,9 +6,10 @@
 #include "operations/operation.h"
 #include "truce/sync.h"
 
-#define FINDINGS_MAX 1000 /* of a repair in one answer */
+/* The maximum number of findings in one reply. */
+#define FINDINGS_MAX 1000
 
-/* One handle for all calls: it knows the rules, and those that change them make it forget them. */
+/* All calls share one handle. It caches the rules until a call changes them. */
 static void *make_sync(void *arg)
 {
     return truce_sync_new(arg, NULL);
@@ -37,14 +38,15 @@ static const struct operation_field declare_fields[] = {
     {GIVEN(declare_given, dependent, FIELD_TEXT),
      "the collection of the dependents; it may be the same", .needed = true},
     {GIVEN(declare_given, reference, FIELD_TEXT),
-     "the field of a dependent with its source's _id: \"user\"", .needed = true},
+     "the field of a dependent with the _id of its source: \"user\"", .needed = true},
     {GIVEN(declare_given, copies, FIELD_DOCUMENT),
      "{\"field of the dependent\": \"field of the source\"}", .needed = true},
     {GIVEN(declare_given, resumeMS, FIELD_NUMBER),
-     "the sweep takes up what has carried a flag for so long; absent: 60,000", 1, INT32_MAX},
+     "the recovery pass completes an update after this time in milliseconds; absent: 60,000", 1,
+     INT32_MAX},
     {GIVEN(declare_given, settleMS, FIELD_NUMBER),
-     "waits so long, until every other process that uses the store has seen the rule; absent: 5,000; "
-     "1, where there is none",
+     "the command waits this long, in milliseconds, until all other processes have seen the rule; absent: "
+     "5,000; 1 if no other process uses the store",
      1, 60000},
     {{0}}};
 
@@ -76,12 +78,13 @@ static truce_status operation_sync_run_declare(struct operation_call *call, cons
 
 static const struct operation_row declare_operation = {
     OPERATION("truceSyncDeclare", ROLE_WRITE,
-              "says which fields of which documents are copies of which"),
+              "declares which fields of a dependent are copies of its source"),
     .target = "rule",
-    .value = "the rule's name",
-    .answer = "nothing more, also if it is declared so. What is there already is copied by "
-              "truceSyncRepair. An error: 11000 (duplicate) there is another rule of this name; 2 "
-              "(invalid) a circle, or a field that another rule copies to",
+    .value = "the name of the rule",
+    .answer =
+        "nothing more, also if the same rule exists. For existing data, run truceSyncRepair. An error: "
+        "11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle, or another "
+        "rule copies to one of the fields",
     .fields = declare_fields,
     .size = sizeof(struct declare_given),
     .run = operation_sync_run_declare,
@@ -109,10 +112,10 @@ static truce_status operation_sync_run_drop(struct operation_call *call, const v
 static const struct operation_field no_fields[] = {{{0}}};
 
 static const struct operation_row drop_operation = {
-    OPERATION("truceSyncDrop", ROLE_WRITE, "takes back a rule; the copies stay as they are"),
+    OPERATION("truceSyncDrop", ROLE_WRITE, "removes a rule; the copies stay unchanged"),
     .target = "rule",
-    .value = "the rule's name",
-    .answer = "nothing more. \"not found\": there is none",
+    .value = "the name of the rule",
+    .answer = "nothing more. \"not found\": no such rule exists",
     .fields = no_fields,
     .run = operation_sync_run_drop,
     .ways = OPERATION_AGAIN,
@@ -127,8 +130,9 @@ struct update_given {
 };
 
 static const struct operation_field update_fields[] = {
-    {GIVEN(update_given, id, FIELD_VALUE), "of the document, source or dependent", .needed = true},
-    {GIVEN(update_given, update, FIELD_DOCUMENT), "operators: {$set: {name: \"Ada\"}}",
+    {GIVEN(update_given, id, FIELD_VALUE), "the _id of the document, a source or a dependent",
+     .needed = true},
+    {GIVEN(update_given, update, FIELD_DOCUMENT), "update operators: {$set: {name: \"Ada\"}}",
      .needed = true},
     {{0}}};
 
@@ -158,16 +162,18 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
     return status;
 }
 
-#define WRITTEN                                                                                    \
-    "`changed`: a copied field, or a reference, is another one; `copies` that this command has "   \
-    "written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle"
+#define WRITTEN                                                                                      \
+    "`changed`: whether a copied field or a reference changed; `copies`: the number of copies that " \
+    "this command wrote; `settled`: whether all copies are written. If not, the recovery pass or "   \
+    "truceSyncSettle writes the others"
 
 static const struct operation_row update_operation = {
-    OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source, and its copies; or a dependent"),
+    OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source with its copies, or a dependent"),
     .target = "collection",
     .value = "the collection",
-    .answer = WRITTEN ". \"not found\": there is no such document. An error: 2 (invalid) a copy "
-                      "itself is not to be changed",
+    .answer =
+        WRITTEN ". \"not found\": the document does not exist. An error: 2 (invalid) the update "
+                "changes a copy",
     .fields = update_fields,
     .size = sizeof(struct update_given),
     .run = operation_sync_run_update,
@@ -180,7 +186,7 @@ struct insert_given {
 };
 
 static const struct operation_field insert_fields[] = {
-    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole of it, with its _id",
+    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole document, with its _id",
      .needed = true},
     {{0}}};
 
@@ -208,7 +214,7 @@ static const struct operation_row insert_operation = {
     OPERATION("truceSyncInsert", ROLE_WRITE, "inserts a dependent with its copies, or a source"),
     .target = "collection",
     .value = "the collection",
-    .answer = WRITTEN ". An error: 11000 (duplicate) its _id is there",
+    .answer = WRITTEN ". An error: 11000 (duplicate) its _id exists",
     .fields = insert_fields,
     .size = sizeof(struct insert_given),
     .run = operation_sync_run_insert,
@@ -223,7 +229,7 @@ struct one_given {
 };
 
 static const struct operation_field one_fields[] = {
-    {GIVEN(one_given, id, FIELD_VALUE), "of the document", .needed = true}, {{0}}};
+    {GIVEN(one_given, id, FIELD_VALUE), "the _id of the document", .needed = true}, {{0}}};
 
 static truce_status sync_run_read(struct operation_call *call, const void *arg, bson_t *reply,
                                   bson_error_t *error)
@@ -246,12 +252,11 @@ static truce_status sync_run_read(struct operation_call *call, const void *arg, 
 }
 
 static const struct operation_row read_operation = {
-    OPERATION(
-        "truceSyncRead", ROLE_WRITE,
-        "reads a document, a dependent as its sources are now: what is behind is repaired first"),
+    OPERATION("truceSyncRead", ROLE_WRITE,
+              "reads a document; outdated copies of a dependent are repaired first"),
     .target = "collection",
     .value = "the collection",
-    .answer = "`document`; or \"not found\"",
+    .answer = "`document`. \"not found\": it does not exist",
     .fields = one_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_read,
@@ -279,11 +284,10 @@ static truce_status sync_run_settle(struct operation_call *call, const void *arg
 }
 
 static const struct operation_row settle_operation = {
-    OPERATION("truceSyncSettle", ROLE_WRITE, "does now what a document's flag says is to be done"),
+    OPERATION("truceSyncSettle", ROLE_WRITE, "completes the pending copies of a document now"),
     .target = "collection",
     .value = "the collection",
-    .answer =
-        "`changed`, `settled`, `copies`, as truceSyncUpdate; also of a document without a flag",
+    .answer = "`changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending",
     .fields = one_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_settle,
@@ -309,10 +313,12 @@ static truce_status operation_sync_run_status(struct operation_call *call, const
 }
 
 static const struct operation_row status_operation = {
-    OPERATION("truceSyncStatus", ROLE_READ, "the rules of the database, and how much is under way"),
+    OPERATION("truceSyncStatus", ROLE_READ,
+              "returns the rules of the database and their pending work"),
     .value = "1",
-    .answer = "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, "
-              "since}: how many sources and dependents carry a flag, and since when the oldest",
+    .answer =
+        "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, "
+        "since}: the numbers of sources and dependents with a flag, and the time of the oldest flag",
     .fields = no_fields,
     .run = operation_sync_run_status,
     .ways = OPERATION_AGAIN,
@@ -326,7 +332,7 @@ struct repair_given {
 };
 
 static const struct operation_field repair_fields[] = {
-    {GIVEN(repair_given, dryRun, FIELD_FLAG), "tells, and repairs nothing"}, {{0}}};
+    {GIVEN(repair_given, dryRun, FIELD_FLAG), "only reports, and repairs nothing"}, {{0}}};
 
 struct findings {
     bson_t array;
@@ -392,11 +398,11 @@ static const struct operation_row repair_operation = {
     OPERATION("truceSyncRepair", ROLE_READ,
               "compares every dependent of a rule with its source, and repairs what differs"),
     .target = "rule",
-    .value = "the rule's name",
+    .value = "the name of the rule",
     .answer =
         "counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `repaired`; and "
-        "`findings`: the first 1,000, each {dependent, source, divergence, repaired}. \"not found\": there "
-        "is no such rule",
+        "`findings`: the first 1,000, each {dependent, source, divergence, repaired}. \"not found\": no such "
+        "rule exists",
     .fields = repair_fields,
     .size = sizeof(struct repair_given),
     .run = operation_sync_run_repair,

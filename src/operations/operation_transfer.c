@@ -5,9 +5,10 @@
 #include "operations/operation.h"
 #include "truce/transfer.h"
 
-#define LIST_BYTES (8 * 1024 * 1024) /* of the transfers in one answer */
+/* The maximum size of the transfers in one reply. */
+#define LIST_BYTES (8 * 1024 * 1024)
 
-/* Where things stand in the documents, in every command that writes; first in their structs. */
+/* The layout of the documents; first in the struct of every command that writes. */
 struct layout {
     const char *accounts, *field, *marks, *fence;
     bool steps;
@@ -15,14 +16,16 @@ struct layout {
 
 #define LAYOUT_FIELDS                                                                              \
     {GIVEN(layout, accounts, FIELD_TEXT),                                                          \
-     "the collection of source and destination; this and the next three are said once of a "       \
-     "collection of transfers, and kept"},                                                         \
+     "the collection of source and destination. The first transfer of a collection sets this and " \
+     "the next three fields for good"},                                                            \
         {GIVEN(layout, field, FIELD_TEXT),                                                         \
-         "what the amount is moved out of, and into, if it is another than \"balance\""},          \
-        {GIVEN(layout, marks, FIELD_TEXT), "if it is another than \"pendingTransactions\""},       \
-        {GIVEN(layout, fence, FIELD_TEXT), "if it is another than \"pendingFence\""},              \
+         "the field that the amount is moved from and to; absent: \"balance\""},                   \
+        {GIVEN(layout, marks, FIELD_TEXT),                                                         \
+         "the field of pending transfers; absent: \"pendingTransactions\""},                       \
+        {GIVEN(layout, fence, FIELD_TEXT), "the field of the fence; absent: \"pendingFence\""},    \
     {                                                                                              \
-        GIVEN(layout, steps, FIELD_FLAG), "step by step, also where one step would do"             \
+        GIVEN(layout, steps, FIELD_FLAG),                                                          \
+            "executes step by step, also if the store supports one step"                           \
     }
 
 static void *make_transfers(void *arg)
@@ -50,8 +53,9 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
     truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
     if (!status && given->steps && call->transaction)
-        status = truce__refuse(CODE_INVALID_OPTIONS, error,
-                               "within a transaction a transfer is one step: no 'steps'");
+        status =
+            truce__refuse(CODE_INVALID_OPTIONS, error,
+                          "'steps' is not allowed in a transaction, where a transfer is one step");
     options.accounts = given->accounts;
     if (!status && given->accounts)
         status = truce__operation_collection(call, given->accounts, writes, error);
@@ -62,7 +66,7 @@ static truce_status take_transfers(struct operation_call *call, const struct lay
                               OR(options.accounts), OR(options.field), OR(options.marks),
                               OR(options.fence), given->steps);
 #undef OR
-    /* another command may name the accounts later: a command without them looks each time */
+    /* Another command may name the accounts later, so a command without them reads them each time. */
     *handle = truce__operation_handle(call, given->accounts ? text : NULL, make_transfers, made,
                                       free_transfers);
     bson_free(text);
@@ -79,17 +83,17 @@ struct start_given {
 };
 
 static const struct operation_field start_fields[] = {
-    {GIVEN(start_given, id, FIELD_VALUE), "the caller's; sent again, nothing happens",
+    {GIVEN(start_given, id, FIELD_VALUE), "the caller's id; sending it again has no effect",
      .needed = true},
     {GIVEN(start_given, source, FIELD_VALUE), "the _id of a document of `accounts`"},
-    {GIVEN(start_given, destination, FIELD_VALUE), "another one"},
+    {GIVEN(start_given, destination, FIELD_VALUE), "the _id of another one"},
     {GIVEN(start_given, amount, FIELD_VALUE),
-     "a number above zero, which goes from one to the other"},
-    {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have it"},
+     "a number above zero, which is moved from one to the other"},
+    {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have the amount"},
     {GIVEN(start_given, entries, FIELD_ARRAY),
-     "instead of these four: each {collection, id, guard, effect, undo}, or {collection, id, when: "
-     "\"after\", effect}, which is made after the decision; up to 100"},
-    {GIVEN(start_given, meta, FIELD_DOCUMENT), "kept with it"},
+     "instead of these four: up to 100, each {collection, id, guard, effect, undo}, or {collection, id, "
+     "when: \"after\", effect}, which executes after the decision"},
+    {GIVEN(start_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transfer"},
     LAYOUT_FIELDS,
     {{0}}};
 
@@ -167,7 +171,7 @@ static truce_status read_transfer(struct operation_call *call, const struct star
                                  .meta = given->meta};
     if (given->entries ? some : !all)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'source', 'destination' and 'amount' must be given, or 'entries'");
+                             "'source', 'destination', and 'amount' must be given, or 'entries'");
     return given->entries ? operation_transfer_read_entries(call, given->entries, transfer, error)
                           : TRUCE_OK;
 }
@@ -194,14 +198,14 @@ static truce_status operation_transfer_run_start(struct operation_call *call, co
 
 static const struct operation_row start_operation = {
     OPERATION("truceTransfer", ROLE_WRITE,
-              "changes several documents, all or none, and holds none of them meanwhile"),
+              "changes several documents, all or none, without locking them"),
     .target = "collection",
     .value = "the collection of the transfers",
     .answer =
-        "`state`: \"done\", and `exists`: it was started before. An error: 20 (refused) it is "
-        "canceled, for a guard did not match, or a document is not there, and stays so under "
-        "its id (but within a transaction, which it ends: nothing is kept); 11000 (duplicate) "
-        "the id stands for another transfer; 2 (invalid) an undo does not undo",
+        "`state`: \"done\", and `exists`: whether it was started before. An error 20 (refused): the transfer "
+        "is canceled for good, because a guard did not match or a document does not exist. In a "
+        "transaction, this error ends the transaction, and nothing is stored. 11000 (duplicate): the id "
+        "was used for another transfer. 2 (invalid): an undo does not reverse its effect",
     .fields = start_fields,
     .size = sizeof(struct start_given),
     .run = operation_transfer_run_start,
@@ -218,9 +222,9 @@ struct id_given {
 };
 
 static const struct operation_field show_fields[] = {
-    {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, {{0}}};
+    {GIVEN(id_given, id, FIELD_VALUE), "the id of the transfer", .needed = true}, {{0}}};
 
-/* Without the fields of commits. */
+/* Appends a transfer without the fields of commits. */
 static void append_transfer(struct operation_call *call, const char *key, const bson_t *document,
                             bson_t *reply)
 {
@@ -257,12 +261,12 @@ static truce_status operation_transfer_run_show(struct operation_call *call, con
 }
 
 static const struct operation_row show_operation = {
-    OPERATION("truceTransferShow", ROLE_READ, "a transfer as it stands"),
+    OPERATION("truceTransferShow", ROLE_READ, "returns the current state of a transfer"),
     .target = "collection",
     .value = "the collection of the transfers",
     .answer =
         "`transfer`: {_id, source, destination, value, state, lastModified, entries, reason, meta, "
-        "...}. \"not found\": there is none, or it was removed long after its end",
+        "...}. \"not found\": no such transfer exists, or it was removed long after its end",
     .fields = show_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_show,
@@ -279,9 +283,10 @@ struct list_given {
 
 static const struct operation_field list_fields[] = {
     {GIVEN(list_given, state, FIELD_TEXT),
-     "only those in this state: \"pending\", \"canceled\" ..."},
-    {GIVEN(list_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, 1000},
-    {GIVEN(list_given, skip, FIELD_NUMBER), "goes on behind so many", 0, INT32_MAX},
+     "only transfers in this state: \"pending\", \"canceled\" ..."},
+    {GIVEN(list_given, limit, FIELD_NUMBER), "the maximum number of transfers; absent: 100", 1,
+     1000},
+    {GIVEN(list_given, skip, FIELD_NUMBER), "the number of transfers to skip", 0, INT32_MAX},
     {{0}}};
 
 static truce_status append_list(struct operation_call *call, truce_cursor *cursor, int64_t limit,
@@ -334,10 +339,10 @@ static truce_status operation_transfer_run_list(struct operation_call *call, con
 
 static const struct operation_row list_operation = {
     OPERATION("truceTransfers", ROLE_READ,
-              "the transfers of a collection, what changed last first"),
+              "lists the transfers of a collection, the last changed first"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer = "`transfers`, each as in truceTransferShow, and `more`: go on with `skip`",
+    .answer = "`transfers`, each as in truceTransferShow, and `more`: continue with `skip`",
     .fields = list_fields,
     .size = sizeof(struct list_given),
     .run = operation_transfer_run_list,
@@ -348,7 +353,9 @@ static const struct operation_row list_operation = {
 /* ---- truceTransferResume, truceTransferCancel -------------------------------------------------- */
 
 static const struct operation_field id_fields[] = {
-    {GIVEN(id_given, id, FIELD_VALUE), "of the transfer", .needed = true}, LAYOUT_FIELDS, {{0}}};
+    {GIVEN(id_given, id, FIELD_VALUE), "the id of the transfer", .needed = true},
+    LAYOUT_FIELDS,
+    {{0}}};
 
 typedef truce_status by_id(truce_transfers *transfers, const bson_value_t *id, bson_error_t *error);
 
@@ -374,11 +381,11 @@ static truce_status operation_transfer_run_resume(struct operation_call *call, c
 }
 
 static const struct operation_row resume_operation = {
-    OPERATION("truceTransferResume", ROLE_WRITE, "brings a transfer that stands still to its end"),
+    OPERATION("truceTransferResume", ROLE_WRITE, "completes an interrupted transfer"),
     .target = "collection",
     .value = "the collection of the transfers",
     .answer =
-        "`state`: \"done\". \"not found\": there is none. An error: 20 (refused) it is canceled",
+        "`state`: \"done\". \"not found\": no such transfer exists. An error: 20 (refused) it is canceled",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_resume,
@@ -393,11 +400,12 @@ static truce_status operation_transfer_run_cancel(struct operation_call *call, c
 }
 
 static const struct operation_row cancel_operation = {
-    OPERATION("truceTransferCancel", ROLE_WRITE, "takes back a transfer that is not decided"),
+    OPERATION("truceTransferCancel", ROLE_WRITE, "cancels a transfer that is not decided"),
     .target = "collection",
     .value = "the collection of the transfers",
-    .answer = "`state`: \"canceled\", now or before. \"not found\": there is none. An error: 20 "
-              "(refused) it is decided, or done: a transfer back is another transfer",
+    .answer =
+        "`state`: \"canceled\", now or before. \"not found\": no such transfer exists. An error: 20 "
+        "(refused) it is decided or done; start another transfer in the other direction",
     .fields = id_fields,
     .size = sizeof(struct id_given),
     .run = operation_transfer_run_cancel,

@@ -6,23 +6,34 @@
 #include "operations/operation.h"
 #include "truce/tree.h"
 
-#define TREE_ANSWER_ROWS  1000 /* items, changes or versions in one answer, ... */
+/* The maxima of the items, changes, or versions in one reply. */
+#define TREE_ANSWER_ROWS  1000
 #define TREE_ANSWER_BYTES (8 * 1024 * 1024)
 
-/* How many rows an answer has, of those that are there. */
+/* The rows of a reply. */
 struct tree_rows {
     bson_t array;
-    int64_t passed; /* so many more are passed over first */
-    int64_t room;   /* so many more may come */
-    uint32_t count; /* that came */
-    bool more;      /* and others do not fit */
+    /* The number of rows to skip first. */
+    int64_t passed;
+    /* The number of rows that still have room. */
+    int64_t room;
+    uint32_t count;
+    /* Other rows have no room. */
+    bool more;
 };
+
+/* In the order of truce_tree_prefer, without the first one. */
+static const char *const tree_sides[] = {"mine", "theirs", NULL};
+
+/* Returns the side that wins. NULL: neither. */
+static truce_tree_prefer tree_prefer(const char *word)
+{
+    return word ? (truce_tree_prefer)(truce__operation_word(word, tree_sides) + 1) : TRUCE_TREE_ASK;
+}
 
 extern const struct operation_row tree_log_operation, tree_diff_operation, tree_operation;
 
 /* ---- log, diff, tags, branches --------------------------------------------------------------- */
-
-/* Trees of versions: the log, what differs, and what is done to a tree: tags, branches, what is kept. */
 
 /* ---- truceTreeLog ------------------------------------------------------------------------------ */
 
@@ -31,8 +42,8 @@ struct log_given {
 };
 
 static const struct operation_field log_fields[] = {
-    {GIVEN(log_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, TREE_ANSWER_ROWS},
-    {GIVEN(log_given, before, FIELD_NUMBER), "goes on below this version", 1, INT64_MAX},
+    {GIVEN(log_given, limit, FIELD_NUMBER), "the maximum number; absent: 100", 1, TREE_ANSWER_ROWS},
+    {GIVEN(log_given, before, FIELD_NUMBER), "only versions before this one", 1, INT64_MAX},
     {{0}}};
 
 struct logging {
@@ -47,8 +58,6 @@ static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *ro
 static void operation_rows_end(struct tree_rows *rows, bson_t *row);
 static void operation_rows_append(struct tree_rows *rows, truce_status status, const char *name,
                                   bson_t *reply);
-static truce_status operation_prefer(const char *text, truce_tree_prefer *prefer,
-                                     bson_error_t *error);
 static void operation_conflict_add(const truce_tree_conflict *conflict, void *arg);
 
 static bool add_version(const bson_t *entry, void *arg)
@@ -82,12 +91,12 @@ static truce_status operation_tree_log_run_log(struct operation_call *call, cons
 }
 
 const struct operation_row tree_log_operation = {
-    OPERATION("truceTreeLog", ROLE_READ, "the versions of a tree that are kept, the newest first"),
+    OPERATION("truceTreeLog", ROLE_READ, "lists the kept versions of a tree, the newest first"),
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`versions`: each {version, at, message, author, token}, where `token` is of the edit; "
-        "and `more`: go on with `before` the last. \"not found\": no such tree",
+        "`versions`: each {version, at, message, author, token}, where `token` is that of the edit; "
+        "and `more`: continue with `before` the last version. \"not found\": no such tree exists",
     .fields = log_fields,
     .size = sizeof(struct log_given),
     .run = operation_tree_log_run_log,
@@ -104,12 +113,13 @@ struct diff_given {
 };
 
 static const struct operation_field diff_fields[] = {
-    {GIVEN(diff_given, from, FIELD_NUMBER), "a version; 0: the empty one", 0, INT64_MAX,
+    {GIVEN(diff_given, from, FIELD_NUMBER), "a version; 0: the empty tree", 0, INT64_MAX,
      .needed = true},
-    {GIVEN(diff_given, to, FIELD_NUMBER), "another one", 0, INT64_MAX, .needed = true},
-    {GIVEN(diff_given, contents, FIELD_FLAG), "tells `before` and `after`, too"},
-    {GIVEN(diff_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, TREE_ANSWER_ROWS},
-    {GIVEN(diff_given, after, FIELD_VALUE), "goes on behind this itemId"},
+    {GIVEN(diff_given, to, FIELD_NUMBER), "another version", 0, INT64_MAX, .needed = true},
+    {GIVEN(diff_given, contents, FIELD_FLAG), "returns the contents `before` and `after`, too"},
+    {GIVEN(diff_given, limit, FIELD_NUMBER), "the maximum number; absent: 100", 1,
+     TREE_ANSWER_ROWS},
+    {GIVEN(diff_given, after, FIELD_VALUE), "only items after this itemId"},
     {{0}}};
 
 struct diffing {
@@ -118,7 +128,7 @@ struct diffing {
     bool contents;
 };
 
-static bool operation_tree_log_is_behind(const struct diffing *diffing, const bson_value_t *id)
+static bool operation_tree_log_is_after(const struct diffing *diffing, const bson_value_t *id)
 {
     bson_t holder = BSON_INITIALIZER;
     bool is;
@@ -140,7 +150,7 @@ static bool add_difference(const truce_tree_change *change, void *arg)
         (change->before ? change->before->len : 0) + (change->after ? change->after->len : 0);
     bson_t row;
 
-    if (!operation_tree_log_is_behind(diffing, change->item))
+    if (!operation_tree_log_is_after(diffing, change->item))
         return true;
     if (operation_rows_begin(&diffing->rows, diffing->contents ? size : 100, &row)) {
         BSON_APPEND_VALUE(&row, "itemId", change->item);
@@ -178,13 +188,13 @@ static truce_status operation_tree_log_run_diff(struct operation_call *call, con
 }
 
 const struct operation_row tree_diff_operation = {
-    OPERATION("truceTreeDiff", ROLE_READ, "what differs between two versions of a tree"),
+    OPERATION("truceTreeDiff", ROLE_READ, "returns the differences of two versions of a tree"),
     .target = "tree",
     .value = "the tree",
     .answer =
         "`changes`, by itemId: each {itemId, change, before, after}, where `change` is "
-        "\"added\", \"removed\" or \"changed\"; and `more`: go on with `after` the last. \"not "
-        "found\": no such tree or version. An error: 125 (expired) one of them is collected",
+        "\"added\", \"removed\", or \"changed\"; and `more`: continue with `after` the last itemId. \"not "
+        "found\": no such tree or version exists. An error: 125 (expired) a version was collected",
     .fields = diff_fields,
     .size = sizeof(struct diff_given),
     .run = operation_tree_log_run_diff,
@@ -203,25 +213,27 @@ struct tree_given {
 };
 
 static const struct operation_field tree_fields[] = {
-    {GIVEN(tree_given, tag, FIELD_TEXT), "gives the `version` this name, which pins it"},
-    {GIVEN(tree_given, untag, FIELD_TEXT), "takes the name back"},
+    {GIVEN(tree_given, tag, FIELD_TEXT),
+     "names the `version`, which is kept until the tag is removed"},
+    {GIVEN(tree_given, untag, FIELD_TEXT), "removes this tag"},
     {GIVEN(tree_given, keep, FIELD_DOCUMENT),
-     "{versions: 20, ageMS: 86400000}: what is kept at least; {}: all"},
+     "the retention, {versions: 20, ageMS: 86400000}; {}: all versions are kept"},
     {GIVEN(tree_given, branch, FIELD_TEXT),
-     "makes a tree of that name, which begins as the `version`"},
+     "creates a tree of this name, which begins as the `version`"},
     {GIVEN(tree_given, merge, FIELD_TEXT),
-     "publishes here what that branch (or that origin) has changed"},
+     "publishes in this tree the changes of that branch or origin"},
     {GIVEN(tree_given, erase, FIELD_VALUE),
-     "takes the contents of this itemId out of all versions, for ever"},
-    {GIVEN(tree_given, collect, FIELD_FLAG), "removes now what nobody can read any more"},
-    {GIVEN(tree_given, drop, FIELD_FLAG), "the tree goes, with all its versions"},
-    {GIVEN(tree_given, version, FIELD_NUMBER), "of tag and branch; absent: the current one", 1,
-     INT64_MAX},
+     "erases the contents of this item from all versions, for good"},
+    {GIVEN(tree_given, collect, FIELD_FLAG), "removes items that no reader can see"},
+    {GIVEN(tree_given, drop, FIELD_FLAG), "drops the tree with all its versions"},
+    {GIVEN(tree_given, version, FIELD_NUMBER),
+     "with tag and branch: the version; absent: the current one", 1, INT64_MAX},
     {GIVEN(tree_given, prefer, FIELD_TEXT),
-     "of merge: \"mine\" or \"theirs\", where both changed the same"},
-    {GIVEN(tree_given, rules, FIELD_DOCUMENT), "of merge: policies by path"},
-    {GIVEN(tree_given, message, FIELD_TEXT), "of merge, for the log"},
-    {GIVEN(tree_given, author, FIELD_TEXT), "of merge, for the log"},
+     "with merge: the side that wins if both changed the same; absent: a conflict",
+     .words = tree_sides},
+    {GIVEN(tree_given, rules, FIELD_DOCUMENT), "with merge: policies by path"},
+    {GIVEN(tree_given, message, FIELD_TEXT), "with merge: the message for the log"},
+    {GIVEN(tree_given, author, FIELD_TEXT), "with merge: the author for the log"},
     {{0}}};
 
 static truce_status operation_tree_log_check_tree(const struct tree_given *given, int actions,
@@ -230,15 +242,16 @@ static truce_status operation_tree_log_check_tree(const struct tree_given *given
     bool merges = given->prefer || given->rules || given->message || given->author;
 
     if (actions > 1)
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "one of 'tag', 'untag', 'keep', 'branch', 'merge', 'erase', 'collect' "
-                             "and 'drop' at a time");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "one of 'tag', 'untag', 'keep', 'branch', 'merge', 'erase', 'collect', "
+            "and 'drop' can be given at a time");
     if (given->version && !given->tag && !given->branch)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'version' belongs to 'tag' and 'branch'");
     if (merges && !given->merge)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'prefer', 'rules', 'message' and 'author' belong to 'merge'");
+                             "'prefer', 'rules', 'message', and 'author' belong to 'merge'");
     return TRUCE_OK;
 }
 
@@ -262,16 +275,17 @@ static truce_status operation_tree_log_merge(truce_tree *tree, const struct tree
                                              bson_t *reply, bson_error_t *error)
 {
     struct tree_rows rows = {BSON_INITIALIZER, .room = TREE_ANSWER_ROWS};
-    truce_tree_merge_options options = {
-        .how = {.rules = given->rules, .conflict = operation_conflict_add, .arg = &rows},
-        .message = given->message,
-        .author = given->author};
+    truce_tree_merge_options options = {.how = {.rules = given->rules,
+                                                .prefer = tree_prefer(given->prefer),
+                                                .conflict = operation_conflict_add,
+                                                .arg = &rows},
+                                        .message = given->message,
+                                        .author = given->author};
     truce_tree_published published = {0};
     uint32_t conflicts = 0;
-    truce_status status = operation_prefer(given->prefer, &options.how.prefer, error);
+    truce_status status =
+        truce_tree_merge(tree, given->merge, &options, &published, &conflicts, error);
 
-    if (!status)
-        status = truce_tree_merge(tree, given->merge, &options, &published, &conflicts, error);
     if (status == TRUCE_CONFLICT && conflicts) {
         status = TRUCE_OK;
         BSON_APPEND_UTF8(reply, "outcome", "conflict");
@@ -285,7 +299,7 @@ static truce_status operation_tree_log_merge(truce_tree *tree, const struct tree
     return status;
 }
 
-/* What can be read no more, all of it. */
+/* Removes all items that no reader can see. */
 static truce_status operation_tree_log_collect(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
     truce_tree_collected round = {.more = true};
@@ -304,7 +318,7 @@ static truce_status operation_tree_log_collect(truce_tree *tree, bson_t *reply, 
     return status;
 }
 
-static truce_status operation_tree_log_tell(truce_tree *tree, bson_t *reply, bson_error_t *error)
+static truce_status operation_tree_log_status(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
     bson_t told;
     truce_status status = truce_tree_status(tree, &told, error);
@@ -347,7 +361,7 @@ static truce_status operation_tree_log_act(struct operation_call *call, truce_tr
     if (given->drop)
         return truce_tree_drop(tree, error);
     if (!given->branch)
-        return operation_tree_log_tell(tree, reply, error);
+        return operation_tree_log_status(tree, reply, error);
     return truce_tree_branch(tree, &at, given->branch, error);
 }
 
@@ -373,23 +387,24 @@ static truce_status run_tree(struct operation_call *call, const void *arg, bson_
 const struct operation_row tree_operation = {
     OPERATION(
         "truceTree", ROLE_READ,
-        "tells of a tree; tags a version, says what is kept, branches, merges, erases, drops"),
+        "returns the status of a tree; or tags a version, sets the retention, branches, merges, erases, or "
+        "drops"),
     .target = "tree",
     .value = "the tree",
     .answer =
         "without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from, "
-        "branches, readers, edits}; of merge `outcome`: \"published\", \"nothing\" or \"conflict\", "
-        "`version`, and of a conflict `conflicts`; of erase `versions`; of collect `settled`, "
-        "`removed`, `edits`. \"not found\": no such tree, version or tag. An error: 11000 "
-        "(duplicate) there is a tree of the branch's name; 125 (expired) the version is collected; 2 "
-        "(invalid) it has branches, or is none",
+        "branches, readers, edits}. With merge, `outcome`: \"published\", \"nothing\", or \"conflict\", with "
+        "`version` or `conflicts`. With erase, `versions`. With collect, `settled`, `removed`, and `edits`. "
+        "\"not found\": no such tree, version, or tag exists. An error: 11000 (duplicate) a tree has the "
+        "name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree has branches, or "
+        "is neither branch nor origin",
     .fields = tree_fields,
     .size = sizeof(struct tree_given),
     .run = run_tree,
     .example = "{truceTree: 'site', tag: 'launch'}",
 };
 
-/* ---- for both files ---------------------------------------------------------------------------- */
+/* ---- the tree, and the rows of a reply --------------------------------------------------------- */
 
 static truce_status operation_tree_take(struct operation_call *call, const char *collection,
                                         bool writes, const char *parent, truce_tree **tree,
@@ -407,7 +422,7 @@ static truce_status operation_tree_take(struct operation_call *call, const char 
     return status;
 }
 
-/* A row is begun: false, if it is not in the answer; `row` is to be ended with operation_rows_end. `size`: about. */
+/* Begins a row of about `size` bytes; operation_rows_end ends it. Returns false if the row is not part of the reply. */
 static bool operation_rows_begin(struct tree_rows *rows, size_t size, bson_t *row)
 {
     char buffer[16];
@@ -432,7 +447,7 @@ static void operation_rows_end(struct tree_rows *rows, bson_t *row)
     bson_append_document_end(&rows->array, row);
 }
 
-/* {name: [...], more} to the reply; released. */
+/* Appends {name: [...], more} to the reply, and frees the rows. */
 static void operation_rows_append(struct tree_rows *rows, truce_status status, const char *name,
                                   bson_t *reply)
 {
@@ -441,19 +456,6 @@ static void operation_rows_append(struct tree_rows *rows, truce_status status, c
         BSON_APPEND_BOOL(reply, "more", rows->more);
     }
     bson_destroy(&rows->array);
-}
-
-/* Which side is preferred; BadValue. */
-static truce_status operation_prefer(const char *text, truce_tree_prefer *prefer,
-                                     bson_error_t *error)
-{
-    *prefer = !text                     ? TRUCE_TREE_ASK
-              : !strcmp(text, "mine")   ? TRUCE_TREE_MINE
-              : !strcmp(text, "theirs") ? TRUCE_TREE_THEIRS
-                                        : (truce_tree_prefer)-1;
-    return (int)*prefer < 0
-               ? truce__refuse(CODE_BAD_VALUE, error, "'prefer' is \"mine\" or \"theirs\"")
-               : TRUCE_OK;
 }
 
 static void tree_append_side(bson_t *row, const char *key, const bson_t *side)
@@ -467,7 +469,7 @@ static size_t tree_size_of(const bson_t *document)
     return document ? document->len : 0;
 }
 
-/* For truce_tree_rebase_options: a row {itemId, base, mine, theirs, paths}; `arg` is the rows. */
+/* Appends a row {itemId, base, mine, theirs, paths}. `arg`: the rows. */
 static void operation_conflict_add(const truce_tree_conflict *conflict, void *arg)
 {
     struct tree_rows *rows = arg;
@@ -498,36 +500,44 @@ struct publish_given {
 
 static const struct operation_field publish_fields[] = {
     {GIVEN(publish_given, changes, FIELD_ARRAY),
-     "each {put: ITEM}, a whole one with its itemId, or {remove: itemId}; up to 100,000"},
-    {GIVEN(publish_given, revert, FIELD_NUMBER), "instead: what the tree was in that version", 1,
-     INT64_MAX},
+     "up to 100,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId}"},
+    {GIVEN(publish_given, revert, FIELD_NUMBER),
+     "instead: the contents of the tree in this version", 1, INT64_MAX},
     {GIVEN(publish_given, base, FIELD_TEXT),
-     "the token of the version that was read and changed; \"new\": the tree has none yet; absent: "
-     "whatever stands now"},
+     "the token of the version that was read and changed; \"new\": the tree has no version yet; absent: "
+     "the current version"},
     {GIVEN(publish_given, id, FIELD_OID),
-     "of this publication: sent again with the same base, it is published once"},
+     "the id of this publication: sent again with the same base, it is published once"},
     {GIVEN(publish_given, merge, FIELD_FLAG),
-     "merges with what others have published since the base, item by item"},
+     "merges with other publications since the base, item by item"},
     {GIVEN(publish_given, prefer, FIELD_TEXT),
-     "with merge: \"mine\" or \"theirs\", where both sides changed the same"},
+     "with merge: the side that wins if both changed the same; absent: a conflict",
+     .words = tree_sides},
     {GIVEN(publish_given, rules, FIELD_DOCUMENT),
-     "with merge: policies by path, as of truceRevision"},
-    {GIVEN(publish_given, message, FIELD_TEXT), "for the log"},
-    {GIVEN(publish_given, author, FIELD_TEXT), "for the log"},
-    {GIVEN(publish_given, collection, FIELD_TEXT), "of the items; needed the first time"},
+     "with merge: policies by path, as in truceRevision"},
+    {GIVEN(publish_given, message, FIELD_TEXT), "the message for the log"},
+    {GIVEN(publish_given, author, FIELD_TEXT), "the author for the log"},
+    {GIVEN(publish_given, collection, FIELD_TEXT),
+     "the collection of the items; needed for the first publication"},
     {GIVEN(publish_given, parent, FIELD_TEXT),
-     "the field of an item with its parent's itemId: no orphans, no circles; said the first time"},
+     "the field of an item with the itemId of its parent: orphans and cycles are refused; set by the first "
+     "publication"},
     {{0}}};
 
 struct publishing {
     truce_tree *tree;
     truce_tree_edit *edit;
     truce_tree_published published;
-    int64_t base;          /* by the token */
-    bool based;            /* it was given */
-    bool stale;            /* the base was the empty tree, which it is not any more */
-    bool conflict;         /* nothing was published */
-    struct tree_rows rows; /* the items that could not be merged */
+    /* The version of the base. */
+    int64_t base;
+    /* A base was given. */
+    bool based;
+    /* The base was the empty tree, and the tree is no longer empty. */
+    bool stale;
+    /* Nothing was published. */
+    bool conflict;
+    /* The items that could not be merged. */
+    struct tree_rows rows;
 };
 
 static truce_status check_publish(const struct publish_given *given, bson_error_t *error)
@@ -541,7 +551,7 @@ static truce_status check_publish(const struct publish_given *given, bson_error_
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'prefer' and 'rules' belong to 'merge'");
     if (given->merge && !given->base)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'merge' needs the 'base': what others have published since it");
+                             "'merge' needs the 'base' since which other changes are merged");
     return TRUCE_OK;
 }
 
@@ -604,7 +614,7 @@ static truce_status tree_add_changes(struct operation_call *call, struct publish
     return status;
 }
 
-/* Merges, as often as others are first. */
+/* Publishes, and merges each time that another edit was published first. */
 static truce_status operation_tree_publish(struct operation_call *call,
                                            struct publishing *publishing,
                                            const struct publish_given *given,
@@ -634,12 +644,12 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
                                              .message = given->message,
                                              .author = given->author,
                                              .id = given->id};
-    truce_tree_rebase_options how = {
-        .rules = given->rules, .conflict = operation_conflict_add, .arg = &publishing->rows};
-    truce_status status = operation_prefer(given->prefer, &how.prefer, error);
+    truce_tree_rebase_options how = {.rules = given->rules,
+                                     .prefer = tree_prefer(given->prefer),
+                                     .conflict = operation_conflict_add,
+                                     .arg = &publishing->rows};
+    truce_status status = truce_tree_begin(publishing->tree, &options, &publishing->edit, error);
 
-    if (!status)
-        status = truce_tree_begin(publishing->tree, &options, &publishing->edit, error);
     if (status)
         return status;
     publishing->stale =
@@ -655,18 +665,19 @@ static truce_status run_edit(struct operation_call *call, struct publishing *pub
     if (publishing->stale && !status && publishing->published.nothing)
         publishing->conflict = true;
     if (status || publishing->conflict)
-        (void)!truce_tree_abandon(publishing->edit, NULL); /* else the sweep gives it up */
+        (void)!truce_tree_abandon(publishing->edit,
+                                  NULL); /* if this fails, the recovery pass does it */
     return status;
 }
 
-/* {version, token}; without the token, if the version is collected by now. */
+/* Appends {version, token}. If the version was collected in the meantime, the token is absent. */
 static void append_version(truce_tree *tree, int64_t version, bson_t *reply)
 {
     truce_tree_at at = {.version = version};
     truce_tree_snapshot *snapshot;
-    bson_error_t nobody;
+    bson_error_t ignored;
 
-    if (truce_tree_open(tree, &at, &snapshot, &nobody)) {
+    if (truce_tree_open(tree, &at, &snapshot, &ignored)) {
         BSON_APPEND_INT64(reply, "version", version);
         return;
     }
@@ -702,7 +713,7 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
     if (status == TRUCE_NOT_FOUND && !publishing.edit && !given->collection && !given->base)
         (void)truce__fail(
             status, error,
-            "there is no tree \"%.120s\": the first publication names its 'collection'",
+            "the tree \"%.120s\" does not exist: the first publication must name its 'collection'",
             bson_iter_utf8(&call->target, NULL));
     if (!status) {
         BSON_APPEND_UTF8(reply, "outcome",
@@ -727,16 +738,16 @@ static truce_status operation_tree_run_publish(struct operation_call *call, cons
 
 static const struct operation_row publish_operation = {
     OPERATION("truceTreePublish", ROLE_WRITE,
-              "publishes changes of many items as the next version of a tree, all at one instant"),
+              "publishes changes of many items as the next version of a tree, all at once"),
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`outcome`: \"published\", \"exists\" (it was, under this id), \"nothing\" (there was "
-        "nothing to change) or \"conflict\" (others have published since the base; nothing was "
-        "published); `version` and `token` of what was published, or stands now; of a conflict "
-        "`conflicts`, with merge: each {itemId, base, mine, theirs, paths}, and `more`. An error: "
-        "2 (invalid) an orphan or a circle, a bad item; 125 (expired) the base is collected; 125 "
-        "(not found) the base is another tree's",
+        "`outcome`: \"published\", \"exists\" (published before under this id), \"nothing\" (no item "
+        "changed), or \"conflict\" (another edit was published since the base; nothing was published). "
+        "`version` and `token` of the published version, or of the current one. For a conflict with merge, "
+        "`conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2 (invalid): the tree "
+        "would have an orphan or a cycle, or an item is wrong. 125 (expired): the base was collected. 125 "
+        "(not found): the base belongs to another tree",
     .fields = publish_fields,
     .size = sizeof(struct publish_given),
     .run = operation_tree_run_publish,
@@ -757,21 +768,22 @@ struct read_given {
 };
 
 #define AT_FIELDS(given)                                                                           \
-    {GIVEN(given, token, FIELD_TEXT), "of that version, as an answer gave it"},                    \
-        {GIVEN(given, version, FIELD_NUMBER), "or by its number", 1, INT64_MAX},                   \
-        {GIVEN(given, timeMS, FIELD_NUMBER), "or what was current then, ms since 1970", 1,         \
-         INT64_C(1) << 48},                                                                        \
+    {GIVEN(given, token, FIELD_TEXT), "the version with this token, as a reply returned it"},      \
+        {GIVEN(given, version, FIELD_NUMBER), "or the version with this number", 1, INT64_MAX},    \
+        {GIVEN(given, timeMS, FIELD_NUMBER),                                                       \
+         "or the version that was current at this time, ms since 1970", 1, INT64_C(1) << 48},      \
     {                                                                                              \
-        GIVEN(given, tag, FIELD_TEXT), "or by a tag; none of them: the current one"                \
+        GIVEN(given, tag, FIELD_TEXT), "or the version with this tag; absent: the current version" \
     }
 
 static const struct operation_field read_fields[] = {
-    {GIVEN(read_given, id, FIELD_VALUE), "only the item of this itemId"},
+    {GIVEN(read_given, id, FIELD_VALUE), "only the item with this itemId"},
     {GIVEN(read_given, filter, FIELD_DOCUMENT), "only items that match"},
     {GIVEN(read_given, sort, FIELD_DOCUMENT), "{field: 1}; absent: by itemId"},
-    {GIVEN(read_given, limit, FIELD_NUMBER), "at most so many; absent: 100", 1, TREE_ANSWER_ROWS},
-    {GIVEN(read_given, after, FIELD_VALUE), "goes on behind this itemId"},
-    {GIVEN(read_given, skip, FIELD_NUMBER), "with sort: goes on behind so many", 0, INT32_MAX},
+    {GIVEN(read_given, limit, FIELD_NUMBER), "the maximum number; absent: 100", 1,
+     TREE_ANSWER_ROWS},
+    {GIVEN(read_given, after, FIELD_VALUE), "only items after this itemId"},
+    {GIVEN(read_given, skip, FIELD_NUMBER), "with sort: the number of items to skip", 0, INT32_MAX},
     AT_FIELDS(read_given),
     {{0}}};
 
@@ -787,7 +799,7 @@ static bool add_item(const bson_t *item, void *arg)
     return !rows->more;
 }
 
-/* The classes of values that come after that of an itemId, in their order. */
+/* Returns the classes of values that follow that of an itemId, in order. */
 static const char *const *later_classes(const bson_value_t *id)
 {
     static const char *const classes[] = {"number", "string", "binData", "objectId",
@@ -809,7 +821,7 @@ static const char *const *later_classes(const bson_value_t *id)
     }
 }
 
-/* Items whose itemId is so, and that match. */
+/* Finds the items whose itemId matches `id`, and that match the filter. */
 static truce_status find_of(truce_tree_snapshot *snapshot, const struct read_given *given,
                             const bson_t *id, truce_tree_find_options *options,
                             struct tree_rows *rows, bson_error_t *error)
@@ -823,7 +835,7 @@ static truce_status find_of(truce_tree_snapshot *snapshot, const struct read_giv
     return status;
 }
 
-/* $gt finds values of the same class only: so those, then all later classes. */
+/* $gt finds only values of the same class, so the later classes follow in a second query. */
 static truce_status find_after(truce_tree_snapshot *snapshot, const struct read_given *given,
                                truce_tree_find_options *options, struct tree_rows *rows,
                                bson_error_t *error)
@@ -849,7 +861,7 @@ static truce_status find_after(truce_tree_snapshot *snapshot, const struct read_
     return status;
 }
 
-/* Ties stand in the order of their itemIds, so that every page of them is of one order. */
+/* Orders ties by itemId, so that all pages have one order. */
 static void sort_ties(const bson_t *given, bson_t *sort)
 {
     if (given)
@@ -894,14 +906,15 @@ static truce_status find_item(truce_tree_snapshot *snapshot, const struct read_g
 static truce_status check_read(const struct read_given *given, bson_error_t *error)
 {
     if (given->id && (given->filter || given->sort || given->limit || given->after || given->skip))
-        return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "with 'id' there is no 'filter', 'sort', 'limit', 'after' or 'skip'");
+        return truce__refuse(
+            CODE_INVALID_OPTIONS, error,
+            "with 'id', the fields 'filter', 'sort', 'limit', 'after', and 'skip' are not allowed");
     if (given->sort && given->after)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'after' is an itemId; with 'sort' one goes on by 'skip'");
+                             "'after' is an itemId; with 'sort', continue with 'skip'");
     if (given->skip && !given->sort)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
-                             "'skip' belongs to 'sort'; else one goes on by 'after'");
+                             "'skip' belongs to 'sort'; without it, continue with 'after'");
     return TRUCE_OK;
 }
 
@@ -933,15 +946,15 @@ static truce_status tree_run_read(struct operation_call *call, const void *arg, 
 }
 
 static const struct operation_row read_operation = {
-    OPERATION("truceTreeRead", ROLE_READ, "one item of a tree, or many, of one version"),
+    OPERATION("truceTreeRead", ROLE_READ, "reads one item or many items of one version of a tree"),
     .target = "tree",
     .value = "the tree",
     .answer =
-        "`version` and its `token`, with which all further reads are of this version, whatever is "
-        "published meanwhile; `item`, or `items` and `more`: go on with `after` the last itemId (or "
-        "`skip`) and the `token`. \"not found\": no such tree, version, tag or item (of which "
-        "`token` tells). An error: 125 (expired) the version is collected; a tag keeps it "
-        "(truceTree)",
+        "`version` and its `token`; a read with this token is of the same version, whatever is published in "
+        "the meantime. `item`, or `items` and `more`: continue with `after` the last itemId (or `skip`) "
+        "and the `token`. \"not found\": no such tree, version, tag, or item exists; if only the item is "
+        "missing, the reply has the `token`. An error: 125 (expired) the version was collected; a tag "
+        "keeps a version (truceTree)",
     .fields = read_fields,
     .size = sizeof(struct read_given),
     .run = tree_run_read,

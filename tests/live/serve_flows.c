@@ -266,9 +266,11 @@ TEST(a_job_sleeps_and_waits_for_events_without_a_worker)
 
 TEST(a_discarded_job_is_not_a_dead_letter)
 {
-    static const struct step before[] = {{"{truceEnqueue: 'mail', payload: {n: 1}}", 0}};
+    static const struct step before[] = {{"{truceEnqueue: 'mail', payload: {n: 1}}", 0},
+                                         {"{truceEnqueue: 'other', payload: {n: 1}}", 0}};
     static const struct step after[] = {
-        {"{truceJobs: 'mail'}", 0, "jobs.0.state", "\"discarded\""},
+        {"{truceJobs: 'other', state: 'discarded'}", 0, "jobs.0.state", "\"discarded\""},
+        {"{truceJobs: 'other', state: 'lost'}", 2},
         {"{truceDiscard: 'mail', id: " ID(1) ", token: " ID(1) ", error: 'x'}", 125},
     };
     int end_;
@@ -276,7 +278,12 @@ TEST(a_discarded_job_is_not_a_dead_letter)
     begin();
     TELL(before);
     end_ = dial();
-    with_token(end_, "mail", "{truceDiscard: '%s', id: %s, token: %s, error: 'no address'}", 0,
+    with_token(
+        end_, "mail",
+        "{truceCommit: [{truceDiscard: '%s', id: %s, token: %s, error: 'x'}, {require: 'c', id: 1}]}",
+        125, NULL, NULL);
+    take_step(end_, &(struct step){"{truceJobs: 'mail'}", 0, "jobs.0.state", "\"running\""});
+    with_token(end_, "other", "{truceDiscard: '%s', id: %s, token: %s, error: 'no address'}", 0,
                "status", "\"ok\"");
     TELL(after);
     close(end_);

@@ -115,7 +115,7 @@ static void put_field(const struct operation_field *field)
 static void put_operation(const struct operation_row *row)
 {
     static const char *const roles[] = {
-        [ROLE_NONE] = "no role",      [ROLE_READ] = "`read`; `readWrite`, where it writes",
+        [ROLE_NONE] = "no role",      [ROLE_READ] = "`read`; `readWrite` if it writes",
         [ROLE_WRITE] = "`readWrite`", [ROLE_MONITOR] = "`clusterMonitor` or `root`",
         [ROLE_MAINTAIN] = "`root`",
     };
@@ -127,11 +127,11 @@ static void put_operation(const struct operation_row *row)
         put("| field | type | |\n| --- | --- | --- |\n");
     for (const struct operation_field *at = row->fields; at->field.name; at++)
         put_field(at);
-    PUT("%sAnswers %s.\n\nNeeds %s. %s within a transaction.%s%s\n\n",
+    PUT("%sReply: %s.\n\nNeeds %s. %s in a transaction.%s%s\n\n",
         row->fields->field.name ? "\n" : "", row->answer, roles[row->role],
         row->ways & OPERATION_TRANSACTS ? "Runs" : "Does not run",
         row->ways & OPERATION_COMMITS ? " May be part of `truceCommit`." : "",
-        row->ways & OPERATION_AGAIN ? " May be sent again." : "");
+        row->ways & OPERATION_AGAIN ? " Repeating it is harmless." : "");
     put("In Python:\n\n");
     put_example(row->example, PYTHON);
     put("\nIn Node:\n\n");
@@ -140,38 +140,40 @@ static void put_operation(const struct operation_row *row)
 
 static const char introduction[] =
     "# The patterns as commands\n\n"
-    "`truce serve` answers, besides MongoDB's commands, one for each call of a pattern. A driver of any language sends them with\n"
-    "its `command` function; nothing is to be installed. `{truceHelp: 1}` lists them, `{truceHelp: \"truceSet\"}` tells all\n"
-    "that stands here of one. This page is made of the same table.\n\n"
-    "**Answers.** Each has `status`, the name of what the call of the library answered: \"ok\", or \"not found\" where that is an\n"
-    "answer. All else is an error, with `status` beside `code` and `codeName`:\n\n"
+    "`truce serve` has one command for each operation of a pattern, in addition to MongoDB's commands. A driver of any language\n"
+    "sends them with its `command` function; you need not install anything. `{truceHelp: 1}` lists the operations, and\n"
+    "`{truceHelp: \"truceSet\"}` describes one. This page is generated from the same table.\n\n"
+    "**Replies.** Each reply has `status`, the name of the library's status: \"ok\", or \"not found\" if that is a result.\n"
+    "Every other status is an error, and has `code` and `codeName`, too.\n\n"
     "| status | code | |\n| --- | --- | --- |\n"
-    "| conflict | 112 WriteConflict | somebody else changed what it depends on |\n"
-    "| locked | 24 LockTimeout | somebody else holds it, and did not let go in time |\n"
-    "| outcome unknown, input or output failed | 8 UnknownError | it may have happened or not; or the disk or the network failed |\n"
-    "| duplicate | 11000 DuplicateKey | a unique key is taken, or a key was used for something else |\n"
-    "| expired, not found | 125 CommandFailed | the key is too old, the job is somebody else's; a guard does not match |\n"
-    "| refused | 20 IllegalOperation | a transfer is canceled, or decided: it stays so |\n"
-    "| invalid | 2 BadValue and others | it is wrong; to send it again will not help |\n"
-    "| limit reached | 146 ExceededMemoryLimit and others | a maximum was reached |\n"
-    "| not authorized | 13 Unauthorized | the user lacks the role, or is not logged in |\n"
-    "| timed out | 50 MaxTimeMSExpired | `maxTimeMS` is over |\n\n"
-    "An error of a command that may be sent again has the label `RetryableWriteError` where that makes sense. Drivers do not do\n"
-    "so by themselves for commands: the caller looks at the label.\n\n"
-    "**Answers of many rows** (of jobs, trees, transfers, ledgers) have a maximum, some MiB or the `limit`. Each has `more`: true if there are\n"
-    "others. The command says which field continues. All pages of a version of a tree are of that version.\n\n"
-    "**Fields.** Unknown ones are refused (40415), one that stands twice (40413), and a text with a zero byte within (2, as a\n"
-    "name 73); `null` is as if it were not there. `maxTimeMS` ends a command wherever it is;\n"
-    "`writeConcern: {w: 0}` or `{j: false}` does not wait for the disk, where the pattern can.\n\n"
-    "**Databases.** A command works in the database that it is sent to. Its collections, queues, keys, sequences, ledgers, rules\n"
-    "and trees belong to that database, and so does all that truce keeps about them (`truce_queue`, `truce_commits` and others,\n"
-    "[listed here](limits.md)). `dropDatabase` removes them. `truce --database school` and a program that opens the store with\n"
-    "`database = \"school\"` work with the same state; without a database they work with the server's own (`test`, or\n"
+    "| conflict | 112 WriteConflict | another write changed a document that the command depends on. |\n"
+    "| locked | 24 LockTimeout | another process or commit holds the document, and did not release it in time. |\n"
+    "| outcome unknown, input or output failed | 8 UnknownError | the command may have taken effect; or the disk or the network failed. |\n"
+    "| duplicate | 11000 DuplicateKey | a unique key exists, or a key was used for something else. |\n"
+    "| expired, not found | 125 CommandFailed | the key is too old, or another worker has the job; or a guard does not match. |\n"
+    "| refused | 20 IllegalOperation | a transfer is canceled or decided, for good. |\n"
+    "| invalid | 2 BadValue and others | the command is wrong; sending it again fails again. |\n"
+    "| limit reached | 146 ExceededMemoryLimit and others | a maximum was reached. |\n"
+    "| timed out | 50 MaxTimeMSExpired | `maxTimeMS` has passed. |\n"
+    "| not authorized | 13 Unauthorized | the user does not have the role, or is not logged in. |\n\n"
+    "If an error has the label `RetryableWriteError`, you can send the command again. Drivers do not do this for commands, so\n"
+    "check the label.\n\n"
+    "**Lists.** A reply with a list (jobs, items of trees, transfers, lines of ledgers) has a maximum size, some MiB, and a `limit`.\n"
+    "If `more` is true, other elements exist, and the operation describes the field with which you continue. All pages of a\n"
+    "version of a tree are of that version.\n\n"
+    "**Fields.** A field that is unknown (40415) or occurs twice (40413) is refused. A string with a zero byte fails with error 2,\n"
+    "and a name with error 73. A field that is `null` counts as absent. `maxTimeMS` ends a command at any point. With\n"
+    "`writeConcern: {w: 0}` or `{j: false}`, a command does not wait for the disk if the pattern supports it. Times and durations\n"
+    "are in milliseconds, and a point in time is counted from 1970.\n\n"
+    "**Databases.** A command works in the database that it is sent to. Its collections, queues, keys, sequences, ledgers, rules,\n"
+    "and trees belong to that database. So do truce's own documents about them (`truce_queue`, `truce_commits`, and others,\n"
+    "[listed here](limits.md)), and `dropDatabase` removes them. `truce --database school`, and a program that opens the store\n"
+    "with `database = \"school\"`, work with the same state. Without a database, they work with the server's own (`test`, or\n"
     "`--database` of `truce serve`).\n\n"
-    "**Roles.** To read needs `read` on the database, to write `readWrite`.\n\n"
-    "**Transactions.** A command that runs within a driver's transaction is a part of it: done at its commit, or never. The others are\n"
-    "refused there (263), and so is one that would have to make an index of a collection that is there already: send it\n"
-    "once outside. A job is claimed before the transaction begins, which shows the moment of its beginning.\n";
+    "**Roles.** Reading needs `read` on the database, and writing needs `readWrite`.\n\n"
+    "**Transactions.** A command that runs in a driver's transaction takes effect with its commit, or never. All other commands are\n"
+    "refused there (263). A command is also refused if it would create an index of an existing collection: send it once outside\n"
+    "of the transaction. Claim a job before the transaction begins, because the transaction reads the snapshot of its beginning.\n";
 
 static void make_page(void)
 {
