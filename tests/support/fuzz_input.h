@@ -30,8 +30,8 @@ uint32_t fuzz_below(struct fuzz_input *input, uint32_t bound);
 char *fuzz_large(struct fuzz_input *input);
 
 /* Appends one element of any type; at most `depth` levels of containers. Names and scalars come
- * from small pools and from the edges of their types, so that equal ones occur often. A few strings,
- * names, and arrays are as large as the maximum of operands. */
+ * from small pools and from the edges of their types, so that equal ones occur often. A few
+ * strings, names, and arrays are as large as the maximum of operands. */
 void fuzz_append(struct fuzz_input *input, bson_t *document, const char *key, unsigned depth);
 /* Returns a document of up to four fields; the caller destroys it. */
 bson_t *fuzz_document(struct fuzz_input *input, unsigned depth);
