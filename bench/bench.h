@@ -48,7 +48,7 @@ int64_t bench_file_size(const char *path, const char *suffix);
             bench_fail(__FILE__, __LINE__, #fact, "does not hold");                                \
     } while (0)
 _Noreturn void bench_fail(const char *file, int line, const char *what, const char *why);
-/* The first sentence goes there too: how the harness learns why a target has no figure. */
+/* The first message is also written there: the harness reads from it why a target has no figure. */
 void bench_fail_into(char *why, size_t size);
 /* Exits with 1, with that sentence there and no word elsewhere. */
 _Noreturn void bench_cannot(const char *prefix, const char *why);

@@ -16,7 +16,7 @@ int64_t document_counter(const bson_t *document);
 /* {_id: id}; {$inc: {counter: by}} */
 void document_filter(int64_t id, bson_t *filter);
 void document_increment(int64_t by, bson_t *update);
-/* the texts alone, for peers */
+/* only the strings, for peers */
 void document_texts(int64_t id, char owner[40], char text[200]);
 bson_value_t document_id(int64_t id);
 

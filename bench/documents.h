@@ -23,7 +23,7 @@ void documents_want(int64_t count);
 
 /* Setups: documents 0 .. DOCUMENTS-1. */
 void documents_setup(struct bench_side *side);
-/* no documents: the collection alone */
+/* creates the collection without documents */
 void documents_setup_none(struct bench_side *side);
 /* the same, with an index on group */
 void documents_setup_indexed(struct bench_side *side);

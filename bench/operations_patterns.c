@@ -23,7 +23,7 @@ truce_status bench_queue_add(struct bench_place *place, const struct bench_opera
     return status;
 }
 
-/* So many that each claim finds one. */
+/* Enough jobs that each claim finds one. */
 static truce_status patterns_begin_queue(struct bench_place *place, bson_error_t *error)
 {
     const bson_t *payloads[JOBS];

@@ -122,7 +122,7 @@ static int64_t growth_add_one(struct growth *growth, struct histogram *timed)
     return 1;
 }
 
-/* Where few are live they may run out. */
+/* If few jobs are live, they may run out. */
 static truce_job *growth_claim(struct growth *growth)
 {
     truce_job *job;

@@ -119,7 +119,7 @@ static void show_name(const struct figure *figure, char *name, size_t size)
         snprintf(name, size, "%s%s", figure->target->name, mark);
 }
 
-/* Of an fdatasync while it was measured, where it plays a part. */
+/* The time of an fdatasync during the measurement, if the workload waits for it. */
 static void report_show_disk(const struct figure *figure)
 {
     if (figure->workload->reads || figure->target->not_durable)
@@ -273,7 +273,7 @@ static void append_disk(bson_t *document, const char *key, const struct histogra
     bson_append_document_end(document, &child);
 }
 
-/* Where the target counts them: see file.c. */
+/* Appends the figures of writes if the target counts them. */
 static void append_writes(bson_t *document, const struct bench_writes *writes)
 {
     if (!writes->groups)

@@ -39,8 +39,8 @@ void figure_add(struct figure *figure, int number, const struct bench_round *rou
 double figure_rate(const struct figure *figure);   /* the median of the rounds */
 double figure_spread(const struct figure *figure); /* (greatest - least) / median */
 double figure_noise(const struct figure *figure);  /* how far off the median may be: estimated */
-/* How many times the other's rate: the median of the ratios of the rounds that both took part in,
- * which ran side by side. */
+/* Returns the ratio to the other's rate: the median of the ratios of the rounds in which both ran,
+ * one after the other. */
 double figure_ratio(const struct figure *figure, const struct figure *other);
 
 /* The table of a workload: figures `from` up to the last. */

@@ -1,5 +1,5 @@
-/* One document more; it must not be there already. Among others, or (as long as its log has not the
- * size that it keeps) into a store that was just made. */
+/* Inserts one document, which must not exist. The store contains other documents, or is new (its
+ * log has not reached its lasting size). */
 #include <inttypes.h>
 
 #include "bench/documents.h"

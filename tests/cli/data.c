@@ -318,7 +318,7 @@ TEST(an_interrupt_ends_a_command_in_order)
     bson_free(script);
 }
 
-/* A million numbers are made and thrown away, which takes longer than a thousandth of a second. */
+/* Creates and discards a million numbers, which takes longer than a thousandth of a second. */
 #define LONG_WORK                                                                                  \
     "aggregate", "people",                                                                         \
         "[{$set: {x: {$size: {$filter: {input: {$range: [0, 1000000]}, cond: true}}}}}]"

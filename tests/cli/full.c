@@ -94,7 +94,7 @@ static bool is_silent(const struct cli_command *c)
     return false;
 }
 
-/* Of all commands, or of one of so many parts of them. */
+/* Runs all commands, or one of several parts of them. */
 TEST(an_answer_that_cannot_be_written_is_exit_code_3)
 {
     long parts = test_scale("TRUCE_FULL_PARTS", 1), part = test_scale("TRUCE_PART", 0) % parts;

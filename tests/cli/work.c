@@ -279,7 +279,7 @@ TEST(notifies_the_program_of_a_cancelled_job)
                   "\"reason\": \"lost\"}", NULL, __FILE__, __LINE__);
 }
 
-/* Lets go when it has been seen to run. */
+/* Stops a worker by SIGTERM after its job runs, and checks the state of the job. */
 static void ends_when_asked(const char *program, const char *grace, const char *state)
 {
     pid_t worker;

@@ -383,7 +383,7 @@ static truce_status buy(truce_commit *commit, void *arg, bson_error_t *error)
     return status;
 }
 
-/* One in two alone, so that commits and bulks meet; each twice. */
+/* Posts every second one alone, so that commits and bulks conflict; each twice. */
 static void *buy_twice(void *arg)
 {
     struct racer *racer = arg;

@@ -220,7 +220,8 @@ static void count(truce_status status, _Atomic long *done, struct ending *ending
         test_fail(__FILE__, __LINE__, "%s", truce_status_name(status));
 }
 
-/* Of a pending one: settled as "sN", given up, expired by the sweep; of "sN": reversed. */
+/* Operations on a pending transaction: settle it as "sN", void it, or expire it by a recovery pass;
+ * on "sN": reverse it. */
 static void *end_all(void *arg)
 {
     struct ending *ending = arg;

@@ -120,7 +120,7 @@ static enum answer compare_all(bool print)
 
 /* ---- making a difference small -------------------------------------------------------------- */
 
-/* Does running those of `numbers` that are kept still differ? */
+/* Returns whether the remaining operations of `numbers` still give a difference. */
 static bool still_differs(const uint64_t *numbers, const bool *kept, int count, bool print)
 {
     enum answer answer = AGREED;

@@ -655,7 +655,7 @@ TEST(passwords_are_prepared_and_names_are_as_they_are)
     end();
 }
 
-/* saslStart; the challenge that comes. */
+/* Sends saslStart. Returns the challenge. */
 static void begin_login(int end_, const struct login_try *try, const char *first,
                         char challenge[300])
 {

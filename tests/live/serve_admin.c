@@ -1,5 +1,5 @@
-/* Commands of administrators: parameters, the log, the disk, the end; what they do, and what they
- * are refused. */
+/* Commands of administrators: parameters, the log, the disk, the shutdown; their effects and
+ * errors. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -209,7 +209,8 @@ TEST(returns_the_operations_on_each_collection)
     end();
 }
 
-/* Some stand where they do because the place of their name was taken, by one that goes. */
+/* Some entries are in another slot, because an entry that is removed later occupied the slot of
+ * their name. */
 TEST(a_collection_that_goes_takes_nothing_from_others)
 {
     enum { COUNT = 900 };

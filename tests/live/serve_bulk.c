@@ -372,7 +372,7 @@ static void put_element(bson_t *array, int i, bson_t *element)
     bson_append_document_begin(array, key, -1, element);
 }
 
-/* As many inserts of one _id as a command may have, not in order: all but the first are refused. */
+/* The maximum number of inserts of one _id, unordered: all except the first fail. */
 static bson_t *insert_one_id(bool bulk)
 {
     bson_t command = BSON_INITIALIZER, array, element, *reply;

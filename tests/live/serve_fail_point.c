@@ -396,7 +396,7 @@ TEST(a_write_that_is_not_to_be_is_answered_with_the_code_and_not_done)
     bson_destroy(reply);
     expect_code("{'findAndModify': 'c', 'query': {'_id': 1}, 'remove': true, " NUMBER(4), 91);
     CHECK_INT(stored(), ==, 1);
-    /* a statement that comes again is not counted */
+    /* a repeated statement is not counted */
     expect_code(
         order_of("{'times': 1}", "'failBeforeCommitExceptionCode': 91, 'closeConnection': false"),
         0);

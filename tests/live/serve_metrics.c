@@ -46,7 +46,7 @@ static int metrics_dial(void)
     return dial_port(port);
 }
 
-/* All that comes until the other side ends. */
+/* Reads until the other side closes the connection. */
 static char *read_all(int socket_)
 {
     char *text = bson_malloc0(ANSWER_MAX);
@@ -289,7 +289,7 @@ TEST(refuses_requests_other_than_get_metrics)
     check_status("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "404");
     check_status("GET /metrics/.. HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "404");
     check_status("DELETE /metrics HTTP/1.1\r\nHost: a\r\n\r\n", "405");
-    /* a body that never comes is not waited for */
+    /* the server does not wait for a missing body */
     check_status("POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000000\r\n\r\n", "405");
     text = request("nothing\r\n\r\n"); /* is no HTTP */
     CHECK(!*text || !strncmp(text, "HTTP/1.1 400", 12));

@@ -150,7 +150,7 @@ TEST(a_commit_changes_all_or_nothing_and_once_under_its_key)
         {"{truceCommitShow: 'k'}", 0, "commit.input.changes.0.id", "\"a\""},
         {"{truceCommitShow: 'none'}", 0, "status", "\"not found\""},
         {"{truceCommit: [{insert: 'c', with: {_id: 1}}], key: 'long ago', keyTime: 1}", 0},
-        /* an _id that is made, and a request that its input identifies */
+        /* a generated _id, and a request that its input identifies */
         {"{truceCommit: [{insert: 'letters', with: {n: 1}}]}", 0, "earlier", "false"},
         {"{truceCommit: [{insert: 'letters', with: {n: 2}}], key: 'letter', input: {n: 7},"
          " keyTime: 1767225600000}",
@@ -261,7 +261,7 @@ TEST(takes_operations_of_all_patterns_as_parts_of_one_commit)
         {"{count: 'moves'}", 0, "n", "0"},
         {"{truceTreeLog: 'site'}", 0, "versions.0", NULL},
         {"{find: 'accounts', filter: {_id: 'a'}}", 0, "cursor.firstBatch.0.n", "9"},
-        /* and all of it */
+        /* and the whole commit */
         {"{truceCommit: [" ALL ", {insert: 'orders', with: {_id: 1}}], key: 'all',"
          " keyTime: 1767225600000}",
          0, "results.0", "{\"change\": 1, \"outcome\": \"applied\"}"},
@@ -856,7 +856,7 @@ TEST(patterns_are_a_part_of_a_transaction)
         {"{truceCommit: [{missing: 'accounts', id: 'z'}], key: 'k', keyTime: 1767225600000}", 0},
         {"{truceSequence: 's', take: 1}", 0},
         {SET(", add: {name: 'CS 1'}, seq: 1"), 0},
-        /* all of it or nothing, and seen before by itself alone */
+        /* atomic, and visible only to itself before the commit */
         {PAY FIRST(2), 0, "earlier", "false"},
         {"{truceEnqueue: 'mail', payload: {n: 1}" NEXT(2), 0, "added", "\"new\""},
         {"{truceSequence: 's', take: 2" NEXT(2), 0, "last", "3"},

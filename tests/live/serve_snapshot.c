@@ -337,7 +337,7 @@ TEST(no_time_of_a_snapshot_is_given_again_after_a_restart)
     end();
 }
 
-/* Two servers of one file at once: their times differ, so the one does not know those of the
+/* Two servers of one file at once: their times differ, so neither accepts the times of the
  * other. */
 TEST(servers_of_one_file_give_no_time_twice)
 {

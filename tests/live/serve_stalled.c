@@ -75,7 +75,7 @@ static bool answers(int end_, const char *json)
     return good;
 }
 
-/* So many bytes of a ping; `compressed`: by zlib. */
+/* Sends that many bytes of a ping; `compressed`: by zlib. */
 static void send_some(int end_, size_t size, bool compressed)
 {
     bson_t *command = test_bson(PING);
@@ -88,7 +88,7 @@ static void send_some(int end_, size_t size, bool compressed)
     bson_destroy(command);
 }
 
-/* The head of a message of so many bytes, and `sent` of them. */
+/* Sends the header of a message of that many bytes, and `sent` of them. */
 static void send_part(int end_, uint32_t length, size_t sent)
 {
     struct buffer message = {0};
@@ -104,7 +104,7 @@ static void send_part(int end_, uint32_t length, size_t sent)
     truce__buffer_release(&message);
 }
 
-/* Each part of a message that can be the last that comes. */
+/* Each part of a message after which a client can stop. */
 static void stop_everywhere(int (*open_end)(void))
 {
     static const size_t sizes[] = {1, 3, 15, 16, 17, 21, 1000};

@@ -126,7 +126,8 @@ static int64_t count_in_school(const char *collection, const char *query)
     return count;
 }
 
-/* Of clients that use the library: one at work, one that decided and died, one that died before. */
+/* Commits of library clients: one active, one that decided and died, one that died before its
+ * decision. */
 TEST(the_commits_of_clients_of_other_databases_are_theirs)
 {
     begin(20);
@@ -235,8 +236,8 @@ TEST(skips_its_recovery_pass_during_a_clients_pass)
     end();
 }
 
-/* The sweep is held until the store is interrupted: if that was not done at once, all of the time
- * would be waited for. */
+/* The recovery pass is blocked until the store is interrupted: without an interrupt at once, the
+ * stop would take its whole timeout. */
 TEST(does_not_wait_for_the_recovery_pass_at_the_end)
 {
     int64_t begun_ns;

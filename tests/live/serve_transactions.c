@@ -378,7 +378,7 @@ TEST(a_transaction_is_as_large_as_it_may_be_and_no_larger)
 
 /* ---- a server that is killed ---------------------------------------------------------------- */
 
-/* Two documents are moved by one each, again and again, until the server is gone. */
+/* Adds one to two documents in each transaction, until the server is gone. */
 static int move_until_dead(int port, int number)
 {
     int end_ = dial_port(port);

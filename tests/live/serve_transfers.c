@@ -151,7 +151,7 @@ TEST(a_transfer_is_a_part_of_a_transaction)
         {"{truceTransfer: 'moves', id: 2, source: 'a', destination: 'b', amount: 2" FIRST(3), 0},
         {COMMIT(3), 0},
         {"{find: 'accounts', filter: {_id: 'b'}}", 0, "cursor.firstBatch.0.balance", "3"},
-        /* one that is refused ends it, and nothing is kept */
+        /* a refused transfer ends it, and nothing is stored */
         {"{truceTransfer: 'moves', id: 4, source: 'a', destination: 'b', amount: 200" FIRST(4), 20},
         {COMMIT(4), 251},
         {"{truceTransferShow: 'moves', id: 4}", 0, "status", "\"not found\""},

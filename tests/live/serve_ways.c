@@ -1,6 +1,7 @@
 /*
- * Every operation by every way: the library (truce_command), the wire protocol, and HTTP. Each way has a store of its
- * own, so all three have the same history, and their replies must be equal except for ids, times, and tokens.
+ * Every operation by every way: the library (truce_command), the wire protocol, and HTTP. Each way
+ * has a store of its own, so all three have the same history, and their replies must be equal
+ * except for ids, times, and tokens.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static bson_t *read_json(const char *json)
     return copy ? copy : bson_new();
 }
 
-/* ---- one request -------------------------------------------------------------------------------- */
+/* ---- one request ----------------------------------------------------------------------------- */
 
 static bson_t *by_library(const bson_t *command)
 {
@@ -124,7 +125,7 @@ static bson_t *by_http(const bson_t *command)
     return reply;
 }
 
-/* ---- comparison --------------------------------------------------------------------------------- */
+/* ---- comparison ------------------------------------------------------------------------------ */
 
 /* truceDoctor describes the store's own file and its history. */
 static bool is_of_the_file(const char *key)
@@ -180,8 +181,8 @@ static void mask(const bson_t *from, bson_t *to, const char *without)
             mask_value(&at, to);
 }
 
-/* Relaxed JSON has no widths of numbers, so all replies are compared in it. `classless`: without the
- * class of an error, which HTTP adds to the errors of MongoDB's commands. */
+/* Relaxed JSON has no widths of numbers, so all replies are compared in it. `classless`: without
+ * the class of an error, which HTTP adds to the errors of MongoDB's commands. */
 static char *comparable(const bson_t *reply, bool classless)
 {
     char *json = truce_json_write(reply, false, TRUCE_JSON_RELAXED), *text;

@@ -16,7 +16,7 @@ static struct bytes text(const char *string)
     return (struct bytes){(const uint8_t *)string, strlen(string)};
 }
 
-/* One that knows of all commits. */
+/* A cache that has seen all commits. */
 static void open_cache_of(uint64_t bytes)
 {
     promises = (struct lock_promises){.seed = 1};

@@ -388,7 +388,7 @@ TEST(rejects_a_booking_that_overlaps_a_concurrent_one)
     truce_store_close(store);
 }
 
-/* So often that its documents would be taken first, were there no query. */
+/* So many runs that a commit without a query would lock its documents first. */
 static truce_status lose_often(truce_commit *commit, void *arg, bson_error_t *error)
 {
     int *runs = arg;
@@ -503,7 +503,7 @@ TEST(reports_an_invalid_query_and_keeps_the_commit_usable)
     truce_store_close(store);
 }
 
-/* It may be closed after its commit, and after the store; it gives nothing any more. */
+/* The cursor may be closed after its commit, and after the store; it returns no more documents. */
 TEST(a_cursor_that_is_left_open_ends_with_its_commit)
 {
     truce_cursor *cursors[3];

@@ -47,8 +47,8 @@ static truce_status commit_four(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* The owner's writes `lost` and, of those that were answered, `later` (0: none) are not answered,
- * and do not land. */
+/* The owner's write number `lost` and, of the answered ones, number `later` (0: none) get no answer
+ * and have no effect. */
 static truce_status while_others_look(int64_t step_ms, uint64_t lost, uint64_t later)
 {
     struct owner_life life = {0};
@@ -159,7 +159,7 @@ TEST(a_commit_whose_clock_was_ahead_is_undone_a_lease_after_it_was_first_seen)
     truce__world_use(NULL);
 }
 
-/* Each write of a sweep fails in turn. */
+/* Each write of a recovery pass fails in turn. */
 TEST(does_not_count_failed_writes_of_a_recovery_pass)
 {
     for (uint64_t at = 1; at < 6; at++) {

@@ -512,7 +512,7 @@ TEST(no_plain_write_is_lost_to_the_store_s_own_step_after_documents_were_taken)
 static truce_fault_options fault;
 static const bson_t *leaves; /* the result of the commit under its key */
 
-/* As take_at_last; its other documents are one that is only held, and a new one. */
+/* Like take_at_last; its other documents are a guarded document and a new one. */
 static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_t *error)
 {
     struct loser *loser = arg;
@@ -707,7 +707,7 @@ struct apart_run {
     int called;
 };
 
-/* Another commit, of another process: it is pending for as long as the test runs. */
+/* A commit of another process, which is pending during the whole test. */
 static void hold_another(truce_store *store)
 {
     insert_json(store, "others",

@@ -66,7 +66,7 @@ static truce_status finish(truce_commit *commit, bson_error_t *error)
     return status;
 }
 
-/* One update of a user, with the account (`wide`) or alone; after a conflict once more. */
+/* Updates a user, with the account (`wide`) or alone; retries once after a conflict. */
 static truce_status set_user(truce_store *store, const struct setting *setting, bool wide,
                              const char *id, const char *update, bson_error_t *error)
 {

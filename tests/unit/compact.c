@@ -24,7 +24,7 @@ static char path[400];
 static truce_store *store;
 static truce_compact_report report;
 
-/* Every so many have pages of their own. */
+/* Every few documents have pages of their own. */
 static bson_t *make_document(int id)
 {
     size_t size = id % LARGE_EACH ? 150 + (size_t)(id % 70) : 30000 + (size_t)id;
@@ -145,7 +145,7 @@ static bool last_quarter(int id)
     return id % 4 == 3;
 }
 
-/* SQLite's own check, which knows the maps, and each index against its documents. */
+/* Runs SQLite's own check, which covers the maps, and compares each index with its documents. */
 static void check_file(void)
 {
     const truce_store_options options = {.read_only = true};

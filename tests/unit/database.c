@@ -70,7 +70,7 @@ static void sweep(void)
     CHECK_INT(report.failed, ==, 0);
 }
 
-/* All of it, or nothing. */
+/* The commit is atomic. */
 static void check_whole(bool done)
 {
     CHECK_INT(held(), ==, 0);
@@ -120,7 +120,7 @@ static void ignore(const bson_t *finding, void *arg)
     (void)arg;
 }
 
-/* Its owner is at work. */
+/* Its owner is active. */
 TEST(a_sweep_or_a_check_of_the_store_takes_nothing_from_a_commit_that_lives)
 {
     truce_check_options options = {.repair = true};

@@ -116,7 +116,7 @@ static truce_status publish(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* Each ends at a write of its own, as if its process had died. */
+/* Each commit ends at a different write, as if its process had died. */
 static void leave_open(truce_store *store)
 {
     truce_fault_options fault = {.kind = TRUCE_FAULT_FAIL,

@@ -49,7 +49,7 @@ static void insert_many(truce_store *store, int from, int to)
     }
 }
 
-/* By the document's fields, so that no index answers alone. */
+/* Counts by the document's fields, so that no index answers alone. */
 static int64_t count(truce_store *store)
 {
     bson_t *filter = BCON_NEW("v", BCON_INT32(1));

@@ -113,7 +113,7 @@ TEST(reverses_bounds_of_a_backward_scan_and_reports_min_and_max_as_given)
     bson_destroy(min);
 }
 
-/* Of more ranges than a scan may have the last fields are not bounded. */
+/* If the ranges exceed the limit of a scan, the last fields are unbounded. */
 TEST(reports_fields_with_too_many_ranges_as_unbounded)
 {
     bson_t *filter = BCON_NEW("b", BCON_INT32(1)), in = BSON_INITIALIZER, list, plan, bounds, field;

@@ -33,7 +33,7 @@ TEST(builds_a_date_from_parts_in_the_time_of_its_zone)
     EXPRESSION_GIVES("{'$dateFromParts': {'year': 2016, 'month': 12, 'day': 31, 'hour': 23, "
                      "'minute': 46, 'second': 12, 'timezone': 'America/New_York'}}",
                      "{}", IS("2017-01-01T04:46:12Z"));
-    /* an hour that comes twice is the first one, an hour that does not come is pushed on */
+    /* a repeated hour is the first one; a skipped hour moves forward */
     EXPRESSION_GIVES("{'$dateFromParts': {'year': 2020, 'month': 10, 'day': 25, 'hour': 2, "
                      "'minute': 30, 'timezone': 'Europe/Berlin'}}",
                      "{}", IS("2020-10-25T00:30:00Z"));

@@ -1,7 +1,7 @@
 #include "tests/support/expression.h"
 #include "tests/support/test.h"
 
-/* Sets: which of several equal elements is kept, which the recorded vectors leave open. */
+/* Sets: the choice among equal elements, which the recorded vectors do not define. */
 
 TEST(an_intersection_keeps_the_elements_of_the_smaller_set)
 {

@@ -153,7 +153,7 @@ TEST(reports_a_repeated_transaction_once)
     follow_random_operations(true, (int)test_scale("TRUCE_FEED_OPERATIONS", 1000));
 }
 
-/* Another program, from where it finds the feed on. */
+/* Another program, which follows from the current position of the feed. */
 static void write_as_another(void)
 {
     for (int i = 0; i < 10000 && !engine; i++) {

@@ -71,7 +71,7 @@ TEST(a_path_that_could_be_read_otherwise_is_said_clearly)
                "{'updatedFields': {}, 'removedFields': [], 'truncatedArrays': [{'field': 'a.0', "
                "'newSize': 2}, {'field': 'b', 'newSize': 2}], "
                "'disambiguatedPaths': {'a.0': ['a', '0']}}");
-    /* none of these can be taken for a place in an array */
+    /* none of these is a position in an array */
     check_diff("{'1': 1, 'a': {'01': 1, 'x': 1, '1x': 1}}",
                "{'1': 2, 'a': {'01': 2, 'x': 2, '1x': 2}}",
                "{'updatedFields': {'1': 2, 'a.01': 2, 'a.x': 2, 'a.1x': 2}, " REST "}");

@@ -79,7 +79,8 @@ static uint64_t steps_of(int count, const char *initial, const char *body)
     return truce__budget_spent(&budget);
 }
 
-/* Twice the turns, about twice the steps, and not many of them for a turn. */
+/* Checks that twice the iterations take about twice the steps, and that an iteration takes few
+ * steps. */
 static void check_linear(const char *initial, const char *body)
 {
     enum { TURNS = 20000, STEPS_OF_TURN = 40 };
@@ -89,7 +90,7 @@ static void check_linear(const char *initial, const char *body)
     CHECK_INT((intmax_t)twice, <, 3 * (intmax_t)once);
 }
 
-/* {name: number}; the name is made of the turn */
+/* {name: number}; the name comes from the iteration */
 #define FIELD                                                                                      \
     "{'$arrayToObject': [[[{'$concat': ['a field with a name ', {'$toString': '$$this'}]}, "       \
     "'$$this']]]}"

@@ -1,5 +1,4 @@
-/* Rows where documents were seen: followed where they are right, and of no harm where they are
- * not. */
+/* Row hints of documents: used if they are right, and harmless if they are wrong. */
 #include "engine/hints.h"
 
 #include "bson/keys.h"

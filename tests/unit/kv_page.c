@@ -60,7 +60,7 @@ static bool make(void)
     return image_read(&sound, path);
 }
 
-/* Every document, by the index too; how many came before it failed. */
+/* Reads every document, by the index too. Returns how many reads succeeded before a failure. */
 static truce_status read_all(truce_store *store, const char *name, bool by_index,
                              bson_error_t *error)
 {
@@ -160,7 +160,7 @@ TEST(a_byte_that_changed_is_named_and_everything_else_can_be_read)
     image_release(&image);
 }
 
-/* Each bit of the header alone: the store is refused, or nothing that it answers is wrong. */
+/* Flips each bit of the header alone: the store is refused, or all its answers are correct. */
 TEST(no_bit_of_the_header_turns_the_checksums_off)
 {
     const truce_store_options options = {.read_only = true};

@@ -32,7 +32,7 @@ TEST(begins_again_with_each_state)
     truce__watches_free(&watches);
 }
 
-/* Things that are gone leave their places to others, so memory stays small. */
+/* New things reuse the places of removed ones, so memory stays small. */
 TEST(drops_things_that_are_not_looked_at)
 {
     struct watches watches = {0};
@@ -44,7 +44,7 @@ TEST(drops_things_that_are_not_looked_at)
     truce__watches_free(&watches);
 }
 
-/* A full table admits nothing new, and forgets nothing. */
+/* A full table accepts no new thing, and loses none. */
 TEST(forgets_nothing_when_it_is_full)
 {
     struct watches watches = {0};

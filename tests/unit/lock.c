@@ -127,7 +127,7 @@ TEST(a_forked_child_does_not_hold_the_lock)
         REQUIRE(!open_lock(path, &lock, &error));
         REQUIRE(!truce__lock_acquire(&lock, in_ms(1000), &error));
         if (!fork()) {
-            /* outlives its parent, which dies with the lock */
+            /* outlives its parent, which dies while it holds the lock */
             sleep(2);
             _exit(truce__process_generation() == before + 1);
         }
@@ -140,7 +140,7 @@ TEST(a_forked_child_does_not_hold_the_lock)
     truce__lock_close(&lock);
 }
 
-/* Processes that always want the lock get it about equally often. */
+/* Processes that request the lock all the time get it about equally often. */
 TEST(the_lock_is_taken_in_turn)
 {
     enum { PROCESSES = 4 };
@@ -205,7 +205,7 @@ TEST(wakes_waiters_of_a_writer_that_died_before_its_notification)
     truce__lock_close(&lock);
 }
 
-/* The child waits for the lock, and dies as it does. */
+/* The child dies while it waits for the lock. */
 TEST(a_waiter_that_is_killed_leaves_nothing_behind)
 {
     int64_t deadline_ns = in_ms(60000);

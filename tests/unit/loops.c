@@ -1,6 +1,6 @@
 /*
- * Loops over one array by its numbers and values, and groups that merge documents: twice the
- * elements take about twice the steps of the budget, which knows no clock.
+ * Loops over one array by its numbers and values, and groups that merge documents. Twice the
+ * elements take about twice the steps of the budget, which do not depend on a clock.
  */
 #include "query/aggregate/aggregate.h"
 #include "query/expression/expression.h"

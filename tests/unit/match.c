@@ -142,7 +142,7 @@ TEST(the_position_under_several_conditions_is_of_an_element_that_meets_all_of_th
     check_position("{'a': {'$elemMatch': {'b': 1}}, 'a.c': 2}",
                    "{'a': [{'b': 1}, {'b': 1, 'c': 2}, {'c': 2}]}", 1);
     check_position("{'a': {'$gt': 1, '$ne': 9}}", "{'a': [1, 2, 3]}", 1);
-    /* no element meets both: MongoDB tests $lt before $gt */
+    /* no element satisfies both: MongoDB tests $lt before $gt */
     check_position("{'a': {'$gt': 3, '$lt': 3}}", "{'a': [1, 5]}", 1);
     check_position("{'b': 1, 'a': 2}", "{'a': [1, 2], 'b': [1]}", 0);
 }

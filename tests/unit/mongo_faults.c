@@ -226,7 +226,7 @@ static void *run_change(void *arg)
     return NULL;
 }
 
-/* The first sending meets `reply` (NULL: a cut), the second `then`. */
+/* The first request gets `reply` (NULL: a lost connection), the second gets `then`. */
 static void check_change(enum verb verb, const char *reply, const char *then, truce_status wanted,
                          int line)
 {

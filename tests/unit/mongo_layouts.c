@@ -143,8 +143,8 @@ static truce_status add_in_commit(truce_commit *commit, void *arg, bson_error_t 
     return status;
 }
 
-/* Operations of two documents, alone and many at once, new and old; a commit; tombstones are
- * collected. */
+/* Operations on two documents, single and in bulk, new and old; a commit; the collection of
+ * tombstones. */
 static truce_status use_set(struct user *user, truce_set *set, truce_commit_function *function,
                             const char *key_json, bson_error_t *error)
 {

@@ -38,7 +38,7 @@ static truce_status look_and_change(truce_commit *commit, void *arg, bson_error_
     return status ? status : add_update(commit, "things", "b", NULL, "{'$inc': {'n': 1}}", error);
 }
 
-/* They are made of several messages, and have one deadline. */
+/* They consist of several messages, and have one deadline. */
 static truce_status do_pattern(truce_store *store, enum call call, bson_error_t *error)
 {
     bson_t *filter = test_bson("{'_id': 1}"), *mine = test_bson("{'_id': 1, 'a': 2}");

@@ -326,7 +326,7 @@ TEST(checks_writes_against_a_new_validator_at_the_commit)
     bson_destroy(validator);
 }
 
-/* {_id, t: so many letters} */
+/* {_id, t: that many letters} */
 static truce_status insert_letters(truce_store *where, int id, uint32_t size)
 {
     bson_t *document = BCON_NEW("_id", BCON_INT32(id));

@@ -334,7 +334,7 @@ static bool has_two_of_a_name(struct value value)
     return false;
 }
 
-/* A document that is like another, but for some of its fields. */
+/* A document that equals another except in some of its fields. */
 static bson_t *changed(struct random *random, const bson_t *document)
 {
     bson_t *other = random_document(random, 3), *made = bson_new();

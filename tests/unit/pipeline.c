@@ -598,7 +598,7 @@ TEST(wrong_arguments_of_n_accumulators_are_refused)
     pipeline_world_release(&world);
 }
 
-/* Decades end where the numbers do. */
+/* Buckets of decades end at the least and the greatest numbers. */
 TEST(bucket_auto_rounds_the_least_and_the_greatest_numbers)
 {
     static const char *const series[] = {"1-2-5", "R5",  "R10", "R20", "R40",  "R80",      "E6",

@@ -546,7 +546,7 @@ TEST(plans_bring_all_that_matches_and_each_once)
     check_same(__LINE__, "{'g': 3, 'hb': {'$gte': 5}}", "{}");
     /* not in a wildcard index, which has no documents */
     check_same(__LINE__, "{'x.y': {'z': 1}}", "{}");
-    /* two branches, and the order neither's */
+    /* two branches, and the order of neither */
     check_same(__LINE__, "{'$or': [{'a': 3}, {'b': {'$lt': 50}}]}", "{'m': 1, '_id': -1}");
     check_same(__LINE__, "{}", "{'w': 1, 'b': -1}");
     check_same(__LINE__, "{'w': {'$gt': 'x1'}}", "{'w': -1, 'b': 1}");
@@ -686,7 +686,7 @@ TEST(conditions_on_one_element_bound_all_its_fields)
         {"{'a': {'$elemMatch': {'b': 1, 'c': 5}}}", "1 ", 1},
         {"{'a': {'$elemMatch': {'b': 1, 'c': {'$gt': 4}}}}", "1 2 ", 2},
         {"{'a': {'$elemMatch': {'b': 1, 'c': {'$in': [5, 6, 7]}}}}", "1 2 ", 2},
-        /* another element meets the other condition */
+        /* another element satisfies the other condition */
         {"{'a': {'$elemMatch': {'b': 1}}, 'a.c': 9}", "3 1 ", 3},
         {"{'a.c': 9, 'a': {'$elemMatch': {'b': 2, 'c': {'$gt': 8}}}}", "1 3 ", 2},
         {"{'a': {'$elemMatch': {'b': 1, 'c': {'$lt': 6}}}, 'a.b': 2}", "3 1 ", 2},

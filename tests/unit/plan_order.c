@@ -116,8 +116,8 @@ static void order_insert_random(struct random *random, int id)
     order_insert(json);
 }
 
-/* The documents come by the keys of the pattern; equal keys in the order of insertion, which is
- * that of the _ids. */
+/* The documents come in the order of the pattern's keys; equal keys come in the order of insertion,
+ * which equals the order of the _ids. */
 static int order_check_keys(int line, const char *filter_json, const char *hint_json, bool backward)
 {
     bson_t *filter = test_bson(filter_json), *hint = test_bson(hint_json);

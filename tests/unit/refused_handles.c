@@ -11,8 +11,7 @@ static bson_t *some;
 static const bson_value_t id = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
 static const bson_oid_t oid;
 
-/* `status` is of the call that the macro made. Answers are made ready by every call, or not at
- * all. */
+/* `status` is the status of the macro's call. Every call initializes its results, or has none. */
 static void said(truce_status status, const char *call)
 {
     if (status != TRUCE_INVALID || !strstr(error.message, "zeros"))

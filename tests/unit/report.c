@@ -1,5 +1,4 @@
-/* Documents on their way into a $group: out of the first batch, then where they stand in the
- * file. */
+/* Documents that feed a $group: from the first batch, then directly from the file. */
 #include "engine/documents/query.h"
 
 #include <sched.h>

@@ -98,7 +98,8 @@ static enum set_verdict verdict_of(const struct case_of *c, int name, int seq, b
     return seq <= c->watermark ? SET_BELOW : SET_OPEN;
 }
 
-/* Takes the name out of both lists; it goes where it was first in its own list, or to the end. */
+/* Removes the name from both lists; it returns to its first place in its own list, or to the
+ * end. */
 static void apply(struct case_of *c, int name, int seq, bool add)
 {
     for (int list = 0; list < 2; list++) {

@@ -11,7 +11,7 @@
 #define CALLERS  8
 #define PATIENCE INT64_C(20000000000)
 
-/* The door of the store: callers stand in it until there are `wanted`, or while they are held. */
+/* The door of the store: callers wait in it until `wanted` have arrived, or while they are held. */
 static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;

@@ -24,7 +24,7 @@ static void check_by(const char *message, const char *wanted, bool plain)
     CHECK_TEXT(wanted, text);
 }
 
-/* By the processor's instructions, where it has them, and without. */
+/* With the processor's instructions, if it has them, and without. */
 static void check(const char *message, const char *wanted)
 {
     check_by(message, wanted, false);

@@ -4,7 +4,7 @@
 
 #include "tests/support/test.h"
 
-/* Sums over numbers of all types: exact where they can be, as narrow as they can be. */
+/* Sums over numbers of all types: exact if possible, in the narrowest type. */
 
 /* `numbers` is an array in Extended JSON; the result as {r: sum} */
 static void check_sum(const char *numbers, const char *expected, const char *average)
@@ -74,7 +74,7 @@ TEST(small_whole_numbers_are_added_as_all_others_are)
               "{'r': {'$numberLong': '9007199254740995'}}", "{'r': 4503599627370498.0}");
     check_sum("[-2, {'$numberLong': '-9007199254740993'}]",
               "{'r': {'$numberLong': '-9007199254740995'}}", "{'r': -4503599627370498.0}");
-    /* an average shows where a part of the sum is kept */
+    /* an average shows the retained part of the sum */
     check_sum("[{'$numberLong': '-4611686018427387904'}, 1,"
               " {'$numberLong': '4611686018427387904'}, 5]",
               "{'r': {'$numberLong': '6'}}", "{'r': 1.5}");

@@ -112,7 +112,7 @@ static uint64_t filter_of_branches(int count, const char *beside)
     return end(&work);
 }
 
-/* each branch about a field of its own, in one large document */
+/* each branch on a field of its own, in one large document */
 static uint64_t filter_of_wide_branches(int count)
 {
     bson_t *filter = bson_new(), any, *document = wide(count, -1);
