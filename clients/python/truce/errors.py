@@ -120,7 +120,7 @@ class Unauthorized(TruceError):
 
 
 class WrongServer(TruceError):
-    """The server does not know the command: it is not a truce server, or an older one."""
+    """The server (or libtruce) does not know the operation: it is not truce, or an older version."""
 
     status = "wrong server"
 
@@ -151,7 +151,7 @@ def of_reply(reply: Mapping[str, Any], command: str, *, status: Optional[str] = 
     kind = _BY_CODE.get(code) if code in (13, 18) else _CLASSES.get(status)
     if code == 59 and command.startswith("truce"):
         kind = WrongServer
-        message += f": the server is not a truce server that knows {command}"
+        message += f": this is not truce, or a version without {command}"
     kind = kind or _BY_CODE.get(code, TruceError)
     error = kind(message, code, dict(reply))
     if kind is TruceError:

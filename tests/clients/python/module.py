@@ -17,6 +17,7 @@ import uuid
 import pymongo
 import truce
 from bson import ObjectId
+from truce.testing import assert_enqueued, enqueued, run_jobs
 
 uri = os.environ.get("TRUCE_TEST_CLIENT_URI")
 logging.getLogger("truce").setLevel(logging.CRITICAL)
@@ -436,9 +437,26 @@ def check_workers(db):
     check("a canceled job", [x["state"] for x in db.iterate_jobs("held")] == ["cancelled"], list(db.iterate_jobs("held")))
 
 
+def check_testing(db):
+    db.enqueue("inline", payload={"to": {"name": "ada"}, "n": 1})
+    db.enqueue("inline", payload={"to": {"name": "bob"}}, delay_ms=60000)
+    jobs = assert_enqueued(db, "inline", payload={"to": {"name": "ada"}})
+    check("a job with these fields", [x["payload"]["n"] for x in jobs] == [1])
+    assert_enqueued(db, "inline", count=2)
+    error = raises("another payload", AssertionError, lambda: assert_enqueued(db, "inline", payload={"to": "eve"}))
+    check("it lists the payloads", "bob" in str(error))
+    raises("another count", AssertionError, lambda: assert_enqueued(db, "inline", count=1))
+    check("inline", run_jobs(db, "inline", lambda job: {"n": job.payload["n"]}) == 1)
+    check("its result", [x["result"] for x in db.jobs("inline", state="done")["jobs"]] == [{"n": 1}])
+    db.enqueue("inline", payload={})
+    raises("the handler raises", ZeroDivisionError, lambda: run_jobs(db, "inline", lambda job: 1 / 0))
+    check("a failed job", len(enqueued(db, "inline")) == 2)
+
+
 def check_all(db):
     for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
-                 check_revisions, check_sync, check_money, check_trees, check_jobs, check_workers):
+                 check_revisions, check_sync, check_money, check_trees, check_jobs, check_workers,
+                 check_testing):
         part(db)
 
 

@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional
 
 import truce
 from truce import aio
+from truce.testing import run_jobs
 
 
 def check(db: truce.Database) -> None:
@@ -14,6 +15,7 @@ def check(db: truce.Database) -> None:
         c.update("people", 1, {"$set": {"n": number}}, where=found)
     names: List[str] = [job["name"] for job in db.iterate_jobs("mail")]
     truce.Worker(db, "mail", lambda job: job.done({"names": names}), concurrency=4).run()
+    run_jobs(db, "mail", lambda job: job.commit({"names": names}).run())
     db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
     db.enqueue("mail", payload={}, on_conflict="nothing")  # type: ignore[arg-type]
     db.ledger_balance("bank")  # type: ignore[call-arg]
