@@ -108,21 +108,21 @@ class CommitOperations(Runs[R]):
         """Reads a document with its number, saves it by that number, or merges it.
 
         collection: the collection
-        get: reads the document of this _id
-        save: saves this whole document, with its _id, if nobody has saved since
-        merge: saves it, merged with what others have saved since
-        remove: removes the document of this _id
-        version: the number that was read; absent: it is a new document (from -1)
-        base: what was read; absent: the number alone is compared
-        version_field: the field with the document's number, if it is another than "version"
-        rules: policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only what one side alone changed
-        inbox: keeps what merge cannot merge, to be decided (truceConflicts)
-        keep: how many replaced versions of each document are kept (0 to 2147483647)
+        get: reads the document with this _id
+        save: saves this whole document, with its _id, if no other save happened since
+        merge: saves the document, merged with other saves since
+        remove: removes the document with this _id
+        version: the number that was read; absent: the document is new (from -1)
+        base: the document that was read; absent: only the number is compared
+        version_field: the field with the number of the document; absent: "version"
+        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: merges only fields that one side alone changed
+        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
 
-        Reply: `version` and `document` as they stand now, and of a write `outcome`: "saved",
-        "merged", "unchanged" or "conflict", with `conflict` (what both sides disagree about;
-        nothing was written) and `inbox`, its _id there. "not found": there is no such document
+        Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
+        "unchanged", or "conflict". A conflict writes nothing, and has `conflict`, the differences
+        of both sides, and `inbox`, its _id in the inbox. "not found": the document does not exist
         """
         return self._run(
             {
@@ -147,7 +147,7 @@ class CommitOperations(Runs[R]):
         collection: str,
         *,
         conflict: ObjectId,
-        take: str,
+        take: Literal["mine", "theirs", "document"],
         document: Optional[Document] = None,
         seen: Optional[Document] = None,
         version_field: Optional[str] = None,
@@ -156,21 +156,21 @@ class CommitOperations(Runs[R]):
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
     ) -> R:
-        """Decides a conflict.
+        """Resolves a conflict.
 
         collection: the collection
-        conflict: its _id
-        take: "mine", "theirs" where the sides disagree; or "document"
-        document: with "document": the whole of it
-        seen: the conflict as it was shown, or {version} of it; absent: as it was told last
-        version_field: the field with the document's number, if it is another than "version"
-        rules: policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only what one side alone changed
-        inbox: keeps what merge cannot merge, to be decided (truceConflicts)
-        keep: how many replaced versions of each document are kept (0 to 2147483647)
+        conflict: the _id of the conflict
+        take: the side that wins where both differ, or the given document
+        document: with "document": the whole document
+        seen: the conflict as it was shown, or only its {version}; absent: as it was last returned
+        version_field: the field with the number of the document; absent: "version"
+        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: merges only fields that one side alone changed
+        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
 
-        Reply: as truceRevision; with the outcome "conflict" it stays open, told against what stands
-        now. "not found": there is no such open conflict
+        Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared
+        with the current document. "not found": no such open conflict exists
         """
         return self._run(
             {
@@ -204,22 +204,23 @@ class CommitOperations(Runs[R]):
         map: Optional[bool] = None,
         version_field: Optional[str] = None,
     ) -> R:
-        """Changes items of an array, or of a map, in their place, by one atomic write.
+        """Changes items of an array or a map in one atomic write.
 
         collection: the collection
         field: the array or map, by its path: "badges"
-        identity: the field of an item that tells it from the others: "type"
+        identity: the field that identifies an item: "type"
         filter: the first document that matches is changed
-        query: which items of it; {} for all
+        query: the items that change; {}: all
         update: with `query`: operators, with paths that begin at the item
-        remove: with `query`: these items go
-        add: appended, unless an item of its identity is there
-        replace: the item of its identity becomes it, in its place
-        upsert: replaced, or added
-        map: documents that have no items yet get a map of them
-        version_field: the field with the document's number, which every change raises
+        remove: with `query`: removes these items
+        add: appends this item, unless an item with its identity exists
+        replace: replaces the item with its identity, in its position
+        upsert: replaces the item with its identity, or adds it
+        map: documents without items get a map instead of an array
+        version_field: the field with the number of the document, which every change increments
 
-        Reply: `matched`, `modified`: how many items; `added`. "not found": no document matches
+        Reply: `matched`, `modified`: numbers of items; `added`: whether an item was added. "not
+        found": no document matches
         """
         return self._run(
             {
@@ -693,28 +694,29 @@ class CommitOperations(Runs[R]):
         fence: Optional[str] = None,
         steps: Optional[bool] = None,
     ) -> R:
-        """Changes several documents, all or none, and holds none of them meanwhile.
+        """Changes several documents, all or none, without locking them.
 
         collection: the collection of the transfers
-        id: the caller's; sent again, nothing happens
+        id: the caller's id; sending it again has no effect
         source: the _id of a document of `accounts`
-        destination: another one
-        amount: a number above zero, which goes from one to the other
-        overdraft: the source need not have it
-        entries: instead of these four: each {collection, id, guard, effect, undo}, or {collection,
-            id, when: "after", effect}, which is made after the decision; up to 100
-        meta: kept with it
-        accounts: the collection of source and destination; this and the next three are said once of
-            a collection of transfers, and kept
-        field: what the amount is moved out of, and into, if it is another than "balance"
-        marks: if it is another than "pendingTransactions"
-        fence: if it is another than "pendingFence"
-        steps: step by step, also where one step would do
+        destination: the _id of another one
+        amount: a number above zero, which is moved from one to the other
+        overdraft: the source need not have the amount
+        entries: instead of these four: up to 100, each {collection, id, guard, effect, undo}, or
+            {collection, id, when: "after", effect}, which executes after the decision
+        meta: metadata that is stored with the transfer
+        accounts: the collection of source and destination. The first transfer of a collection sets
+            this and the next three fields for good
+        field: the field that the amount is moved from and to; absent: "balance"
+        marks: the field of pending transfers; absent: "pendingTransactions"
+        fence: the field of the fence; absent: "pendingFence"
+        steps: executes step by step, also if the store supports one step
 
-        Reply: `state`: "done", and `exists`: it was started before. An error: 20 (refused) it is
-        canceled, for a guard did not match, or a document is not there, and stays so under its id
-        (but within a transaction, which it ends: nothing is kept); 11000 (duplicate) the id stands
-        for another transfer; 2 (invalid) an undo does not undo
+        Reply: `state`: "done", and `exists`: whether it was started before. An error 20 (refused):
+        the transfer is canceled for good, because a guard did not match or a document does not
+        exist. In a transaction, this error ends the transaction, and nothing is stored. 11000
+        (duplicate): the id was used for another transfer. 2 (invalid): an undo does not reverse its
+        effect
         """
         return self._run(
             {
@@ -742,16 +744,16 @@ class CommitOperations(Runs[R]):
         id: Any,
         update: Document,
     ) -> R:
-        """Changes a source, and its copies; or a dependent.
+        """Changes a source with its copies, or a dependent.
 
         collection: the collection
-        id: of the document, source or dependent
-        update: operators: {$set: {name: "Ada"}}
+        id: the _id of the document, a source or a dependent
+        update: update operators: {$set: {name: "Ada"}}
 
-        Reply: `changed`: a copied field, or a reference, is another one; `copies` that this command
-        has written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle.
-        "not found": there is no such document. An error: 2 (invalid) a copy itself is not to be
-        changed
+        Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
+        copies that this command wrote; `settled`: whether all copies are written. If not, the
+        recovery pass or truceSyncSettle writes the others. "not found": the document does not
+        exist. An error: 2 (invalid) the update changes a copy
         """
         return self._run(
             {
@@ -771,11 +773,12 @@ class CommitOperations(Runs[R]):
         """Inserts a dependent with its copies, or a source.
 
         collection: the collection
-        document: the whole of it, with its _id
+        document: the whole document, with its _id
 
-        Reply: `changed`: a copied field, or a reference, is another one; `copies` that this command
-        has written; `settled`: all of them are; else the sweep does the rest, or truceSyncSettle.
-        An error: 11000 (duplicate) its _id is there
+        Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
+        copies that this command wrote; `settled`: whether all copies are written. If not, the
+        recovery pass or truceSyncSettle writes the others. An error: 11000 (duplicate) its _id
+        exists
         """
         return self._run(
             {
@@ -794,36 +797,36 @@ class CommitOperations(Runs[R]):
         base: Optional[str] = None,
         id: Optional[ObjectId] = None,
         merge: Optional[bool] = None,
-        prefer: Optional[str] = None,
+        prefer: Optional[Literal["mine", "theirs"]] = None,
         rules: Optional[Document] = None,
         message: Optional[str] = None,
         author: Optional[str] = None,
         collection: Optional[str] = None,
         parent: Optional[str] = None,
     ) -> R:
-        """Publishes changes of many items as the next version of a tree, all at one instant.
+        """Publishes changes of many items as the next version of a tree, all at once.
 
         tree: the tree
-        changes: each {put: ITEM}, a whole one with its itemId, or {remove: itemId}; up to 100,000
-        revert: instead: what the tree was in that version (from 1)
-        base: the token of the version that was read and changed; "new": the tree has none yet;
-            absent: whatever stands now
-        id: of this publication: sent again with the same base, it is published once
-        merge: merges with what others have published since the base, item by item
-        prefer: with merge: "mine" or "theirs", where both sides changed the same
-        rules: with merge: policies by path, as of truceRevision
-        message: for the log
-        author: for the log
-        collection: of the items; needed the first time
-        parent: the field of an item with its parent's itemId: no orphans, no circles; said the
-            first time
+        changes: up to 100,000, each {put: ITEM}, a whole item with its itemId, or {remove: itemId}
+        revert: instead: the contents of the tree in this version (from 1)
+        base: the token of the version that was read and changed; "new": the tree has no version
+            yet; absent: the current version
+        id: the id of this publication: sent again with the same base, it is published once
+        merge: merges with other publications since the base, item by item
+        prefer: with merge: the side that wins if both changed the same; absent: a conflict
+        rules: with merge: policies by path, as in truceRevision
+        message: the message for the log
+        author: the author for the log
+        collection: the collection of the items; needed for the first publication
+        parent: the field of an item with the itemId of its parent: orphans and cycles are refused;
+            set by the first publication
 
-        Reply: `outcome`: "published", "exists" (it was, under this id), "nothing" (there was
-        nothing to change) or "conflict" (others have published since the base; nothing was
-        published); `version` and `token` of what was published, or stands now; of a conflict
-        `conflicts`, with merge: each {itemId, base, mine, theirs, paths}, and `more`. An error: 2
-        (invalid) an orphan or a circle, a bad item; 125 (expired) the base is collected; 125 (not
-        found) the base is another tree's
+        Reply: `outcome`: "published", "exists" (published before under this id), "nothing" (no item
+        changed), or "conflict" (another edit was published since the base; nothing was published).
+        `version` and `token` of the published version, or of the current one. For a conflict with
+        merge, `conflicts`: each {itemId, base, mine, theirs, paths}, and `more`. An error 2
+        (invalid): the tree would have an orphan or a cycle, or an item is wrong. 125 (expired): the
+        base was collected. 125 (not found): the base belongs to another tree
         """
         return self._run(
             {
@@ -855,7 +858,7 @@ class Operations(CommitOperations[R]):
 
         name: 1, or the name of an operation
 
-        Reply: `commands`: an array of {name, group, help}; of one command: `help`, `fields`,
+        Reply: `commands`: an array of {name, group, help}; for one operation `help`, `fields`,
         `answer`, `transaction`, `example`
         """
         return self._run(
@@ -876,28 +879,29 @@ class Operations(CommitOperations[R]):
     ) -> R:
         """Changes several documents, all or none.
 
-        changes: an array of changes: {insert: COLLECTION, with: DOCUMENT}, {update: COLLECTION, id:
-            ID, with: OPERATORS, if: FILTER}, {replace: COLLECTION, id: ID, with: DOCUMENT, if:
-            FILTER}, {remove: COLLECTION, id: ID, if: FILTER}, {require: COLLECTION, id: ID, if:
-            FILTER}, {hold: COLLECTION, id: ID, if: FILTER}, {missing: COLLECTION, id: ID}, {change:
-            COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}; `if` may be left out. And {enqueue: QUEUE,
-            with: PAYLOAD, delay_ms, priority, unique, lane}, {post: LEDGER, id: ID, with: {ACCOUNT:
-            AMOUNT}, meta: DOCUMENT}, with an amount in the smallest unit or as a text ("12.50"); a
-            post not within a transaction. And the operations that may be part of a commit, for
-            example {truceSet: 'students', key: {...}, ...}
-        key: an idempotency key of the database: it happens once for ever under it
-        key_time: with a key: when it was made, ms since 1970, the same each time that it is sent
-            (from 1)
-        leave: with a key: told to whoever comes with it again, at most 64 KiB
-        input: kept with the commit (truceCommitShow); with a key, what identifies the request in
-            place of the changes, so that a time in them may differ when the request is sent again
+        changes: an array of changes. Changes of documents: `{insert: COLLECTION, with: DOCUMENT}`,
+            `{update: COLLECTION, id: ID, with: OPERATORS, if: FILTER}`, `{replace: COLLECTION, id:
+            ID, with: DOCUMENT, if: FILTER}`, `{remove: COLLECTION, id: ID, if: FILTER}`, `{change:
+            COLLECTION, id: ID, with: {KEY: [OLD, NEW]}}`. Conditions: `{require: COLLECTION, id:
+            ID, if: FILTER}`, `{hold: COLLECTION, id: ID, if: FILTER}`, `{missing: COLLECTION, id:
+            ID}`. `if` is optional. Any operation that may be part of a commit: `{truceSet:
+            'students', key: {...}, ...}`. Short forms of two operations: `{enqueue: QUEUE, with:
+            PAYLOAD, delay_ms, priority, unique, lane}` and `{post: LEDGER, id: ID, with: {ACCOUNT:
+            AMOUNT}, meta: DOCUMENT}`. An amount is a number in the smallest unit, or a string
+            ("12.50"). A post cannot be in a transaction
+        key: an idempotency key of the database: the commit happens once under it
+        key_time: with a key: the time when the request was made, ms since 1970, the same in each
+            repetition (from 1)
+        leave: with a key: the result that a repetition returns, at most 64 KiB
+        input: stored with the commit (truceCommitShow). With a key, it identifies the request in
+            place of the changes, so a time in them may differ in a repetition
 
-        Reply: `earlier`: true if it happened before, under the same key, and then `result`: what
-        was left; `inserted`: the _ids that were made for inserts without one; `results`: for each
-        operation {change: N, ...} with its reply. An error, with nothing changed: 125 (not found) a
-        document is missing or does not match its `if`; 112 another value than OLD; 11000 a document
-        or a unique key is there, the key stands for other changes, or something was posted before;
-        146 (limit reached) an account's rule
+        Reply: `earlier`: true if the commit happened before under the same key, and then `result`:
+        the value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each
+        operation {change: N, ...} with its reply. After an error, nothing is changed. 125 (not
+        found): a document is missing or does not match its `if`. 112: a value is not OLD. 11000: a
+        document or a unique key exists, or the key was used for other changes. 146 (limit reached):
+        a rule of an account forbids it
         """
         return self._run(
             {
@@ -914,12 +918,12 @@ class Operations(CommitOperations[R]):
         self,
         key: str,
     ) -> R:
-        """What the commit under a key has left.
+        """Returns the result of the commit under a key.
 
         key: the key
 
-        Reply: `result`: empty if it left nothing. "not found": no commit under the key took effect,
-        or it was purged. An error: 24 (locked) one is under way
+        Reply: `result`: empty if the commit had no result. "not found": no commit under the key
+        took effect, or it was purged. An error: 24 (locked) a commit under the key is pending
         """
         return self._run(
             {
@@ -932,12 +936,12 @@ class Operations(CommitOperations[R]):
         self,
         key: str,
     ) -> R:
-        """The commit under a key, as it is kept.
+        """Returns the recorded commit under a key.
 
         key: the key
 
         Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
-        "pending", "committed" or "done". "not found": there is none, or it was undone
+        "pending", "committed", or "done". "not found": no commit exists, or it was undone
         """
         return self._run(
             {
@@ -1017,14 +1021,14 @@ class Operations(CommitOperations[R]):
         name: str,
         input: Optional[Document] = None,
     ) -> R:
-        """Leaves work for a program of the library, or `truce request run`, which does it once.
+        """Adds a request, which a program of the library or `truce request run` runs once.
 
         key: the request's key
-        name: the function that is to run it
-        input: what the function is given; empty if absent
+        name: the function that runs the request
+        input: the input of the function; absent: empty
 
-        Reply: nothing more. To send it again changes nothing. An error: 11000 (duplicate) the key
-        stands for another request
+        Reply: nothing more. Sending it again has no effect. An error: 11000 (duplicate) the key was
+        used for another request
         """
         return self._run(
             {
@@ -1039,12 +1043,12 @@ class Operations(CommitOperations[R]):
         self,
         key: str,
     ) -> R:
-        """What became of a request.
+        """Returns the state of a request.
 
         key: the request's key
 
         Reply: `request`: {_id, name, input, state, attempts, error, created, due}, where `state` is
-        "waiting", "done" or "failed"; or "not found"
+        "waiting", "done", or "failed". "not found": no such request exists
         """
         return self._run(
             {
@@ -1060,14 +1064,14 @@ class Operations(CommitOperations[R]):
         take: Optional[int] = None,
         raise_: Optional[int] = None,
     ) -> R:
-        """Numbers that only rise, each given once; or the last of them.
+        """Allocates increasing numbers, each once; or returns the last of them.
 
         sequence: the sequence's name
-        take: so many numbers in a row are given to the caller (1 to 1000000)
-        raise_: numbers up to this one will not be given any more (from 1)
+        take: allocates this number of consecutive numbers for the caller (1 to 1000000)
+        raise_: numbers up to this one are no longer allocated (from 1)
 
-        Reply: with `take`, `first` and `last`: the numbers; else `last`: the last number that was
-        given, 0 if none was. An error: 8 (outcome unknown) nobody knows whether numbers were taken
+        Reply: with `take`, `first` and `last`: the allocated numbers; else `last`: the last number
+        that was allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated
         """
         return self._run(
             {
@@ -1473,17 +1477,17 @@ class Operations(CommitOperations[R]):
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
     ) -> R:
-        """The open conflicts of a collection, the oldest first.
+        """Lists the open conflicts of a collection, the oldest first.
 
         collection: the collection
-        version_field: the field with the document's number, if it is another than "version"
-        rules: policies of merges: {views: "sum", tags: "union", body: "text"}
-        strict: merges only what one side alone changed
-        inbox: keeps what merge cannot merge, to be decided (truceConflicts)
-        keep: how many replaced versions of each document are kept (0 to 2147483647)
+        version_field: the field with the number of the document; absent: "version"
+        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: merges only fields that one side alone changed
+        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
 
         Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
-        ...}]}, against what stands now; as many as fit into a reply
+        ...}]}, compared with the current document; as many as a reply has room for
         """
         return self._run(
             {
@@ -1502,7 +1506,7 @@ class Operations(CommitOperations[R]):
         queue: str,
         *,
         id: Optional[ObjectId] = None,
-        state: Optional[str] = None,
+        state: Optional[Literal["ready", "delayed", "running", "waiting", "blocked", "done", "dead", "cancelled", "discarded"]] = None,
         after: Optional[ObjectId] = None,
         limit: Optional[int] = None,
     ) -> R:
@@ -1510,7 +1514,7 @@ class Operations(CommitOperations[R]):
 
         queue: the queue
         id: only this job
-        state: only jobs in this state: "ready", "dead" ...
+        state: only jobs in this state
         after: only jobs after this _id, the last one of the previous page
         limit: the maximum number of jobs; absent: 100 (1 to 1000)
 
@@ -1689,7 +1693,7 @@ class Operations(CommitOperations[R]):
         result: the result of the step, which is stored in the job
 
         Reply: `earlier`: true if this attempt or an earlier one has completed the step, and nothing
-        was changed now; `result`: the stored result; `results`: for each operation among the
+        was changed now. `result`: the stored result. `results`: for each operation among the
         changes {change: N, ...} with its reply. The errors are those of truceCommit; nothing is
         changed then. An error: 125 (expired) this worker no longer has the job, or the job was
         cancelled
@@ -2199,13 +2203,13 @@ class Operations(CommitOperations[R]):
         *,
         id: Any,
     ) -> R:
-        """A transfer as it stands.
+        """Returns the current state of a transfer.
 
         collection: the collection of the transfers
-        id: of the transfer
+        id: the id of the transfer
 
         Reply: `transfer`: {_id, source, destination, value, state, lastModified, entries, reason,
-        meta, ...}. "not found": there is none, or it was removed long after its end
+        meta, ...}. "not found": no such transfer exists, or it was removed long after its end
         """
         return self._run(
             {
@@ -2223,14 +2227,14 @@ class Operations(CommitOperations[R]):
         limit: Optional[int] = None,
         skip: Optional[int] = None,
     ) -> R:
-        """The transfers of a collection, what changed last first.
+        """Lists the transfers of a collection, the last changed first.
 
         collection: the collection of the transfers
-        state: only those in this state: "pending", "canceled" ...
-        limit: at most so many; absent: 100 (1 to 1000)
-        skip: goes on behind so many (0 to 2147483647)
+        state: only transfers in this state: "pending", "canceled" ...
+        limit: the maximum number of transfers; absent: 100 (1 to 1000)
+        skip: the number of transfers to skip (0 to 2147483647)
 
-        Reply: `transfers`, each as in truceTransferShow, and `more`: go on with `skip`
+        Reply: `transfers`, each as in truceTransferShow, and `more`: continue with `skip`
         """
         return self._run(
             {
@@ -2253,18 +2257,19 @@ class Operations(CommitOperations[R]):
         fence: Optional[str] = None,
         steps: Optional[bool] = None,
     ) -> R:
-        """Brings a transfer that stands still to its end.
+        """Completes an interrupted transfer.
 
         collection: the collection of the transfers
-        id: of the transfer
-        accounts: the collection of source and destination; this and the next three are said once of
-            a collection of transfers, and kept
-        field: what the amount is moved out of, and into, if it is another than "balance"
-        marks: if it is another than "pendingTransactions"
-        fence: if it is another than "pendingFence"
-        steps: step by step, also where one step would do
+        id: the id of the transfer
+        accounts: the collection of source and destination. The first transfer of a collection sets
+            this and the next three fields for good
+        field: the field that the amount is moved from and to; absent: "balance"
+        marks: the field of pending transfers; absent: "pendingTransactions"
+        fence: the field of the fence; absent: "pendingFence"
+        steps: executes step by step, also if the store supports one step
 
-        Reply: `state`: "done". "not found": there is none. An error: 20 (refused) it is canceled
+        Reply: `state`: "done". "not found": no such transfer exists. An error: 20 (refused) it is
+        canceled
         """
         return self._run(
             {
@@ -2290,19 +2295,19 @@ class Operations(CommitOperations[R]):
         fence: Optional[str] = None,
         steps: Optional[bool] = None,
     ) -> R:
-        """Takes back a transfer that is not decided.
+        """Cancels a transfer that is not decided.
 
         collection: the collection of the transfers
-        id: of the transfer
-        accounts: the collection of source and destination; this and the next three are said once of
-            a collection of transfers, and kept
-        field: what the amount is moved out of, and into, if it is another than "balance"
-        marks: if it is another than "pendingTransactions"
-        fence: if it is another than "pendingFence"
-        steps: step by step, also where one step would do
+        id: the id of the transfer
+        accounts: the collection of source and destination. The first transfer of a collection sets
+            this and the next three fields for good
+        field: the field that the amount is moved from and to; absent: "balance"
+        marks: the field of pending transfers; absent: "pendingTransactions"
+        fence: the field of the fence; absent: "pendingFence"
+        steps: executes step by step, also if the store supports one step
 
-        Reply: `state`: "canceled", now or before. "not found": there is none. An error: 20
-        (refused) it is decided, or done: a transfer back is another transfer
+        Reply: `state`: "canceled", now or before. "not found": no such transfer exists. An error:
+        20 (refused) it is decided or done; start another transfer in the other direction
         """
         return self._run(
             {
@@ -2328,21 +2333,21 @@ class Operations(CommitOperations[R]):
         resume_ms: Optional[Milliseconds] = None,
         settle_ms: Optional[Milliseconds] = None,
     ) -> R:
-        """Says which fields of which documents are copies of which.
+        """Declares which fields of a dependent are copies of its source.
 
-        rule: the rule's name
+        rule: the name of the rule
         source: the collection of the sources
         dependent: the collection of the dependents; it may be the same
-        reference: the field of a dependent with its source's _id: "user"
+        reference: the field of a dependent with the _id of its source: "user"
         copies: {"field of the dependent": "field of the source"}
-        resume_ms: the sweep takes up what has carried a flag for so long; absent: 60,000 (1 to
-            2147483647)
-        settle_ms: waits so long, until every other process that uses the store has seen the rule;
-            absent: 5,000; 1, where there is none (1 to 60000)
+        resume_ms: the recovery pass completes an update after this time in milliseconds; absent:
+            60,000 (1 to 2147483647)
+        settle_ms: the command waits this long, in milliseconds, until all other processes have seen
+            the rule; absent: 5,000; 1 if no other process uses the store (1 to 60000)
 
-        Reply: nothing more, also if it is declared so. What is there already is copied by
-        truceSyncRepair. An error: 11000 (duplicate) there is another rule of this name; 2 (invalid)
-        a circle, or a field that another rule copies to
+        Reply: nothing more, also if the same rule exists. For existing data, run truceSyncRepair.
+        An error: 11000 (duplicate) another rule has this name; 2 (invalid) the rules form a cycle,
+        or another rule copies to one of the fields
         """
         return self._run(
             {
@@ -2363,12 +2368,12 @@ class Operations(CommitOperations[R]):
         *,
         id: Any,
     ) -> R:
-        """Reads a document, a dependent as its sources are now: what is behind is repaired first.
+        """Reads a document; outdated copies of a dependent are repaired first.
 
         collection: the collection
-        id: of the document
+        id: the _id of the document
 
-        Reply: `document`; or "not found"
+        Reply: `document`. "not found": it does not exist
         """
         return self._run(
             {
@@ -2384,12 +2389,12 @@ class Operations(CommitOperations[R]):
         *,
         id: Any,
     ) -> R:
-        """Does now what a document's flag says is to be done.
+        """Completes the pending copies of a document now.
 
         collection: the collection
-        id: of the document
+        id: the _id of the document
 
-        Reply: `changed`, `settled`, `copies`, as truceSyncUpdate; also of a document without a flag
+        Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending
         """
         return self._run(
             {
@@ -2402,10 +2407,10 @@ class Operations(CommitOperations[R]):
     def sync_status(
         self,
     ) -> R:
-        """The rules of the database, and how much is under way.
+        """Returns the rules of the database and their pending work.
 
         Reply: `rules`: each {rule, source, dependent, reference, copies, syncing, unchecked,
-        since}: how many sources and dependents carry a flag, and since when the oldest
+        since}: the numbers of sources and dependents with a flag, and the time of the oldest flag
         """
         return self._run(
             {
@@ -2422,12 +2427,12 @@ class Operations(CommitOperations[R]):
     ) -> R:
         """Compares every dependent of a rule with its source, and repairs what differs.
 
-        rule: the rule's name
-        dry_run: tells, and repairs nothing
+        rule: the name of the rule
+        dry_run: only reports, and repairs nothing
 
         Reply: counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `repaired`; and
-        `findings`: the first 1,000, each {dependent, source, divergence, repaired}. "not found":
-        there is no such rule
+        `findings`: the first 1,000, each {dependent, source, divergence, repaired}. "not found": no
+        such rule exists
         """
         return self._run(
             {
@@ -2441,11 +2446,11 @@ class Operations(CommitOperations[R]):
         self,
         rule: str,
     ) -> R:
-        """Takes back a rule; the copies stay as they are.
+        """Removes a rule; the copies stay unchanged.
 
-        rule: the rule's name
+        rule: the name of the rule
 
-        Reply: nothing more. "not found": there is none
+        Reply: nothing more. "not found": no such rule exists
         """
         return self._run(
             {
@@ -2469,24 +2474,25 @@ class Operations(CommitOperations[R]):
         time_ms: Optional[Milliseconds] = None,
         tag: Optional[str] = None,
     ) -> R:
-        """One item of a tree, or many, of one version.
+        """Reads one item or many items of one version of a tree.
 
         tree: the tree
-        id: only the item of this itemId
+        id: only the item with this itemId
         filter: only items that match
         sort: {field: 1}; absent: by itemId
-        limit: at most so many; absent: 100 (1 to 1000)
-        after: goes on behind this itemId
-        skip: with sort: goes on behind so many (0 to 2147483647)
-        token: of that version, as an answer gave it
-        version: or by its number (from 1)
-        time_ms: or what was current then, ms since 1970 (1 to 281474976710656)
-        tag: or by a tag; none of them: the current one
+        limit: the maximum number; absent: 100 (1 to 1000)
+        after: only items after this itemId
+        skip: with sort: the number of items to skip (0 to 2147483647)
+        token: the version with this token, as a reply returned it
+        version: or the version with this number (from 1)
+        time_ms: or the version that was current at this time, ms since 1970 (1 to 281474976710656)
+        tag: or the version with this tag; absent: the current version
 
-        Reply: `version` and its `token`, with which all further reads are of this version, whatever
-        is published meanwhile; `item`, or `items` and `more`: go on with `after` the last itemId
-        (or `skip`) and the `token`. "not found": no such tree, version, tag or item (of which
-        `token` tells). An error: 125 (expired) the version is collected; a tag keeps it (truceTree)
+        Reply: `version` and its `token`; a read with this token is of the same version, whatever is
+        published in the meantime. `item`, or `items` and `more`: continue with `after` the last
+        itemId (or `skip`) and the `token`. "not found": no such tree, version, tag, or item exists;
+        if only the item is missing, the reply has the `token`. An error: 125 (expired) the version
+        was collected; a tag keeps a version (truceTree)
         """
         return self._run(
             {
@@ -2512,14 +2518,14 @@ class Operations(CommitOperations[R]):
         limit: Optional[int] = None,
         before: Optional[int] = None,
     ) -> R:
-        """The versions of a tree that are kept, the newest first.
+        """Lists the kept versions of a tree, the newest first.
 
         tree: the tree
-        limit: at most so many; absent: 100 (1 to 1000)
-        before: goes on below this version (from 1)
+        limit: the maximum number; absent: 100 (1 to 1000)
+        before: only versions before this one (from 1)
 
-        Reply: `versions`: each {version, at, message, author, token}, where `token` is of the edit;
-        and `more`: go on with `before` the last. "not found": no such tree
+        Reply: `versions`: each {version, at, message, author, token}, where `token` is that of the
+        edit; and `more`: continue with `before` the last version. "not found": no such tree exists
         """
         return self._run(
             {
@@ -2540,18 +2546,18 @@ class Operations(CommitOperations[R]):
         limit: Optional[int] = None,
         after: Optional[Any] = None,
     ) -> R:
-        """What differs between two versions of a tree.
+        """Returns the differences of two versions of a tree.
 
         tree: the tree
-        from_: a version; 0: the empty one (from 0)
-        to: another one (from 0)
-        contents: tells `before` and `after`, too
-        limit: at most so many; absent: 100 (1 to 1000)
-        after: goes on behind this itemId
+        from_: a version; 0: the empty tree (from 0)
+        to: another version (from 0)
+        contents: returns the contents `before` and `after`, too
+        limit: the maximum number; absent: 100 (1 to 1000)
+        after: only items after this itemId
 
         Reply: `changes`, by itemId: each {itemId, change, before, after}, where `change` is
-        "added", "removed" or "changed"; and `more`: go on with `after` the last. "not found": no
-        such tree or version. An error: 125 (expired) one of them is collected
+        "added", "removed", or "changed"; and `more`: continue with `after` the last itemId. "not
+        found": no such tree or version exists. An error: 125 (expired) a version was collected
         """
         return self._run(
             {
@@ -2578,34 +2584,35 @@ class Operations(CommitOperations[R]):
         collect: Optional[bool] = None,
         drop: Optional[bool] = None,
         version: Optional[int] = None,
-        prefer: Optional[str] = None,
+        prefer: Optional[Literal["mine", "theirs"]] = None,
         rules: Optional[Document] = None,
         message: Optional[str] = None,
         author: Optional[str] = None,
     ) -> R:
-        """Tells of a tree; tags a version, says what is kept, branches, merges, erases, drops.
+        """Returns the status of a tree; or tags a version, sets the retention, branches, merges,
+        erases, or drops.
 
         tree: the tree
-        tag: gives the `version` this name, which pins it
-        untag: takes the name back
-        keep: {versions: 20, ageMS: 86400000}: what is kept at least; {}: all
-        branch: makes a tree of that name, which begins as the `version`
-        merge: publishes here what that branch (or that origin) has changed
-        erase: takes the contents of this itemId out of all versions, for ever
-        collect: removes now what nobody can read any more
-        drop: the tree goes, with all its versions
-        version: of tag and branch; absent: the current one (from 1)
-        prefer: of merge: "mine" or "theirs", where both changed the same
-        rules: of merge: policies by path
-        message: of merge, for the log
-        author: of merge, for the log
+        tag: names the `version`, which is kept until the tag is removed
+        untag: removes this tag
+        keep: the retention, {versions: 20, ageMS: 86400000}; {}: all versions are kept
+        branch: creates a tree of this name, which begins as the `version`
+        merge: publishes in this tree the changes of that branch or origin
+        erase: erases the contents of this item from all versions, for good
+        collect: removes items that no reader can see
+        drop: drops the tree with all its versions
+        version: with tag and branch: the version; absent: the current one (from 1)
+        prefer: with merge: the side that wins if both changed the same; absent: a conflict
+        rules: with merge: policies by path
+        message: with merge: the message for the log
+        author: with merge: the author for the log
 
         Reply: without an action {tree, collection, parent, current, settled, kept, at, keep, tags,
-        from, branches, readers, edits}; of merge `outcome`: "published", "nothing" or "conflict",
-        `version`, and of a conflict `conflicts`; of erase `versions`; of collect `settled`,
-        `removed`, `edits`. "not found": no such tree, version or tag. An error: 11000 (duplicate)
-        there is a tree of the branch's name; 125 (expired) the version is collected; 2 (invalid) it
-        has branches, or is none
+        from, branches, readers, edits}. With merge, `outcome`: "published", "nothing", or
+        "conflict", with `version` or `conflicts`. With erase, `versions`. With collect, `settled`,
+        `removed`, and `edits`. "not found": no such tree, version, or tag exists. An error: 11000
+        (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
+        (invalid) the tree has branches, or is neither branch nor origin
         """
         return self._run(
             {
@@ -2633,14 +2640,15 @@ class Operations(CommitOperations[R]):
         retention_ms: Optional[Milliseconds] = None,
         batch: Optional[int] = None,
     ) -> R:
-        """Finishes or undoes what dead processes left, and removes what is too old.
+        """Completes or undoes the work of dead processes, and removes expired documents.
 
-        retention_ms: how long ended commits can be asked about; absent: 7 days; -1: for ever (-1 to
-            281474976710656)
-        batch: documents of a kind at once; absent: 1,000 (1 to 1000000)
+        retention_ms: the time in milliseconds for which ended commits are kept; absent: 7 days; -1:
+            forever (-1 to 281474976710656)
+        batch: the maximum number of documents of each kind; absent: 1,000 (1 to 1000000)
 
         Reply: counts: `undone`, `finished`, `cleaned`, `stripped`, `purged`, `expired`, `pruned`,
-        `failed`; `more`: send it again; `findings`: what could not be mended
+        `failed`; `more`: true if you need to send the command again; `findings`: items that could
+        not be repaired
         """
         return self._run(
             {
@@ -2656,9 +2664,9 @@ class Operations(CommitOperations[R]):
         *,
         repair: Optional[bool] = None,
     ) -> R:
-        """Looks for what should not be, in the whole store, while it is in use.
+        """Checks the consistency of the whole store, while it is in use.
 
-        repair: mends what can be mended
+        repair: repairs what can be repaired
 
         Reply: counts: `collections`, `documents`, `commits`, `found`, `repaired`; and `findings`:
         the first 1,000, each {rule, ns, text, ...}
@@ -2674,7 +2682,7 @@ class Operations(CommitOperations[R]):
     def doctor(
         self,
     ) -> R:
-        """What the store stands on, and what to change; nothing is changed.
+        """Examines the store and its environment, and recommends changes; changes nothing.
 
         Reply: counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule,
         subject, text, change}
