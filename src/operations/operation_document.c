@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "operations/operation.h"
+#include "operations/reply_list.h"
 #include "truce/item.h"
 #include "truce/revision.h"
 
@@ -13,7 +14,7 @@ struct revision_named {
     const char *versionField;
     const bson_t *rules;
     bool strict, inbox;
-    int64_t keep;
+    int64_t keep, keepMS;
 };
 
 #define REVISION_FIELDS                                                                            \
@@ -25,9 +26,13 @@ struct revision_named {
          "merges only fields that one side alone changed"},                                        \
         {GIVEN(revision_named, inbox, FIELD_FLAG),                                                 \
          "records conflicts that a merge cannot resolve (truceConflicts)"},                        \
+        {GIVEN(revision_named, keep, FIELD_NUMBER),                                                \
+         "the number of replaced versions that are kept for each document", 0, INT32_MAX},         \
     {                                                                                              \
-        GIVEN(revision_named, keep, FIELD_NUMBER),                                                 \
-            "the number of replaced versions that are kept for each document", 0, INT32_MAX        \
+        GIVEN(revision_named, keepMS, FIELD_NUMBER),                                               \
+            "the maximum age of kept versions in milliseconds; truceSweep removes older ones; "    \
+            "absent: no maximum",                                                                  \
+            1, INT64_C(1) << 48                                                                    \
     }
 
 static void *make_revision(void *arg)
@@ -50,6 +55,7 @@ static truce_status take_revision(struct operation_call *call, const struct revi
                                       .strict = given->strict,
                                       .inbox = given->inbox,
                                       .keep = (uint32_t)given->keep,
+                                      .keep_ms = given->keepMS,
                                       .relaxed = call->relaxed};
     const void *made[2] = {call->store, &options};
     char *text, *rules;
@@ -58,9 +64,10 @@ static truce_status take_revision(struct operation_call *call, const struct revi
     if (status)
         return status;
     rules = given->rules ? truce_json_write(given->rules, false, TRUCE_JSON_CANONICAL) : NULL;
-    text = bson_strdup_printf("revision\n%s\n%s\n%d %d %d %u\n%s", options.collection,
+    text = bson_strdup_printf("revision\n%s\n%s\n%d %d %d %u %lld\n%s", options.collection,
                               given->versionField ? given->versionField : "", given->strict,
-                              given->inbox, call->relaxed, options.keep, rules ? rules : "");
+                              given->inbox, call->relaxed, options.keep, (long long)options.keep_ms,
+                              rules ? rules : "");
     *handle = truce__operation_handle(call, text, make_revision, made, free_revision);
     bson_free(rules);
     bson_free(text);
@@ -176,6 +183,185 @@ static const struct operation_row revision_operation = {
     .run = run_revision,
     .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
     .example = "{truceRevision: 'posts', save: {_id: 1, title: 'On truce', views: 0}}",
+};
+
+/* ---- truceRevisionPatch, truceRevisionDiff ---------------------------------------------------- */
+
+/* In the order of truce_patch_kind. */
+static const char *const patch_kinds[] = {"operators", "json", "merge", NULL};
+
+static truce_patch_kind document_patch_kind(const char *word)
+{
+    return (truce_patch_kind)(TRUCE_PATCH_OPERATORS + truce__operation_word(word, patch_kinds));
+}
+
+struct patch_given {
+    struct revision_named named; /* first */
+    const bson_value_t *id;
+    struct either patch;
+    const char *kind;
+    int64_t version;
+};
+
+static const struct operation_field patch_fields[] = {
+    {GIVEN(patch_given, id, FIELD_VALUE), "the _id of the document", .needed = true},
+    {GIVEN(patch_given, patch, FIELD_EITHER), "the patch; an array for \"json\"", .needed = true},
+    {GIVEN(patch_given, kind, FIELD_TEXT),
+     "the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: \"operators\"",
+     .words = patch_kinds},
+    {GIVEN(patch_given, version, FIELD_NUMBER),
+     "the number of the document; absent: the current document, whatever its number", 0, INT64_MAX},
+    REVISION_FIELDS,
+    {{0}}};
+
+static truce_status document_run_patch(struct operation_call *call, const void *arg, bson_t *reply,
+                                       bson_error_t *error)
+{
+    const struct patch_given *given = arg;
+    truce_patch_kind kind = document_patch_kind(given->kind);
+    truce_revision_result result;
+    struct handle *handle;
+    truce_status status;
+
+    if (given->patch.is_array != (kind == TRUCE_PATCH_JSON))
+        return truce__refuse(CODE_TYPE_MISMATCH, error,
+                             "'patch' must be an array with 'kind' \"json\", else a document");
+    status = take_revision(call, &given->named, true, &handle, error);
+    if (status)
+        return status;
+    status = truce_revision_patch(handle->thing, call->commit, given->id, given->version,
+                                  !truce__operation_given(call, "version"), kind,
+                                  given->patch.document, &result, error);
+    if (!status)
+        document_append_result(&result, reply);
+    truce_revision_result_release(&result);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row patch_operation = {
+    OPERATION("truceRevisionPatch", ROLE_WRITE, "applies a patch to a document, and saves it"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "as in truceRevision. \"not found\": the document does not exist",
+    .fields = patch_fields,
+    .size = sizeof(struct patch_given),
+    .run = document_run_patch,
+    .ways = OPERATION_COMMITS | OPERATION_TRANSACTS,
+    .example = "{truceRevisionPatch: 'posts', id: 1, kind: 'merge', patch: {title: 'On truces'}}",
+};
+
+struct diff_given {
+    const bson_t *before, *after;
+    const char *kind;
+};
+
+static const struct operation_field diff_fields[] = {
+    {GIVEN(diff_given, before, FIELD_DOCUMENT), "a document", .needed = true},
+    {GIVEN(diff_given, after, FIELD_DOCUMENT), "another document", .needed = true},
+    {GIVEN(diff_given, kind, FIELD_TEXT), "the format, as in truceRevisionPatch",
+     .words = patch_kinds},
+    {{0}}};
+
+static truce_status document_run_diff(struct operation_call *call, const void *arg, bson_t *reply,
+                                      bson_error_t *error)
+{
+    const struct diff_given *given = arg;
+    truce_patch_kind kind = document_patch_kind(given->kind);
+    bson_t patch;
+    truce_status status = truce_revision_diff(given->before, given->after, kind, &patch, error);
+
+    (void)call;
+    if (!status && kind == TRUCE_PATCH_JSON)
+        BSON_APPEND_ARRAY(reply, "patch", &patch);
+    else if (!status)
+        BSON_APPEND_DOCUMENT(reply, "patch", &patch);
+    bson_destroy(&patch);
+    return status;
+}
+
+static const struct operation_row diff_operation = {
+    OPERATION("truceRevisionDiff", ROLE_READ,
+              "computes the patch that changes one document into another"),
+    .value = "1",
+    .answer = "`patch`. An error: 2 (invalid) a merge patch cannot express the difference",
+    .fields = diff_fields,
+    .size = sizeof(struct diff_given),
+    .run = document_run_diff,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .example = "{truceRevisionDiff: 1, before: {n: 1}, after: {n: 2}}",
+};
+
+/* ---- truceRevisionLog ------------------------------------------------------------------------- */
+
+struct log_given {
+    struct revision_named named; /* first */
+    const bson_value_t *id;
+    int64_t version, limit;
+};
+
+static const struct operation_field log_fields[] = {
+    {GIVEN(log_given, id, FIELD_VALUE), "the _id of the document", .needed = true},
+    {GIVEN(log_given, version, FIELD_NUMBER), "only this version", 0, INT64_MAX},
+    {GIVEN(log_given, limit, FIELD_NUMBER), "the maximum number of versions; absent: 100", 1,
+     REPLY_LIST_MAX},
+    REVISION_FIELDS,
+    {{0}}};
+
+static truce_status document_look_up(truce_revision *revision, const struct log_given *given,
+                                     bson_t *reply, bson_error_t *error)
+{
+    bson_t document;
+    truce_status status = truce_revision_at(revision, given->id, given->version, &document, error);
+
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, "document", &document);
+    bson_destroy(&document);
+    return status;
+}
+
+static truce_status document_list_log(truce_revision *revision, const struct log_given *given,
+                                      bson_t *reply, bson_error_t *error)
+{
+    struct reply_list list;
+    truce_cursor *cursor;
+    truce_status status = truce_revision_log(revision, given->id, &cursor, error);
+
+    truce__reply_list_begin(&list, given->limit);
+    if (!status)
+        status = truce__reply_list_read(&list, cursor, error);
+    return truce__reply_list_end(&list, status, "versions", reply);
+}
+
+static truce_status document_run_log(struct operation_call *call, const void *arg, bson_t *reply,
+                                     bson_error_t *error)
+{
+    const struct log_given *given = arg;
+    struct handle *handle;
+    truce_status status = take_revision(call, &given->named, false, &handle, error);
+
+    if (status)
+        return status;
+    status = truce__operation_given(call, "version")
+                 ? document_look_up(handle->thing, given, reply, error)
+                 : document_list_log(handle->thing, given, reply, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row log_operation = {
+    OPERATION("truceRevisionLog", ROLE_READ,
+              "lists the kept versions of a document, the newest first, or returns one"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "`versions`: each {_id: {id, version}, at, until, document}, and `more`: true if others "
+        "exist. With `version`, `document`. \"not found\": the version is not kept",
+    .fields = log_fields,
+    .size = sizeof(struct log_given),
+    .run = document_run_log,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceRevisionLog: 'posts', id: 1, limit: 20}",
 };
 
 /* ---- the inbox -------------------------------------------------------------------------------- */
@@ -371,30 +557,40 @@ static truce_status document_change_item(struct operation_call *call, truce_item
     return truce_item_upsert(item, call->commit, given->filter, given->upsert, result, error);
 }
 
-static truce_status run_item(struct operation_call *call, const void *arg, bson_t *reply,
-                             bson_error_t *error)
+static truce_status document_take_item(struct operation_call *call, const struct item_given *given,
+                                       struct handle **handle, bson_error_t *error)
 {
-    const struct item_given *given = arg;
     truce_item_options options = {.field = given->field,
                                   .identity = given->identity,
                                   .version = given->versionField,
                                   .layout = given->map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY,
                                   .relaxed = call->relaxed};
     const void *made[2] = {call->store, &options};
-    truce_item_result result = {0};
-    struct handle *handle;
     char *text;
-    truce_status status = document_check_item(given, error);
+    truce_status status = truce__operation_own_collection(call, true, &options.collection, error);
 
-    if (!status)
-        status = truce__operation_own_collection(call, true, &options.collection, error);
     if (status)
         return status;
     text = bson_strdup_printf("item\n%s\n%s\n%s\n%s\n%d %d", options.collection, given->field,
                               given->identity, given->versionField ? given->versionField : "",
                               given->map, call->relaxed);
-    handle = truce__operation_handle(call, text, make_item, made, free_item);
+    *handle = truce__operation_handle(call, text, make_item, made, free_item);
     bson_free(text);
+    return TRUCE_OK;
+}
+
+static truce_status run_item(struct operation_call *call, const void *arg, bson_t *reply,
+                             bson_error_t *error)
+{
+    const struct item_given *given = arg;
+    truce_item_result result = {0};
+    struct handle *handle;
+    truce_status status = document_check_item(given, error);
+
+    if (!status)
+        status = document_take_item(call, given, &handle, error);
+    if (status)
+        return status;
     status = document_change_item(call, handle->thing, given, &result, error);
     truce__operation_give(call, handle);
     if (!status)
@@ -418,5 +614,106 @@ static const struct operation_row item_operation = {
                "upsert: {type: 'MENTOR', since: 2026}}",
 };
 
+/* ---- truceItemIndex, truceItemConvert --------------------------------------------------------- */
+
+struct item_layout_given {
+    struct item_given item; /* first; only its names are read */
+    const char *path;
+    const bson_t *keys;
+};
+
+#define ITEM_LAYOUT_FIELDS                                                                         \
+    {GIVEN(item_given, field, FIELD_TEXT), "the array or map, by its path: \"badges\"",            \
+     .needed = true},                                                                              \
+        {GIVEN(item_given, identity, FIELD_TEXT), "the field that identifies an item: \"type\"",   \
+         .needed = true},                                                                          \
+    {                                                                                              \
+        GIVEN(item_given, map, FIELD_FLAG), "true: maps; absent: arrays"                           \
+    }
+
+static const struct operation_field item_index_fields[] = {
+    ITEM_LAYOUT_FIELDS,
+    {GIVEN(item_layout_given, path, FIELD_TEXT),
+     "the field of the items; absent: the identity (arrays only)"},
+    {GIVEN(item_layout_given, keys, FIELD_ARRAY),
+     "for maps: the identities that get an index; absent: a wildcard index over the whole map"},
+    {{0}}};
+
+static truce_item_layout document_layout(const struct item_layout_given *given)
+{
+    return given->item.map ? TRUCE_ITEM_MAP : TRUCE_ITEM_ARRAY;
+}
+
+static truce_status document_run_item_index(struct operation_call *call, const void *arg,
+                                            bson_t *reply, bson_error_t *error)
+{
+    const struct item_layout_given *given = arg;
+    struct handle *handle;
+    truce_status status = document_take_item(call, &given->item, &handle, error);
+
+    (void)reply;
+    if (status)
+        return status;
+    status =
+        truce_item_index(handle->thing, document_layout(given), given->path, given->keys, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static const struct operation_row item_index_operation = {
+    OPERATION("truceItemIndex", ROLE_WRITE, "creates an index on a field of items"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "nothing more. An error: 2 (invalid) the store does not support wildcard indexes",
+    .fields = item_index_fields,
+    .size = sizeof(struct item_layout_given),
+    .run = document_run_item_index,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceItemIndex: 'employees', field: 'badges', identity: 'type'}",
+};
+
+static const struct operation_field item_convert_fields[] = {ITEM_LAYOUT_FIELDS, {{0}}};
+
+static truce_status document_run_item_convert(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
+{
+    const struct item_layout_given *given = arg;
+    truce_item_converted converted = {0};
+    bson_error_t why = {0};
+    struct handle *handle;
+    truce_status status = document_take_item(call, &given->item, &handle, error);
+
+    if (status)
+        return status;
+    status = truce_item_convert(handle->thing, document_layout(given), &converted, &why, error);
+    truce__operation_give(call, handle);
+    if (status)
+        return status;
+    BCON_APPEND(reply, "documents", BCON_INT64(converted.documents), "refused",
+                BCON_INT64(converted.refused));
+    if (converted.refused)
+        BSON_APPEND_UTF8(reply, "failure", call->host->message(call, why.message));
+    return TRUCE_OK;
+}
+
+static const struct operation_row item_convert_operation = {
+    OPERATION("truceItemConvert", ROLE_WRITE,
+              "converts the items of all documents from arrays to maps, or back"),
+    .target = "collection",
+    .value = "the collection",
+    .answer =
+        "`documents` that were converted; `refused`: the number of documents left unchanged, "
+        "because an item has no identity or two items have the same; `failure`: the first reason",
+    .fields = item_convert_fields,
+    .size = sizeof(struct item_layout_given),
+    .run = document_run_item_convert,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceItemConvert: 'employees', field: 'badges', identity: 'type', map: true}",
+};
+
 const struct operation_row *const document_operations[] = {
-    &revision_operation, &conflicts_operation, &resolve_operation, &item_operation, NULL};
+    &revision_operation,     &patch_operation,
+    &diff_operation,         &log_operation,
+    &conflicts_operation,    &resolve_operation,
+    &item_operation,         &item_index_operation,
+    &item_convert_operation, NULL};

@@ -454,6 +454,72 @@ TEST(documents_are_saved_by_their_number_or_merged_or_decided)
 #define ITEM(more)                                                                                 \
     "{truceItem: 'employees', filter: {_id: 1}, field: 'badges', identity: 'type', " more "}"
 
+TEST(a_document_is_patched_and_its_kept_versions_are_listed)
+{
+    static const struct step steps[] = {
+        {"{truceRevision: 'posts', save: {_id: 1, title: 'a', n: 0}, keep: 5, keepMS: 60000}", 0},
+        {"{truceRevision: 'posts', keepMS: 0, get: 1}", 2},
+        {"{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, keep: 5}", 0, "document.n",
+         "1"},
+        {"{truceRevisionPatch: 'posts', id: 1, kind: 'merge', patch: {title: 'b'}, version: 2, keep: 5}",
+         0, "document.title", "\"b\""},
+        {"{truceRevisionPatch: 'posts', id: 1, kind: 'merge', patch: {title: 'c'}, version: 1, keep: 5}",
+         0, "outcome", "\"conflict\""},
+        {"{truceRevisionPatch: 'posts', id: 1, kind: 'json', patch: [{op: 'replace', path: '/n', value: 7}], keep: 5}",
+         0, "document.n", "7"},
+        {"{truceRevisionPatch: 'posts', id: 1, kind: 'json', patch: {n: 7}}", 14},
+        {"{truceRevisionPatch: 'posts', id: 1, patch: [{n: 7}]}", 14},
+        {"{truceRevisionPatch: 'posts', id: 1, kind: 'xml', patch: {n: 7}}", 2},
+        {"{truceRevisionPatch: 'posts', id: 9, patch: {$inc: {n: 1}}}", 0, "status",
+         "\"not found\""},
+        {"{truceCommit: [{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}}, {require: 'c', id: 1}]}",
+         125},
+        {"{truceCommit: [{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, keep: 5}]}", 0,
+         "results.0.document.n", "8"},
+        {"{truceRevisionPatch: 'posts', id: 1, patch: {$inc: {n: 1}}, keep: 5" FIRST(1), 0},
+        {ABORT(1), 0},
+        {"{truceRevision: 'posts', get: 1}", 0, "document.n", "8"},
+        {"{truceRevisionLog: 'posts', id: 1}", 0, "versions.0._id.version", "4"},
+        {"{truceRevisionLog: 'posts', id: 1, limit: 1}", 0, "more", "true"},
+        {"{truceRevisionLog: 'posts', id: 1, version: 2}", 0, "document.title", "\"a\""},
+        {"{truceRevisionLog: 'posts', id: 1, version: 9}", 0, "status", "\"not found\""},
+        {"{truceRevisionLog: 'posts', id: 9}", 0, "versions", "[]"},
+        {"{truceRevisionDiff: 1, before: {n: 1}, after: {n: 2}}", 0, "patch",
+         "{\"$set\": {\"n\": 2}}"},
+        {"{truceRevisionDiff: 1, before: {n: 1}, after: {n: 2}, kind: 'json'}", 0, "patch.0.op",
+         "\"replace\""},
+        {"{truceRevisionDiff: 1, before: {n: 1}, after: {n: null}, kind: 'merge'}", 2},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
+#define BADGES "'employees', field: 'badges', identity: 'type'"
+
+TEST(items_are_indexed_and_converted_between_arrays_and_maps)
+{
+    static const struct step steps[] = {
+        {"{insert: 'employees', documents: [{_id: 1, badges: [{type: 'a', n: 1}]},"
+         " {_id: 2, badges: [{type: 'a'}, {type: 'a'}]}]}",
+         0},
+        {"{truceItemIndex: " BADGES "}", 0, "status", "\"ok\""},
+        {"{truceItemIndex: " BADGES ", path: 'n'}", 0},
+        {"{listIndexes: 'employees'}", 0, "cursor.firstBatch.2.key", "{\"badges.n\": 1}"},
+        {"{truceItemConvert: " BADGES ", map: true}", 0, "documents", "1"},
+        {"{truceItemConvert: " BADGES ", map: true}", 0, "refused", "1"},
+        {"{find: 'employees', filter: {_id: 1}}", 0, "cursor.firstBatch.0.badges.a.n", "1"},
+        {"{truceItemConvert: " BADGES "}", 0, "documents", "1"},
+        {"{find: 'employees', filter: {_id: 1}}", 0, "cursor.firstBatch.0.badges.0.n", "1"},
+        {"{truceItemConvert: 'employees', field: 'badges'}", 40414},
+    };
+
+    begin();
+    TELL(steps);
+    end();
+}
+
 TEST(items_are_changed_in_their_place)
 {
     static const struct step steps[] = {
