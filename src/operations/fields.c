@@ -87,7 +87,8 @@ bool truce__field_to_number(const bson_iter_t *at, int64_t *number)
     return true;
 }
 
-/* Returns whether the value means that the field is absent: null, false, 0, {}, [], or the simple collation. */
+/* Returns whether the value means that the field is absent: null, false, 0, {}, [], or the
+ * simple collation. */
 static bool fields_is_plain(const bson_iter_t *at)
 {
     bson_iter_t inner;

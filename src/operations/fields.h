@@ -4,8 +4,9 @@
 /*
  * The fields of a command, or of a document within it, read into a struct.
  *
- * A table names each field, its type, and its place in the struct. Fields that are absent or null leave their place as it
- * is. All that is read is borrowed from the document, or from the arena of the request.
+ * A table names each field, its type, and its place in the struct. Fields that are absent or null
+ * leave their place as it is. All that is read is borrowed from the document, or from the arena of
+ * the request.
  */
 #include <stddef.h>
 
@@ -35,7 +36,8 @@ enum field_type {
     FIELD_VALUE,
     /* const bson_oid_t * */
     FIELD_OID,
-    /* Nothing is read. A value other than null, false, 0, or empty fails: truce does not support the field. */
+    /* Nothing is read. A value other than null, false, 0, or empty fails: truce does not support
+     * the field. */
     FIELD_PLAIN,
     /* Nothing is read. */
     FIELD_IGNORED,
@@ -59,9 +61,11 @@ struct fields_reading {
     struct arena *arena;
     /* The command, for error messages. */
     const char *command;
-    /* The document is a whole command: its first field and the fields that every command may have are skipped. */
+    /* The document is a whole command: its first field and the fields that every command may
+     * have are skipped. */
     bool whole;
-    /* The command, whose apiStrict may allow only the fields of the stable API. NULL: all fields are allowed. */
+    /* The command, whose apiStrict may allow only the fields of the stable API. NULL: all fields
+     * are allowed. */
     const bson_t *request;
 };
 
@@ -81,8 +85,9 @@ truce_status truce__field_wrong_type(const bson_iter_t *at, const char *wanted,
                                      bson_error_t *error);
 /* Returns whether the value is a number of any of BSON's four types. */
 bool truce__field_is_number(const bson_iter_t *at);
-/* Converts a number of any type as MongoDB does for the fields of commands. A fraction is cut off, a number of more than 64
- * bits becomes the nearest one, and NaN becomes 0. Returns false for other types. */
+/* Converts a number of any type as MongoDB does for the fields of commands. A fraction is cut
+ * off, a number of more than 64 bits becomes the nearest one, and NaN becomes 0. Returns false
+ * for other types. */
 bool truce__field_to_number(const bson_iter_t *at, int64_t *number);
 /* Returns false for false and for zero of any type. */
 bool truce__field_truth(const bson_iter_t *at);

@@ -2,13 +2,13 @@
 #define TRUCE_SERVER_PATTERN_HANDLES_H
 
 /*
- * Handles: objects of the library (a set, a queue) that all calls with the same key share. Such an object knows that its
- * indexes exist, and what it has seen of workers that died.
+ * Handles: objects of the library (a set, a queue) that all calls with the same key share. Such an
+ * object knows that its indexes exist, and what it has seen of workers that died.
  *
  * Invariants:
  *  1. A handle that is in use is not freed.
- *  2. At most TRUCE_SERVER_HANDLES_MAX handles are cached. The least recently used one makes room. A handle without room
- *     is made for one call.
+ *  2. At most TRUCE_SERVER_HANDLES_MAX handles are cached. The least recently used one makes room.
+ *     A handle without room is made for one call.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,8 +34,8 @@ struct handles *handles_new(void);
 /* Frees all handles. No handle is in use. */
 void handles_free(struct handles *handles);
 
-/* Returns the handle of the key, and makes it if it does not exist. `key` NULL: it belongs to this call. `under`: the handle
- * that the object is made on, in use by the caller; NULL: none. */
+/* Returns the handle of the key, and makes it if it does not exist. `key` NULL: it belongs to
+ * this call. `under`: the handle that the object is made on, in use by the caller; NULL: none. */
 struct handle *handles_take(struct handles *handles, const char *key, handle_maker *make, void *arg,
                             void (*free)(void *thing), struct handle *under);
 void handles_give(struct handles *handles, struct handle *handle);

@@ -4,7 +4,7 @@
 
 #include "bson/value.h"
 
-/* ---- data commands ------------------------------------------------------------------------------ */
+/* ---- data commands --------------------------------------------------------------------------- */
 
 #define FIELD(name_, type_, help_)                                                                 \
     {                                                                                              \
@@ -120,7 +120,7 @@ const struct operation_row *truce__named_request_row(const char *name)
     return truce__operation_named(name);
 }
 
-/* ---- a request ---------------------------------------------------------------------------------- */
+/* ---- a request ------------------------------------------------------------------------------- */
 
 static bool request_is_reserved(const char *name)
 {
@@ -134,7 +134,8 @@ static bool request_is_reserved(const char *name)
     return false;
 }
 
-/* Appends the operation's own field. Its value is under the name of the target, or under the operation's name. */
+/* Appends the operation's own field. Its value is under the name of the target, or under the
+ * operation's name. */
 static truce_status request_append_target(const struct operation_row *row, const bson_t *body,
                                           bson_t *command, bson_error_t *error)
 {

@@ -4,10 +4,10 @@
 /*
  * Requests by the name of an operation, as HTTP has them, and their description.
  *
- *     enqueue in "shop": {queue: "mail", payload: {...}}   ->   {truceEnqueue: "mail", payload: {...}, $db: "shop"}
+ *     {queue: "mail", payload: {...}} -> {truceEnqueue: "mail", payload: {...}, $db: "shop"}
  *
- * Besides the operations, MongoDB's data commands can be named. Their rows only describe them: the field `collection` is
- * the command's own field, and all other fields are the command's.
+ * Besides the operations, MongoDB's data commands can be named. Their rows only describe them: the
+ * field `collection` is the command's own field, and all other fields are the command's.
  */
 #include "operations/operation.h"
 
@@ -16,8 +16,8 @@ extern const struct operation_row *const truce__data_rows[];
 
 /* Returns the row of an operation or a data command that has the name, or NULL. */
 const struct operation_row *truce__named_request_row(const char *name);
-/* Makes the command of a request. `command` is always initialised. A field that only a session of a driver has ($db, lsid, ...)
- * and a request without its target fail with TRUCE_INVALID. */
+/* Makes the command of a request. `command` is always initialised. A field that only a session
+ * of a driver has ($db, lsid, ...) and a request without its target fail with TRUCE_INVALID. */
 truce_status truce__named_request_command(const struct operation_row *row, const char *database,
                                           const bson_t *body, bson_t *command, bson_error_t *error);
 

@@ -1,8 +1,8 @@
 /*
  * The table of operations as an OpenAPI 3.1 description.
  *
- * Each operation is POST /v1/{database}/OPERATION with a JSON object. Types of BSON that JSON lacks have the form of MongoDB's
- * Extended JSON, version 2, relaxed.
+ * Each operation is POST /v1/{database}/OPERATION with a JSON object. Types of BSON that JSON lacks
+ * have the form of MongoDB's Extended JSON, version 2, relaxed.
  */
 #include <string.h>
 

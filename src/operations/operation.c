@@ -21,7 +21,7 @@ const char *truce__operation_type(const struct operation_field *field)
     return types[field->field.type];
 }
 
-/* ---- the fields of a request -------------------------------------------------------------------- */
+/* ---- the fields of a request ----------------------------------------------------------------- */
 
 static bool operation_has(const bson_t *document, const char *field)
 {
@@ -142,7 +142,7 @@ truce_status truce__operation_nested(struct operation_call *call, const bson_t *
     return operation_read_rows(call, document, false, rows, given, error);
 }
 
-/* ---- names -------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 truce_status truce__operation_text(struct operation_call *call, const char **text,
                                    bson_error_t *error)
@@ -180,7 +180,7 @@ truce_status truce__operation_own_collection(struct operation_call *call, bool w
     return status ? status : truce__operation_collection(call, *collection, writes, error);
 }
 
-/* ---- objects of the library ----------------------------------------------------------------------- */
+/* ---- objects of the library ------------------------------------------------------------------ */
 
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing))
@@ -193,7 +193,7 @@ struct handle *truce__operation_handle(struct operation_call *call, const char *
     return handle;
 }
 
-/* ---- objects that live as long as the commit ------------------------------------------------------ */
+/* ---- objects that live as long as the commit ------------------------------------------------- */
 
 /* An object, or a handle (free is NULL). In the arena of the call. */
 struct operation_kept {
@@ -235,7 +235,7 @@ void truce__operation_release(const struct operation_call *outer, struct operati
             handles_give(outer->handles, kept->thing);
 }
 
-/* ---- the database ------------------------------------------------------------------------------- */
+/* ---- the database ---------------------------------------------------------------------------- */
 
 static void *operation_make_view(void *arg)
 {
@@ -256,10 +256,10 @@ static void operation_enter_database(struct operation_call *call)
     call->store = call->view->thing;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------ */
+/* ---- the run --------------------------------------------------------------------------------- */
 
-/* MongoDB's codes for EXPIRED and NOT_FOUND mean cursors and collections. Here a key is too old, another worker has the job, or a
- * guard does not match. */
+/* MongoDB's codes for EXPIRED and NOT_FOUND mean cursors and collections. Here a key is too old,
+ * another worker has the job, or a guard does not match. */
 static void operation_name_failure(truce_status status, bson_error_t *error)
 {
     bool ours = status == TRUCE_EXPIRED || status == TRUCE_NOT_FOUND;
@@ -293,7 +293,7 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
     return TRUCE_OK;
 }
 
-/* ---- a part of a commit --------------------------------------------------------------------------- */
+/* ---- a part of a commit ---------------------------------------------------------------------- */
 
 static truce_status operation_begin_part(const struct operation_call *outer, int number,
                                          const bson_t *request, struct operation_call *part,
@@ -339,9 +339,10 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
     return status ? status : part.row->run(&part, given, reply, error);
 }
 
-/* ---- failures ----------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
-/* A label that drivers know says that the operation may be repeated. In a transaction, another label says so. */
+/* A label that drivers know says that the operation may be repeated. In a transaction, another
+ * label says so. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply)
 {

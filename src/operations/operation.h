@@ -4,19 +4,21 @@
 /*
  * The table of operations: every pattern as a request document and a reply document.
  *
- *     {truceSet: "students", key: {...}, add: {...}, seq: 1001}   ->   {status: "ok", outcome: "applied"}
+ *     {truceSet: "students", key: {...}, add: {...}, seq: 1} -> {status: "ok", outcome: "applied"}
  *
- * A row describes one operation: its name, its fields, its reply, the role that it needs, where it may run, an example, and the
- * function that runs it. The library (truce_command), the wire protocol, HTTP, {truceHelp: ...},
- * and docs/commands.md are derived from the rows. The function calls the library; it contains nothing of the pattern itself.
+ * A row describes one operation: its name, its fields, its reply, the role that it needs, where it
+ * may run, an example, and the function that runs it. The library (truce_command), the wire
+ * protocol, HTTP, {truceHelp: ...}, and docs/commands.md are derived from the rows. The function
+ * calls the library; it contains nothing of the pattern itself.
  *
  * Invariants:
- *  1. A field that the row does not name, and a number or word that it does not allow, is refused by name before the store is
- *     asked for anything.
- *  2. An operation runs on the view of its database (store/decorators/database.h). So all its documents, and all names
- *     (a queue, a sequence, a key), belong to that database.
- *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is an answer (ok: 1), except
- *     in operations that are all or nothing (OPERATION_STRICT); every other status except OK is an error.
+ *  1. A field that the row does not name, and a number or word that it does not allow, is refused
+ *     by name before the store is asked for anything.
+ *  2. An operation runs on the view of its database (store/decorators/database.h). So all its
+ *     documents, and all names (a queue, a sequence, a key), belong to that database.
+ *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is
+ *     an answer (ok: 1), except in operations that are all or nothing (OPERATION_STRICT); every
+ *     other status except OK is an error.
  *  4. Only operations that say so run in a transaction or as a part of a commit.
  */
 #include "base/limits.h"
@@ -63,8 +65,8 @@ struct operation_row {
     const char *name;
     enum operation_role role;
     const char *help;
-    /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is {truceEnqueue: "mail"} there.
-     * NULL: its value is 1. */
+    /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is
+     * {truceEnqueue: "mail"} there. NULL: its value is 1. */
     const char *target;
     /* The value of that field, for people: "the queue". */
     const char *value;
@@ -93,7 +95,8 @@ struct operation_host {
     /* Checks that the caller has the role. */
     truce_status (*check_role)(const struct operation_call *call, enum operation_role role,
                                bson_error_t *error);
-    /* Checks that the caller may read or write the collection of the database, and that it is not a view. */
+    /* Checks that the caller may read or write the collection of the database, and that it is
+     * not a view. */
     truce_status (*check_collection)(const struct operation_call *call, const char *collection,
                                      bool writes, bson_error_t *error);
     /* Returns whether the caller has stopped waiting for the answer. */
@@ -144,13 +147,14 @@ extern const struct operation_group truce__operation_groups[];
 const struct operation_row *truce__operation_named(const char *name);
 /* Runs the operation call->row. */
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error);
-/* Appends `status` and labels to the reply of a failed operation. `code` is the code of the reply. */
+/* Appends `status` and labels to the reply of a failed operation. `code` is the code of the
+ * reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply);
 /* Returns the name of a field's type: "string", "document", ... */
 const char *truce__operation_type(const struct operation_field *field);
 
-/* ---- for the files of the operations ---------------------------------------------------------- */
+/* ---- for the files of the operations ------------------------------------------------------ */
 
 /* Returns the string of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_text(struct operation_call *call, const char **text,
@@ -173,21 +177,25 @@ truce_status truce__operation_nested(struct operation_call *call, const bson_t *
 /* Returns the ObjectId of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error);
-/* Returns the position of the word in a list that NULL ends. The row has checked the word. NULL: 0. */
+/* Returns the position of the word in a list that NULL ends. The row has checked the word. NULL:
+ * 0. */
 int truce__operation_word(const char *word, const char *const *words);
-/* Returns an object of the library that is made on call->store. All calls of the database share the object of a key. If the key is
- * NULL, or in a transaction, the object is for the call alone. */
+/* Returns an object of the library that is made on call->store. All calls of the database share
+ * the object of a key. If the key is NULL, or in a transaction, the object is for the call
+ * alone. */
 struct handle *truce__operation_handle(struct operation_call *call, const char *key,
                                        handle_maker *make, void *arg, void (*free)(void *thing));
 void truce__operation_give(struct operation_call *call, struct handle *handle);
-/* Frees an object (NULL is allowed): at once, or when the commit has ended that the operation is part of. */
+/* Frees an object (NULL is allowed): at once, or when the commit has ended that the operation is
+ * part of. */
 void truce__operation_end(struct operation_call *call, void (*free)(void *thing), void *thing);
-/* Adds the operation of a request to the commit. `number` is its position in the list of changes, from 1. Appends the
- * reply. Every status except OK ends the commit, also NOT_FOUND. */
+/* Adds the operation of a request to the commit. `number` is its position in the list of
+ * changes, from 1. Appends the reply. Every status except OK ends the commit, also NOT_FOUND. */
 truce_status truce__operation_add(const struct operation_call *outer, int number,
                                   const bson_t *request, truce_commit *commit,
                                   struct operation_kept **kept, bson_t *reply, bson_error_t *error);
-/* Checks that the request is an operation that may be part of a commit, and that the caller has its role. */
+/* Checks that the request is an operation that may be part of a commit, and that the caller has
+ * its role. */
 truce_status truce__operation_check_part(const struct operation_call *outer, int number,
                                          const bson_t *request, bson_error_t *error);
 /* Frees what operations have kept for the commit. */

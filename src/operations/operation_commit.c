@@ -8,7 +8,7 @@
 #include "truce/sequence.h"
 #include "truce/sweep.h"
 
-/* ---- truceCommit ------------------------------------------------------------------------------ */
+/* ---- truceCommit ----------------------------------------------------------------------------- */
 
 struct commit_given {
     const char *key;
@@ -29,7 +29,7 @@ static const struct operation_field commit_fields[] = {
      "changes, so a time in them may differ in a repetition"},
     {{0}}};
 
-/* ---- a list of changes --------------------------------------------------------------------------- */
+/* ---- a list of changes ----------------------------------------------------------------------- */
 
 static truce_status changes_allow(void *arg, const char *collection, bool reads,
                                   bson_error_t *error)
@@ -97,7 +97,7 @@ void truce__operation_changes_release(struct operation_changes *list)
     bson_destroy(&list->results);
 }
 
-/* ---- the commit --------------------------------------------------------------------------------- */
+/* ---- the commit ------------------------------------------------------------------------------ */
 
 struct committing {
     struct operation_changes list;
@@ -221,7 +221,7 @@ static const struct operation_row commit_operation = {
                "keyTime: 1767225600000, leave: {receipt: 17}}",
 };
 
-/* ---- by its key ------------------------------------------------------------------------------- */
+/* ---- by its key ------------------------------------------------------------------------------ */
 
 static truce_status run_result(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
@@ -294,7 +294,7 @@ static const struct operation_row show_operation = {
     .example = "{truceCommitShow: 'payment 17'}",
 };
 
-/* ---- truceCommits, truceCommitResolve --------------------------------------------------------- */
+/* ---- truceCommits, truceCommitResolve -------------------------------------------------------- */
 
 struct commits_given {
     const char *state, *keyPrefix;
@@ -368,7 +368,7 @@ static const struct operation_row resolve_operation = {
     .example = "{truceCommitResolve: {$oid: '0123456789abcdef01234567'}}",
 };
 
-/* ---- truceReadMany ---------------------------------------------------------------------------- */
+/* ---- truceReadMany --------------------------------------------------------------------------- */
 
 #define READ_MANY_MAX 1000
 
@@ -476,7 +476,7 @@ static const struct operation_row read_many_operation = {
                "'accounts', id: 'b'}]}",
 };
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 struct request_given {
     const char *name;
@@ -535,7 +535,7 @@ static const struct operation_row request_state_operation = {
     .example = "{truceRequestState: 'mail 17'}",
 };
 
-/* ---- sequences -------------------------------------------------------------------------------- */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 struct sequence_given {
     int64_t take, raise;

@@ -15,7 +15,7 @@
 /* The bytes of a reply that are not for its jobs. */
 #define REPLY_ROOM (64 * 1024)
 
-/* ---- truceClaim ------------------------------------------------------------------------------- */
+/* ---- truceClaim ------------------------------------------------------------------------------ */
 
 struct claim_given {
     int64_t most, waitMS, leaseMS;
@@ -125,7 +125,7 @@ static const struct operation_row claim_operation = {
     .example = "{truceClaim: 'mail', waitMS: 100, leaseMS: 30000}",
 };
 
-/* ---- a job by its claim ------------------------------------------------------------------------- */
+/* ---- a job by its claim ---------------------------------------------------------------------- */
 
 struct job_given { /* first in the structs of the following operations */
     const bson_oid_t *id, *token;
@@ -185,7 +185,7 @@ static truce_status operation_job_take_job(struct operation_call *call,
     return status;
 }
 
-/* ---- truceHeartbeat --------------------------------------------------------------------------- */
+/* ---- truceHeartbeat -------------------------------------------------------------------------- */
 
 struct heartbeat_given {
     struct job_given job; /* first */
@@ -231,7 +231,7 @@ static const struct operation_row heartbeat_operation = {
         "{truceHeartbeat: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}}",
 };
 
-/* ---- the ends --------------------------------------------------------------------------------- */
+/* ---- the ends -------------------------------------------------------------------------------- */
 
 struct end_given {
     struct job_given job; /* first */
@@ -382,7 +382,7 @@ static const struct operation_row snooze_operation = {
         "{truceSnooze: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, delayMS: 60000}",
 };
 
-/* ---- truceJobCommit --------------------------------------------------------------------------- */
+/* ---- truceJobCommit -------------------------------------------------------------------------- */
 
 static const struct operation_field job_commit_fields[] = {
     JOB_FIELDS,
@@ -433,7 +433,7 @@ static const struct operation_row job_commit_operation = {
         "{truceJobCommit: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}]}",
 };
 
-/* ---- truceJobStep ----------------------------------------------------------------------------- */
+/* ---- truceJobStep ---------------------------------------------------------------------------- */
 
 struct step_given {
     struct job_given job; /* first */
@@ -515,7 +515,7 @@ static const struct operation_row step_operation = {
         "{truceJobStep: 'mail', id: {$oid: '0123456789abcdef01234567'}, token: {$oid: '0123456789abcdef0123456a'}, name: 'book', changes: [{update: 'accounts', id: 'a', with: {$inc: {mails: 1}}}], result: {booked: true}}",
 };
 
-/* ---- truceJobSleep, truceJobWait -------------------------------------------------------------- */
+/* ---- truceJobSleep, truceJobWait ------------------------------------------------------------- */
 
 struct suspend_given {
     struct job_given job; /* first */

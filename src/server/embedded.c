@@ -1,12 +1,12 @@
 /*
  * truce_command: the commands of a server in this process, without clients and sockets.
  *
- * A store gets the state that commands need (cursors, sessions, handles of patterns) with the first call. The state
- * is shared by all calls and threads, and ends when the store is closed. A call runs as a call of a client that may do
- * everything.
+ * A store gets the state that commands need (cursors, sessions, handles of patterns) with the first
+ * call. The state is shared by all calls and threads, and ends when the store is closed. A call
+ * runs as a call of a client that may do everything.
  *
- * Cursors, sessions, and snapshots that nothing uses any longer are released by later calls: the library has no thread of
- * its own.
+ * Cursors, sessions, and snapshots that nothing uses any longer are released by later calls: the
+ * library has no thread of its own.
  */
 #include "truce/command.h"
 
@@ -24,7 +24,7 @@
 
 #define EXPIRE_MS 1000 /* between two looks for state that is no longer used */
 
-/* ---- the table ---------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct command embedded_commands[] = {DATA_COMMANDS, {0}};
 
@@ -39,7 +39,7 @@ static const struct command *embedded_find(const char *name)
 
 static const struct command_table embedded_table = {embedded_commands, row_command, embedded_find};
 
-/* ---- the state of a store ------------------------------------------------------------------------- */
+/* ---- the state of a store -------------------------------------------------------------------- */
 
 struct embedded {
     struct truce_memo base; /* first */
@@ -60,7 +60,8 @@ static bool embedded_is_remote(const truce_store *store)
     return !strcmp(store->ops->scheme, "mongodb");
 }
 
-/* The database whose collections have the store's own names. A MongoDB store is one database of its server. */
+/* The database whose collections have the store's own names. A MongoDB store is one database of
+ * its server. */
 static truce_status embedded_own(truce_store *store, char own[DATABASE_NAME_MAX + 1],
                                  bson_error_t *error)
 {
@@ -126,7 +127,7 @@ static void embedded_expire(struct embedded *embedded)
     snapshot_registry_expire(server->snapshots);
 }
 
-/* ---- the call ----------------------------------------------------------------------------------- */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 /* Returns the class of a reply, and the error that it reports. */
 static truce_status embedded_status(const bson_t *reply, truce_status status, bson_error_t *error)

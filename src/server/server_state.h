@@ -1,7 +1,8 @@
 #ifndef TRUCE_SERVER_SERVER_STATE_H
 #define TRUCE_SERVER_SERVER_STATE_H
 
-/* The state that commands need, with or without clients: of truce serve (server.c), and of truce_command (embedded.c). */
+/* The state that commands need, with or without clients: of truce serve (server.c), and of
+ * truce_command (embedded.c). */
 #include "server/call/call.h"
 #include "server/session/sessions.h"
 

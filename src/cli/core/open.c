@@ -134,8 +134,8 @@ static int open_reach(const struct cli *cli)
     return status ? open_failed(cli, status, &error) : CLI_DONE;
 }
 
-/* Refuses the name of a side file of another store (a.truce-wal), unless it is an existing store and
- * the other one does not exist. */
+/* Refuses the name of a side file of another store (a.truce-wal), unless it is an existing store
+ * and the other one does not exist. */
 static int open_check_side_file(const struct cli *cli)
 {
     static const char *const suffixes[] = {"-wal", "-shm", "-lock", "-journal"};

@@ -388,7 +388,7 @@ struct ledger_takeup {
 truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeup *takeup,
                                    bson_error_t *error);
 
-/* ---- expired transactions (ledger_post.c) ----------------------------------------------------- */
+/* ---- expired transactions (ledger_post.c) -------------------------------------------------- */
 
 /* Subtracts the expired amounts from the pending amounts in a state of the account. */
 truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *account,

@@ -1,4 +1,5 @@
-/* The document of a job: what it says, and the updates that change its state. Nothing here reads or writes the store. */
+/* The document of a job: what it says, and the updates that change its state. Nothing here reads
+ * or writes the store. */
 #include <string.h>
 
 #include "base/assert.h"

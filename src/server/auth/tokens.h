@@ -10,8 +10,8 @@
  * The hash needs no salt and no iterations, because nobody can guess 32 random bytes.
  *
  * Invariants:
- *  1. A token acts as its user, with the user's present roles, until it expires or is revoked. A user
- *     whose password changes, and a removed user, have no tokens.
+ *  1. A token acts as its user, with the user's present roles, until it expires or is revoked. A
+ *     user whose password changes, and a removed user, have no tokens.
  *  2. A user has at most TRUCE_USER_TOKENS_MAX tokens.
  */
 #include "base/status.h"

@@ -58,7 +58,7 @@ struct exchange {
     bool watches;
 };
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static struct http_connection *http_own(struct MHD_Connection *c)
 {
@@ -217,7 +217,7 @@ enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
     return http_send_json(c, code, NULL, reply);
 }
 
-/* ---- who may ask -------------------------------------------------------------------------------- */
+/* ---- who may ask ----------------------------------------------------------------------------- */
 
 /* Returns the length of the host in "HOST:PORT", "[ADDRESS]:PORT", or "HOST". */
 static size_t http_host_size(const char *authority)
@@ -300,7 +300,7 @@ static bool http_check_client(const struct http *http, struct http_connection *o
     return false;
 }
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Reads /v1/DATABASE/NAME. */
 static bool http_read_path(const char *url, struct exchange *exchange, const char **name)
@@ -505,7 +505,7 @@ static void http_completed(void *arg, struct MHD_Connection *c, void **state,
     *state = NULL;
 }
 
-/* ---- connections -------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void http_connected(void *arg, struct MHD_Connection *c, void **context,
                            enum MHD_ConnectionNotificationCode code)
@@ -533,7 +533,7 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
     *context = own;
 }
 
-/* ---- the address -------------------------------------------------------------------------------- */
+/* ---- the address ----------------------------------------------------------------------------- */
 
 /* Reads "8080", "127.0.0.1:8080", or "[::1]:8080". */
 static truce_status http_read_where(const char *where, struct sockaddr_storage *at, char *host,

@@ -172,7 +172,7 @@ static void watch_free(void *arg)
     bson_free(stream);
 }
 
-/* ---- the request -------------------------------------------------------------------------------- */
+/* ---- the request ----------------------------------------------------------------------------- */
 
 /* Reads a parameter that is JSON; absent: the document stays empty. */
 static truce_status watch_read_json(struct MHD_Connection *c, const char *name, bool *is_array,
