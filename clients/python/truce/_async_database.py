@@ -229,7 +229,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
     # ---- all pages of a reply ----
 
     async def iterate_jobs(
-        self, queue: str, *, state: Optional[str] = None, page: int = 100
+        self, queue: str, *, state: Any = None, page: int = 100
     ) -> AsyncIterator[Reply]:
         """Returns all jobs of a queue, the oldest first."""
         after = None

@@ -228,7 +228,7 @@ class Database(Operations[Reply]):
     # ---- all pages of a reply ----
 
     def iterate_jobs(
-        self, queue: str, *, state: Optional[str] = None, page: int = 100
+        self, queue: str, *, state: Any = None, page: int = 100
     ) -> Iterator[Reply]:
         """Returns all jobs of a queue, the oldest first."""
         after = None

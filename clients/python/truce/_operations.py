@@ -2,7 +2,7 @@
 """The operations of truce, one method each."""
 from __future__ import annotations
 
-from typing import Any, Dict, Generic, Literal, Optional, Sequence, TypeVar
+from typing import Any, Dict, Generic, Literal, Optional, Sequence, TypeVar, Union
 
 from bson import ObjectId
 
@@ -104,6 +104,7 @@ class CommitOperations(Runs[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
     ) -> R:
         """Reads a document with its number, saves it by that number, or merges it.
 
@@ -119,6 +120,8 @@ class CommitOperations(Runs[R]):
         strict: merges only fields that one side alone changed
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
+        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+            absent: no maximum (1 to 281474976710656)
 
         Reply: the current `version` and `document`. For a write also `outcome`: "saved", "merged",
         "unchanged", or "conflict". A conflict writes nothing, and has `conflict`, the differences
@@ -138,6 +141,57 @@ class CommitOperations(Runs[R]):
                 "strict": strict,
                 "inbox": inbox,
                 "keep": keep,
+                "keepMS": milliseconds(keep_ms),
+            },
+            again=False,
+        )
+
+    def revision_patch(
+        self,
+        collection: str,
+        *,
+        id: Any,
+        patch: Union[Document, Sequence[Any]],
+        kind: Optional[Literal["operators", "json", "merge"]] = None,
+        version: Optional[int] = None,
+        version_field: Optional[str] = None,
+        rules: Optional[Document] = None,
+        strict: Optional[bool] = None,
+        inbox: Optional[bool] = None,
+        keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
+    ) -> R:
+        """Applies a patch to a document, and saves it.
+
+        collection: the collection
+        id: the _id of the document
+        patch: the patch; an array for "json"
+        kind: the format: MongoDB's update operators, RFC 6902, or RFC 7396; absent: "operators"
+        version: the number of the document; absent: the current document, whatever its number (from
+            0)
+        version_field: the field with the number of the document; absent: "version"
+        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: merges only fields that one side alone changed
+        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
+        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+            absent: no maximum (1 to 281474976710656)
+
+        Reply: as in truceRevision. "not found": the document does not exist
+        """
+        return self._run(
+            {
+                "truceRevisionPatch": collection,
+                "id": id,
+                "patch": patch,
+                "kind": kind,
+                "version": version,
+                "versionField": version_field,
+                "rules": rules,
+                "strict": strict,
+                "inbox": inbox,
+                "keep": keep,
+                "keepMS": milliseconds(keep_ms),
             },
             again=False,
         )
@@ -155,6 +209,7 @@ class CommitOperations(Runs[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
     ) -> R:
         """Resolves a conflict.
 
@@ -168,6 +223,8 @@ class CommitOperations(Runs[R]):
         strict: merges only fields that one side alone changed
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
+        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+            absent: no maximum (1 to 281474976710656)
 
         Reply: as in truceRevision. With the outcome "conflict", the conflict stays open, compared
         with the current document. "not found": no such open conflict exists
@@ -184,6 +241,7 @@ class CommitOperations(Runs[R]):
                 "strict": strict,
                 "inbox": inbox,
                 "keep": keep,
+                "keepMS": milliseconds(keep_ms),
             },
             again=False,
         )
@@ -1467,6 +1525,78 @@ class Operations(CommitOperations[R]):
             again=False,
         )
 
+    def revision_diff(
+        self,
+        *,
+        before: Document,
+        after: Document,
+        kind: Optional[Literal["operators", "json", "merge"]] = None,
+    ) -> R:
+        """Computes the patch that changes one document into another.
+
+        before: a document
+        after: another document
+        kind: the format, as in truceRevisionPatch
+
+        Reply: `patch`. An error: 2 (invalid) a merge patch cannot express the difference
+        """
+        return self._run(
+            {
+                "truceRevisionDiff": 1,
+                "before": before,
+                "after": after,
+                "kind": kind,
+            },
+            again=True,
+        )
+
+    def revision_log(
+        self,
+        collection: str,
+        *,
+        id: Any,
+        version: Optional[int] = None,
+        limit: Optional[int] = None,
+        version_field: Optional[str] = None,
+        rules: Optional[Document] = None,
+        strict: Optional[bool] = None,
+        inbox: Optional[bool] = None,
+        keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
+    ) -> R:
+        """Lists the kept versions of a document, the newest first, or returns one.
+
+        collection: the collection
+        id: the _id of the document
+        version: only this version (from 0)
+        limit: the maximum number of versions; absent: 100 (1 to 1000)
+        version_field: the field with the number of the document; absent: "version"
+        rules: the policies of merges: {views: "sum", tags: "union", body: "text"}
+        strict: merges only fields that one side alone changed
+        inbox: records conflicts that a merge cannot resolve (truceConflicts)
+        keep: the number of replaced versions that are kept for each document (0 to 2147483647)
+        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+            absent: no maximum (1 to 281474976710656)
+
+        Reply: `versions`: each {_id: {id, version}, at, until, document}, and `more`: true if
+        others exist. With `version`, `document`. "not found": the version is not kept
+        """
+        return self._run(
+            {
+                "truceRevisionLog": collection,
+                "id": id,
+                "version": version,
+                "limit": limit,
+                "versionField": version_field,
+                "rules": rules,
+                "strict": strict,
+                "inbox": inbox,
+                "keep": keep,
+                "keepMS": milliseconds(keep_ms),
+            },
+            again=True,
+        )
+
     def conflicts(
         self,
         collection: str,
@@ -1476,6 +1606,7 @@ class Operations(CommitOperations[R]):
         strict: Optional[bool] = None,
         inbox: Optional[bool] = None,
         keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
     ) -> R:
         """Lists the open conflicts of a collection, the oldest first.
 
@@ -1485,6 +1616,8 @@ class Operations(CommitOperations[R]):
         strict: merges only fields that one side alone changed
         inbox: records conflicts that a merge cannot resolve (truceConflicts)
         keep: the number of replaced versions that are kept for each document (0 to 2147483647)
+        keep_ms: the maximum age of kept versions in milliseconds; truceSweep removes older ones;
+            absent: no maximum (1 to 281474976710656)
 
         Reply: `conflicts`: each {_id, id, at, version, base, mine, theirs, conflicts: [{path, kind,
         ...}]}, compared with the current document; as many as a reply has room for
@@ -1497,6 +1630,69 @@ class Operations(CommitOperations[R]):
                 "strict": strict,
                 "inbox": inbox,
                 "keep": keep,
+                "keepMS": milliseconds(keep_ms),
+            },
+            again=True,
+        )
+
+    def item_index(
+        self,
+        collection: str,
+        *,
+        field: str,
+        identity: str,
+        map: Optional[bool] = None,
+        path: Optional[str] = None,
+        keys: Optional[Sequence[Any]] = None,
+    ) -> R:
+        """Creates an index on a field of items.
+
+        collection: the collection
+        field: the array or map, by its path: "badges"
+        identity: the field that identifies an item: "type"
+        map: true: maps; absent: arrays
+        path: the field of the items; absent: the identity (arrays only)
+        keys: for maps: the identities that get an index; absent: a wildcard index over the whole
+            map
+
+        Reply: nothing more. An error: 2 (invalid) the store does not support wildcard indexes
+        """
+        return self._run(
+            {
+                "truceItemIndex": collection,
+                "field": field,
+                "identity": identity,
+                "map": map,
+                "path": path,
+                "keys": keys,
+            },
+            again=True,
+        )
+
+    def item_convert(
+        self,
+        collection: str,
+        *,
+        field: str,
+        identity: str,
+        map: Optional[bool] = None,
+    ) -> R:
+        """Converts the items of all documents from arrays to maps, or back.
+
+        collection: the collection
+        field: the array or map, by its path: "badges"
+        identity: the field that identifies an item: "type"
+        map: true: maps; absent: arrays
+
+        Reply: `documents` that were converted; `refused`: the number of documents left unchanged,
+        because an item has no identity or two items have the same; `failure`: the first reason
+        """
+        return self._run(
+            {
+                "truceItemConvert": collection,
+                "field": field,
+                "identity": identity,
+                "map": map,
             },
             again=True,
         )
