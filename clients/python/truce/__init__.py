@@ -23,7 +23,7 @@ from bson.codec_options import CodecOptions
 
 from ._collection import ChangeStream, Collection, Cursor
 from ._database import Commit, Database, Edit
-from ._job import Job, JobCommit
+from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
 from ._transport import NativeTransport, ServerTransport, name_in_uri
@@ -41,6 +41,7 @@ from .errors import (
     OutcomeUnknown,
     Refused,
     StoreFailed,
+    Suspended,
     Timeout,
     TruceError,
     Unauthorized,
@@ -63,6 +64,7 @@ __all__ = [
     "Invalid",
     "Job",
     "JobCommit",
+    "JobStep",
     "LibraryError",
     "Limit",
     "Locked",
@@ -70,6 +72,7 @@ __all__ = [
     "OutcomeUnknown",
     "Refused",
     "StoreFailed",
+    "Suspended",
     "Timeout",
     "TruceError",
     "Unauthorized",

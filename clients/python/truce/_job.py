@@ -77,6 +77,39 @@ class Job:
         """Requeues the job for later. The attempt does not count."""
         self._end("truceSnooze", database, delayMS=milliseconds(delay_ms))
 
+    def discard(self, error: object, *, database: Optional[Database] = None) -> None:
+        """Ends the job as discarded: it is not tried again."""
+        text = str(error) or type(error).__name__
+        self._end("truceDiscard", database, error=text)
+
+    # ---- steps: what happens once in all attempts ----
+
+    def step(self, name: str, result: Optional[Document] = None) -> JobStep:
+        """Returns a step for `with`: its changes take effect once in all attempts of the job."""
+        return JobStep(self, name, result)
+
+    def sleep(self, name: str, delay_ms: Milliseconds) -> None:
+        """Suspends the job for a time, once for each name in all attempts. Raises Suspended until
+        the time is over."""
+        reply = self._database.job_sleep(
+            self.queue, id=self.id, token=self.token, name=name, delay_ms=delay_ms
+        )
+        self._check_suspended(reply)
+
+    def wait(self, name: str, timeout_ms: Optional[Milliseconds] = None) -> Optional[Reply]:
+        """Suspends the job until an event arrives (`signal`). Raises Suspended until then. Returns
+        the event, or None if the time is over."""
+        reply = self._database.job_wait(
+            self.queue, id=self.id, token=self.token, name=name, timeout_ms=timeout_ms
+        )
+        self._check_suspended(reply)
+        return reply.get("event", {}) if reply["came"] else None
+
+    def _check_suspended(self, reply: Reply) -> None:
+        if reply["status"] == "not found":
+            self.ended = True
+            raise errors.Suspended(f"job {self.id} of queue {self.queue} is suspended")
+
     def heartbeat(self, progress: Optional[Document] = None) -> int:
         """Extends the lease, and returns its length in milliseconds. `progress` is kept in the job.
 
@@ -123,6 +156,8 @@ class Job:
             self.log.warning("job %s of queue %s: %s", self.id, self.queue, error)
 
     def _failed(self, error: Exception) -> None:
+        if isinstance(error, errors.Suspended):
+            return
         if isinstance(error, errors.Expired) and (self.lost or not self.ended):
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
             self.ended = True
@@ -165,3 +200,37 @@ class JobCommit(CommitList):
             self._job.done(self.result)
             return
         self._job._end("truceJobCommit", changes=self.changes, result=self.result)
+
+
+class JobStep(CommitList):
+    """
+    Changes that take effect once in all attempts of a job. After the end, `earlier` says whether an
+    earlier attempt has completed the step, and `result` is the stored result.
+    """
+
+    def __init__(self, job: Job, name: str, result: Optional[Document]) -> None:
+        super().__init__()
+        self.earlier = False
+        self.result = result
+        self._job = job
+        self._name = name
+
+    def __enter__(self) -> JobStep:
+        return self
+
+    def __exit__(self, kind: Optional[type], *_: object) -> None:
+        if kind is None:
+            self.run()
+
+    def run(self) -> None:
+        """Completes the step now."""
+        reply = self._job._database.job_step(
+            self._job.queue,
+            id=self._job.id,
+            token=self._job.token,
+            name=self._name,
+            changes=self.changes or None,
+            result=self.result,
+        )
+        self.earlier = reply["earlier"]
+        self.result = reply.get("result")

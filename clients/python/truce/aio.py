@@ -28,6 +28,7 @@ from ._async_database import AsyncDatabase as Database
 from ._async_database import AsyncEdit as Edit
 from ._async_job import AsyncJob as Job
 from ._async_job import AsyncJobCommit as JobCommit
+from ._async_job import AsyncJobStep as JobStep
 from ._native import NativeStore
 from ._transport import AsyncNativeTransport, AsyncServerTransport, name_in_uri
 from ._worker import worker_name
@@ -41,6 +42,7 @@ __all__ = [
     "Edit",
     "Job",
     "JobCommit",
+    "JobStep",
     "Worker",
     "connect",
     "open",

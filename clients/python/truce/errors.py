@@ -13,6 +13,13 @@ class LibraryError(ImportError):
     """libtruce is missing, too old, or cannot be loaded."""
 
 
+class Suspended(Exception):
+    """A job sleeps or waits for an event; a worker claims it again later.
+
+    Let this exception leave the function of the worker.
+    """
+
+
 class TruceError(OperationFailure):
     """A command failed. `status` is truce's name of the cause: "conflict", "locked", ..."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, List, Mapping, Optional
 
-from . import Database, Job
+from . import Database, Job, Suspended
 from ._values import Document, Reply
 
 _MISSING = object()
@@ -68,6 +68,8 @@ def run_jobs(db: Database, queue: str, handler: Callable[[Job], Any]) -> int:
         job = jobs[0]
         try:
             result = handler(job)
+        except Suspended:
+            continue
         except BaseException as error:
             if not job.ended:
                 job.fail(error)

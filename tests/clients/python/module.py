@@ -437,6 +437,40 @@ def check_workers(db):
     check("a canceled job", [x["state"] for x in db.iterate_jobs("held")] == ["cancelled"], list(db.iterate_jobs("held")))
 
 
+def check_steps(db):
+    attempts = []
+
+    def work(job):
+        with job.step("charge", result={"n": len(attempts)}) as step:
+            step.insert("charges", {"n": 1})
+        attempts.append((step.earlier, step.result))
+        job.sleep("a moment", 1)
+        event = job.wait("paid", datetime.timedelta(days=1))
+        if event["by"] == "eve":
+            job.discard("eve")
+        return event
+
+    job = db.enqueue("steps", payload={})["id"]
+    worker = truce.Worker(db, "steps", work, wait_ms=100)
+    with worker:
+        deadline = time.time() + 20
+        while time.time() < deadline and len(attempts) < 2:
+            time.sleep(0.02)
+        while time.time() < deadline and db.jobs("steps", id=job)["jobs"][0]["state"] == "running":
+            time.sleep(0.02)
+        db.signal("steps", id=job, name="paid", event={"by": "ada"})
+        while time.time() < deadline and db.jobs("steps", id=job)["jobs"][0]["state"] != "done":
+            time.sleep(0.02)
+    found = db.jobs("steps", id=job)["jobs"][0]
+    check("a job with steps is done", found["state"] == "done" and found["result"] == {"by": "ada"}, found)
+    check("a step takes effect once", db["charges"].count_documents() == 1, attempts)
+    check("its stored result", attempts[0] == (False, {"n": 0}) and set(x[0] for x in attempts[1:]) == {True}
+          and attempts[-1][1] == {"n": 0}, attempts)
+    db.enqueue("discarded", payload={})
+    truce.Worker(db, "discarded", lambda job: job.discard("no"), until_empty=True).run()
+    check("discarded", [x["state"] for x in db.iterate_jobs("discarded")] == ["discarded"])
+
+
 def check_testing(db):
     db.enqueue("inline", payload={"to": {"name": "ada"}, "n": 1})
     db.enqueue("inline", payload={"to": {"name": "bob"}}, delay_ms=60000)
@@ -456,7 +490,7 @@ def check_testing(db):
 def check_all(db):
     for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
                  check_revisions, check_sync, check_money, check_trees, check_jobs, check_workers,
-                 check_testing):
+                 check_steps, check_testing):
         part(db)
 
 
