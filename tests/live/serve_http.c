@@ -195,6 +195,10 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     POST_HAS("/v1/shop/truceNothing", "{\"nothing\": \"c\"}", 404, NULL);
     POST_HAS("/v1/shop/truceCommit", "{\"changes\": [{\"insert\": \"c\", \"with\": {\"_id\": 1}}]}",
              409, "\"status\": \"duplicate\"");
+    POST_HAS("/v1/shop/truceDone",
+             "{\"queue\": \"mail\", \"id\": \"0123456789abcdef01234567\", \"token\": "
+             "\"0123456789abcdef01234567\"}",
+             409, "\"status\": \"expired\"");
     POST("/v1/shop/truceDone", "{\"job\": {\"$oid\": \"0123456789abcdef01234567\"}}", 400);
     end();
 }
@@ -332,6 +336,7 @@ TEST(each_request_runs_as_the_user_of_its_own_header)
     check_as(root, "/v1/school/insert", WRITE, 200);
     check_as(bob, FIND, 200);
     check_as(bob, "/v1/school/insert", WRITE, 403);
+    HTTP_CHECK("POST", "/v1/school/insert", bob, WRITE, 403, "\"status\": \"not authorized\"");
     check_as(bob, "/v1/other/find", "{\"collection\": \"c\"}", 403);
     check_as(ada, "/v1/other/find", "{\"collection\": \"c\"}", 401); /* ada is a user of school */
     /* one connection, one user after the other */

@@ -116,15 +116,15 @@ static const char *http_class(unsigned code)
 {
     switch (code) {
     case MHD_HTTP_NOT_FOUND:
-        return "not found";
+        return truce_status_name(TRUCE_NOT_FOUND);
     case MHD_HTTP_UNAUTHORIZED:
     case MHD_HTTP_FORBIDDEN:
     case MHD_HTTP_MISDIRECTED_REQUEST:
-        return "refused";
+        return "not authorized";
     case MHD_HTTP_SERVICE_UNAVAILABLE:
-        return "locked";
+        return truce_status_name(TRUCE_LOCKED);
     default:
-        return "invalid";
+        return truce_status_name(TRUCE_INVALID);
     }
 }
 
@@ -157,19 +157,19 @@ enum MHD_Result http_bad(struct MHD_Connection *c, const char *message)
 static unsigned http_code(const bson_t *reply)
 {
     static const struct {
-        const char *status;
+        truce_status status;
         unsigned code;
-    } classes[] = {{"not found", MHD_HTTP_NOT_FOUND},
-                   {"duplicate", MHD_HTTP_CONFLICT},
-                   {"conflict", MHD_HTTP_CONFLICT},
-                   {"expired", MHD_HTTP_CONFLICT},
-                   {"refused", MHD_HTTP_UNPROCESSABLE_CONTENT},
-                   {"limit reached", MHD_HTTP_UNPROCESSABLE_CONTENT},
-                   {"locked", MHD_HTTP_SERVICE_UNAVAILABLE},
-                   {"timeout", MHD_HTTP_SERVICE_UNAVAILABLE},
-                   {"outcome unknown", MHD_HTTP_GATEWAY_TIMEOUT},
-                   {"I/O error", MHD_HTTP_INTERNAL_SERVER_ERROR},
-                   {"corrupt", MHD_HTTP_INTERNAL_SERVER_ERROR}};
+    } classes[] = {{TRUCE_NOT_FOUND, MHD_HTTP_NOT_FOUND},
+                   {TRUCE_DUPLICATE, MHD_HTTP_CONFLICT},
+                   {TRUCE_CONFLICT, MHD_HTTP_CONFLICT},
+                   {TRUCE_EXPIRED, MHD_HTTP_CONFLICT},
+                   {TRUCE_REFUSED, MHD_HTTP_UNPROCESSABLE_CONTENT},
+                   {TRUCE_LIMIT, MHD_HTTP_UNPROCESSABLE_CONTENT},
+                   {TRUCE_LOCKED, MHD_HTTP_SERVICE_UNAVAILABLE},
+                   {TRUCE_TIMEOUT, MHD_HTTP_SERVICE_UNAVAILABLE},
+                   {TRUCE_UNKNOWN, MHD_HTTP_GATEWAY_TIMEOUT},
+                   {TRUCE_IO, MHD_HTTP_INTERNAL_SERVER_ERROR},
+                   {TRUCE_CORRUPT, MHD_HTTP_INTERNAL_SERVER_ERROR}};
     bson_iter_t at;
     int32_t code = 0;
 
@@ -192,7 +192,7 @@ static unsigned http_code(const bson_t *reply)
     }
     if (bson_iter_init_find(&at, reply, "status") && BSON_ITER_HOLDS_UTF8(&at))
         for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
-            if (!strcmp(bson_iter_utf8(&at, NULL), classes[i].status))
+            if (!strcmp(bson_iter_utf8(&at, NULL), truce_status_name(classes[i].status)))
                 return classes[i].code;
     return MHD_HTTP_BAD_REQUEST;
 }
@@ -200,12 +200,15 @@ static unsigned http_code(const bson_t *reply)
 /* Errors of MongoDB's commands have no class. HTTP adds it. */
 static void http_append_class(bson_t *reply)
 {
-    bson_iter_t code;
+    bson_iter_t at;
+    uint32_t code;
 
-    if (!bson_has_field(reply, "status") && bson_iter_init_find(&code, reply, "code"))
-        BSON_APPEND_UTF8(
-            reply, "status",
-            truce_status_name(truce__status_of_code((uint32_t)bson_iter_as_int64(&code))));
+    if (bson_has_field(reply, "status") || !bson_iter_init_find(&at, reply, "code"))
+        return;
+    code = (uint32_t)bson_iter_as_int64(&at);
+    BSON_APPEND_UTF8(reply, "status",
+                     code == CODE_UNAUTHORIZED ? "not authorized"
+                                               : truce_status_name(truce__status_of_code(code)));
 }
 
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)

@@ -94,7 +94,7 @@ static void watch_refuse(struct watch_stream *stream)
         BCON_NEW("ok", BCON_DOUBLE(0), "errmsg",
                  BCON_UTF8("the user was changed, or the token was revoked or has expired"), "code",
                  BCON_INT32(CODE_AUTHENTICATION_FAILED), "codeName",
-                 BCON_UTF8("AuthenticationFailed"), "status", BCON_UTF8("refused"));
+                 BCON_UTF8("AuthenticationFailed"), "status", BCON_UTF8("not authorized"));
 
     watch_append_error(stream, error);
     bson_destroy(error);
