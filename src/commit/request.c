@@ -231,8 +231,11 @@ static truce_status request_check_room(const truce_request_handler *handlers, si
 {
     truce_status status = ROOM_CHECK(options, "truce_commit_options", error);
 
-    for (size_t i = 0; i < count && !status; i++)
+    for (size_t i = 0; i < count && !status; i++) {
         status = ROOM_CHECK(&handlers[i], "truce_request_handler", error);
+        if (!status && (!handlers[i].name || !handlers[i].function))
+            status = truce__fail(TRUCE_INVALID, error, "handler %zu has no name or no function", i);
+    }
     return status;
 }
 
@@ -242,6 +245,8 @@ truce_status truce_request_run(truce_store *store, const truce_request_handler *
                                bson_error_t *error)
 {
     RETURN_IF_NULL(report, error);
+    if (handlers_count)
+        RETURN_IF_NULL(handlers, error);
 
     uint32_t count = 0, room = limit ? limit : LIMIT;
     truce_status status = request_check_room(handlers, handlers_count, options, error);

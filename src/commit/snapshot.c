@@ -177,22 +177,26 @@ static truce_status look_at_named(struct snapshot *snapshot, struct value value,
 
 /* ---- reads ----------------------------------------------------------------------------------- */
 
+/* The caller's wrapper has checked the call, and holds the view, which keeps the overlay open, for the
+ * cursor. So the overlay's own functions are called: its wrapper would hold the overlay for ever. */
 static truce_status run_on_overlay(const struct snapshot *snapshot,
                                    const struct decorated_call *call, bson_error_t *error)
 {
+    truce_store *overlay = snapshot->overlay;
+
     switch (call->verb) {
     case VERB_FIND:
-        return truce_find(snapshot->overlay, call->collection, call->filter, call->how.find,
-                          call->cursor, error);
+        return overlay->ops->find(overlay, call->collection, call->filter, call->how.find,
+                                  call->cursor, error);
     case VERB_COUNT:
-        return truce_count(snapshot->overlay, call->collection, call->filter, call->how.count,
-                           call->count, error);
+        return truce_count(overlay, call->collection, call->filter, call->how.count, call->count,
+                           error);
     case VERB_DISTINCT:
-        return truce_distinct(snapshot->overlay, call->collection, call->text, call->filter,
-                              call->answer, error);
+        return truce_distinct(overlay, call->collection, call->text, call->filter, call->answer,
+                              error);
     default:
-        return truce_aggregate(snapshot->overlay, call->collection, call->document,
-                               call->how.aggregate, call->cursor, error);
+        return overlay->ops->aggregate(overlay, call->collection, call->document,
+                                       call->how.aggregate, call->cursor, error);
     }
 }
 

@@ -100,8 +100,10 @@ static void settle_held(truce_set *set, struct set_call *call)
 truce_status truce_set_apply(truce_set *set, truce_commit *commit, const truce_set_operation *given,
                              size_t count, truce_set_result *results, bson_error_t *error)
 {
-    if (count)
+    if (count) {
+        RETURN_IF_NULL(given, error);
         RETURN_IF_NULL(results, error);
+    }
 
     DEADLINE_SCOPE(set->deadline_ms);
     struct set_operation single;
