@@ -7,7 +7,7 @@
  *
  *     tokens: [{id: "9f86d081", hash: <SHA-256>, created: <date>, expires: <date>}, ...]
  *
- * The hash needs no salt and no iterations, because nobody can guess 32 random bytes.
+ * The hash needs no salt and no iterations, because 32 random bytes cannot be guessed.
  *
  * Invariants:
  *  1. A token acts as its user, with the user's present roles, until it expires or is revoked. A

@@ -206,7 +206,7 @@ truce_status users_change(truce_store *store, const struct user_facts *facts, bs
     if (facts->custom)
         BSON_APPEND_DOCUMENT(&set, "customData", facts->custom);
     bson_append_document_end(&update, &set);
-    if (facts->password) /* a password is changed because somebody else may know it */
+    if (facts->password) /* the old password, and thus the tokens, may be known to an attacker */
         BCON_APPEND(&update, "$unset", "{", "tokens", BCON_UTF8(""), "}");
     if (!status)
         status = server_users_change(store, facts->database, facts->name, &update, error);

@@ -129,7 +129,7 @@ truce_status listen_at_path(const char *path, unsigned mode, struct local_socket
     made = bson_malloc0(sizeof *made);
     memcpy(made->path, at.sun_path, sizeof made->path);
     made->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    /* nobody can connect before listen(), and the mode is set by then */
+    /* no client can connect before listen(), and the mode is set by then */
     if (made->listener < 0 || bind(made->listener, (const struct sockaddr *)&at, sizeof at) ||
         lstat(path, &found)) {
         status = truce__fail(TRUCE_IO, error, "cannot listen on %s: %s", path, strerror(errno));
