@@ -2,9 +2,9 @@
 
     run.py SDIST [TEST...]      SDIST: the folder of pymongo's source distribution; its `test` has specifications and runners
 
-What does not hold stands in exceptions.txt, with the reason. It fails whatever else fails, and an exception that nothing needs any more.
-Those behind "not-run", which wait for long, are not even tried. The server must be one like a replica set, with --test-commands and a feed of changes:
-TRUCE_TEST_CLIENT_URI. What is of logins is run at a second one, by TLS, whose user is made: TRUCE_TEST_CLIENT_AUTH_URI.
+exceptions.txt lists the tests that do not pass, with the reasons. The run fails if another test fails, or if an exception is not needed any more.
+Tests under "not-run" wait for a long time and are left out. TRUCE_TEST_CLIENT_URI names a server like a replica set, with --test-commands and a
+change feed. Tests of logins use a second server with TLS and a user: TRUCE_TEST_CLIENT_AUTH_URI.
 """
 
 import fnmatch

@@ -26,7 +26,7 @@ class Suite:
     tests: list  # folders and files for pytest, patterns of files for Node
     runner: str = "pytest"  # or a module's program: "mocha", "tape", "ava"
     options: list = ()  # of the runner
-    replace: list = ()  # pairs of a regular expression and its replacement, for all files; {port} and {uri} are the server's
+    replace: list = ()  # (regular expression, replacement) for all files; {port} and {uri} are the server's
     environment: dict = dataclasses.field(default_factory=dict)
     together: bool = False  # all files in one process, as only the last one ends it
     files: dict = dataclasses.field(default_factory=dict)  # files that the distribution lacks
