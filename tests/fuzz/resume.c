@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "server/session/change_stream.h"
+#include "store/file/file.h"
 
 #define ENTRIES 8
 

@@ -3,7 +3,7 @@
 #include "cli/commands.h"
 #include "cli/data/query.h"
 
-static int command_run(struct cli *cli)
+static int request_command_run(struct cli *cli)
 {
     enum json_form form = cli_flag(cli, "canonical") ? JSON_CANONICAL : JSON_RELAXED;
     bson_t request, reply;
@@ -42,5 +42,5 @@ const struct cli_command cli_command_command = {
                "truce command '{count: \"truce_queue\"}'",
     .options = (const struct cli_option[]){CLI_CANONICAL_OPTION, {0}},
     .store = CLI_STORE_WRITE,
-    .run = command_run,
+    .run = request_command_run,
 };

@@ -279,7 +279,7 @@ const struct cli_command cli_commit_apply = {
 
 /* ---- list ----------------------------------------------------------------------------------- */
 
-static int commit_run_list(struct cli *cli)
+static int commit_print_list(struct cli *cli)
 {
     truce_commit_list_options options = {.state = cli_text(cli, "state"),
                                          .key_prefix = cli_text(cli, "prefix")};
@@ -312,7 +312,7 @@ const struct cli_command cli_commit_list = {
             {"limit", 0, "N", "at most this many (default: 100)", false},
             {0}},
     .store = CLI_STORE_READ,
-    .run = commit_run_list,
+    .run = commit_print_list,
 };
 
 /* ---- show and resolve ----------------------------------------------------------------------- */
@@ -361,7 +361,7 @@ const struct cli_command cli_commit_show = {
     .run = commit_run_show,
 };
 
-static int commit_run_resolve(struct cli *cli)
+static int commit_print_resolve(struct cli *cli)
 {
     const char *name = cli->arguments[0];
     bson_error_t error;
@@ -391,7 +391,7 @@ const struct cli_command cli_commit_resolve = {
         "truce commit apply --journal '[{insert: \"accounts\", with: {_id: \"a\", n: 9}}]' --key k1 --key-time $(date +%s000)\n"
         "truce commit resolve $(truce find truce_commits | jq -r '._id.\"$oid\"')",
     .store = CLI_STORE_CHANGE,
-    .run = commit_run_resolve,
+    .run = commit_print_resolve,
 };
 
 /* ---- unique --------------------------------------------------------------------------------- */

@@ -163,7 +163,7 @@ const struct cli_command cli_ledger_open = {
     .run = ledger_run_open,
 };
 
-static int ledger_run_rules(struct cli *cli)
+static int ledger_print_rules(struct cli *cli)
 {
     truce_ledger *ledger = cli_ledger_new(cli);
     int digits, code = cli_ledger_digits(cli, ledger, cli->arguments[1], &digits);
@@ -187,7 +187,7 @@ const struct cli_command cli_ledger_rules = {
                                            RULES_OPTIONS,
                                            {0}},
     .store = CLI_STORE_CHANGE,
-    .run = ledger_run_rules,
+    .run = ledger_print_rules,
 };
 
 /* ---- posting -------------------------------------------------------------------------------- */
