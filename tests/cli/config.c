@@ -8,6 +8,8 @@
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
+#define NO_ADDRESS                                                                                 \
+    "invalid address \"nowhere\": expected an IPv4 or IPv6 address, for example 127.0.0.1 or ::1"
 #define NO_USER "truce: with --auth there must be a user: truce user add NAME --role root\n"
 
 static char directory[500], path[600], store[600];
@@ -82,8 +84,7 @@ TEST(the_call_counts_more_than_the_file)
     SAYS(NO_USER, serve("isolation = none\nauth = yes\nport = 0", "--isolation", "snapshot"));
     SAYS("truce: --isolation must be serializable or snapshot\n",
          serve("isolation = snapshot\nauth = yes\nport = 0", "--isolation", "none"));
-    SAYS("truce: \"nowhere\" is not an IPv4 address\n",
-         serve("bind = nowhere\nport = 0", "--bind", "nowhere"));
+    SAYS("truce: " NO_ADDRESS "\n", serve("bind = nowhere\nport = 0", "--bind", "nowhere"));
     SAYS("truce: --port needs a number from 0 to 65535, not \"x\"\n",
          serve("port = 0", "--port", "x"));
     put("", 0);
@@ -97,8 +98,7 @@ TEST(the_call_counts_more_than_the_file)
 
 TEST(a_flag_that_is_no_is_as_if_it_were_not_there)
 {
-    SAYS("truce: \"nowhere\" is not an IPv4 address\n",
-         serve("auth = no\nport = 0\n", "--bind", "nowhere"));
+    SAYS("truce: " NO_ADDRESS "\n", serve("auth = no\nport = 0\n", "--bind", "nowhere"));
     REFUSES("auth = no\nauth = yes\n", 2, "auth is already set in line 1; set it once");
     REFUSES("auth = maybe\n", 1, "auth must be yes or no");
     REFUSES("auth =\n", 1, "auth must be yes or no");
@@ -107,7 +107,7 @@ TEST(a_flag_that_is_no_is_as_if_it_were_not_there)
 TEST(lists_the_valid_names_for_an_unknown_one)
 {
     static const char there[] =
-        "there are: port, bind, auth, tls-certificate, tls-key, tls-client-ca, database";
+        "there are: port, bind, socket, socket-mode, parent, auth, tls-certificate, tls-key, tls-client-ca, database";
     const struct command *c = serve("port = 0\n\nprot = 1\n", NULL, NULL);
 
     CHECK_INT(c->code, ==, 2);
@@ -144,7 +144,7 @@ TEST(reports_invalid_values_with_their_line)
     REFUSES("deadline = soon\n", 1, "deadline needs a number from 1 to 4294967295, not \"soon\"");
     REFUSES("slow = 0\n", 1, "slow needs a number from 1 to 4294967295, not \"0\"");
     REFUSES("isolation = none\n", 1, "isolation must be serializable or snapshot");
-    REFUSES("port = 0\nbind = nowhere\n", 2, "\"nowhere\" is not an IPv4 address");
+    REFUSES("port = 0\nbind = nowhere\n", 2, NO_ADDRESS);
     REFUSES("port = 0\ntls-certificate = /none.pem\n", 2,
             "no certificate can be read from \"/none.pem\": No such file or directory");
 }
