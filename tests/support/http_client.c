@@ -89,11 +89,12 @@ struct http_reply http_receive(int socket_, bool is_head)
     struct buffer head = {0}, body = {0};
     struct http_reply reply = {0};
     const char *at;
+    bool whole = receive_until(socket_, &head, "\r\n\r\n") && head.size > 12;
 
-    if (receive_until(socket_, &head, "\r\n\r\n") && head.size > 12)
-        reply.code = atoi((char *)head.bytes + 9);
     truce__buffer_append_byte(&head, 0);
     reply.head = (char *)head.bytes;
+    if (whole)
+        reply.code = atoi(reply.head + 9);
     if (reply.code && !is_head) {
         if ((at = strcasestr(reply.head, "\r\nContent-Length:")) != NULL)
             CHECK(receive_exactly(socket_, &body, strtoul(at + 17, NULL, 10)));

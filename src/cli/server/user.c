@@ -361,7 +361,7 @@ static int user_run_token(struct cli *cli)
     int64_t expires_ms;
     bson_error_t error;
     truce_status status;
-    bson_t *tokens;
+    bson_t tokens;
     int code = user_check(cli);
 
     if (code)
@@ -371,9 +371,8 @@ static int user_run_token(struct cli *cli)
     if (!user_read_expires(cli, &expires_ms))
         return CLI_USAGE;
     if (lists) {
-        tokens = bson_new();
-        status = tokens_list(cli->store, database, cli->arguments[0], tokens, &error);
-        return cli_print_array(cli, status, tokens, NULL, &error);
+        status = tokens_list(cli->store, database, cli->arguments[0], &tokens, &error);
+        return cli_print_array(cli, status, &tokens, NULL, &error);
     }
     if (!revoked)
         return user_add_token(cli, expires_ms);
