@@ -90,8 +90,8 @@ struct bench_target {
     bool server_is_slow;
 };
 
-/* Of an embedded store: operations in transactions, syncs of its log, how long its lock was
- * held. */
+/* Counters of an embedded store: operations in transactions, syncs of its log, and the time for
+ * which its lock was held. */
 struct bench_writes {
     int64_t operations, groups, syncs, held_us;
 };

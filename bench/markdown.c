@@ -173,7 +173,7 @@ static void show_latencies(const struct results *results)
     }
 }
 
-/* Does another line stand for this workload, target and form already? */
+/* Returns true if no earlier line is of this workload, target, and form. */
 static bool is_new_form(const struct results *results, int i)
 {
     const struct result *result = &results->all[i];

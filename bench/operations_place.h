@@ -1,7 +1,7 @@
 #ifndef TRUCE_BENCH_OPERATIONS_PLACE_H
 #define TRUCE_BENCH_OPERATIONS_PLACE_H
 
-/* Of operations.c and operations_patterns.c: the handles, and the operations of the latter. */
+/* Handles that operations.c and operations_patterns.c share, and the operations of the latter. */
 #include "bench/operations.h"
 
 #define COLLECTION "trips_"

@@ -39,7 +39,7 @@ struct grown {
     int64_t documents;
     const char *target, *what; /* in the document */
     bool is_size;
-    double numbers[4]; /* in the order in which they stand */
+    double numbers[4]; /* in the order of the line */
 };
 
 struct growths {

@@ -1,5 +1,5 @@
-/* Read, modify, write in one step: one is added to a counter. Of any document, or all callers of
- * the same one. */
+/* Read, modify, write in one step: one is added to a counter of a random document, or all callers
+ * add to the same one. */
 #include <inttypes.h>
 
 #include "bench/documents.h"

@@ -46,9 +46,9 @@
 
 /* Index entries that checking one read of a transaction may visit. */
 #define TRUCE_CHECK_ENTRIES_MAX 10000
-/* Of the documents that a transaction writes, before and after. */
+/* The bytes of the documents that a transaction writes, before and after. */
 #define TRUCE_TRANSACTION_BYTES_MAX (64 * 1024 * 1024)
-/* That a transaction writes; each is one or two writes of a bulk. */
+/* The documents that a transaction writes; each is one or two writes of a bulk. */
 #define TRUCE_TRANSACTION_DOCUMENTS_MAX 50000
 /* Reads, and documents of a read, that are checked one by one. */
 #define TRUCE_TRANSACTION_READS_MAX   1000
@@ -60,7 +60,7 @@
 #define TRUCE_SERVER_HANDLES_MAX      256     /* of sets and queues, cached by ... */
 #define TRUCE_SERVER_HANDLE_BYTES     2000    /* ... names of at most so many bytes */
 #define TRUCE_SERVER_TRANSACTIONS_MAX 100     /* open in a server */
-/* Of the documents that all open transactions write together. */
+/* The bytes of the documents that all open transactions write together. */
 #define TRUCE_SERVER_TRANSACTIONS_BYTES (256 * 1024 * 1024)
 #define TRUCE_SERVER_TRANSACTION_MS     60000 /* default lifetime */
 
@@ -74,9 +74,9 @@
 
 #define TRUCE_SERVER_SLOW_MS            100    /* default: slower commands are logged */
 #define TRUCE_SERVER_BLOCK_MS_MAX       600000 /* of a fail point */
-/* Of the error messages of one command; further errors have only a code. */
+/* The bytes of the error messages of one command; further errors have only a code. */
 #define TRUCE_SERVER_SENTENCES_BYTES (1024 * 1024)
-/* Of replies to bulkWrite, and of lists, that clients have not read yet. */
+/* The bytes of replies to bulkWrite, and of lists, that clients have not read yet. */
 #define TRUCE_SERVER_ANSWERS_BYTES (64 * 1024 * 1024)
 #define TRUCE_SERVER_FINDINGS_MAX  1000   /* that one validate reports */
 #define TRUCE_HANDSHAKE_MS         10000  /* default, of TLS */

@@ -29,8 +29,8 @@ void truce__time_zone_free(struct time_zone *zone);
 int32_t truce__time_zone_offset(const struct time_zone *zone, int64_t utc_s);
 
 /* Returns the UTC time at which clocks in the zone show `local_s`, counted in seconds since 1970
- * as if it were UTC. Of two such times, it is the first. If the clocks skip `local_s`, the
- * offset before the change applies. */
+ * as if it were UTC. If there are two such times, it is the first. If the clocks skip `local_s`,
+ * the offset before the change applies. */
 int64_t truce__time_zone_to_utc(const struct time_zone *zone, int64_t local_s);
 
 #endif

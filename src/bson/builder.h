@@ -19,7 +19,7 @@ struct builder {
     size_t bytes_max;
     uint8_t *bytes;
     size_t size, room;
-    /* Of the next element of an array. */
+    /* The index of the next element of an array. */
     uint32_t index;
     uint8_t type;
     bool full;

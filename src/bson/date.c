@@ -10,9 +10,9 @@ struct date_reader {
     const char *at, *end;
     /* The parts that have been read. */
     bool date, time, zoned;
-    /* Since 1970. */
+    /* Days since 1970. */
     int64_t days;
-    /* Of the day. */
+    /* Milliseconds since the start of the day. */
     int64_t time_ms;
     struct date_zone zone;
 };

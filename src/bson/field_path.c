@@ -150,7 +150,7 @@ static bool finder_find(const struct table *table, const char *name, uint32_t le
     return false;
 }
 
-/* Of two fields with one name, the first is found. */
+/* Builds the table of the fields of a document. If two fields have one name, the first is found. */
 static void finder_build(struct field_finder_tables *tables, struct table *table,
                          struct value document, uint32_t *steps)
 {

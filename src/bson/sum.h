@@ -18,7 +18,7 @@ struct sum {
     /* The simple sum, for NaN and infinities. */
     double plain;
     decimal decimals;
-    /* Of the numbers that were added. */
+    /* How many numbers were added. */
     int64_t count;
     /* The widest type so far: INT32, INT64, DOUBLE, or DECIMAL128. */
     uint8_t type;

@@ -47,7 +47,7 @@ struct entry {
     /* Its collection has declared keys, so `after` has `_keys` (unique.c). */
     bool keyed;
     bool stale;         /* An old value of a diff differed from the document. */
-    struct token token; /* Of base. */
+    struct token token; /* The token of `base`. */
     bson_t base;        /* Empty if missing; valid if known or prepared. */
     bson_t after;       /* Empty if missing; valid if base is. */
     bool after_found;

@@ -36,7 +36,7 @@ struct engine {
     uint64_t cache_bytes;
     /* NULL if read_only. A view uses that of its engine. */
     struct cache *cache;
-    /* Of a view: its snapshot, in the numbering of the cache. */
+    /* The snapshot of a view, in the numbering of the cache. */
     uint64_t cache_snapshot;
     /* A view uses those of its engine. */
     struct hints *hints;
@@ -46,13 +46,13 @@ struct engine {
     struct read_only_reader *read_only_reader;
     struct readers readers;
     struct snapshots snapshots;
-    /* Of a view: the counters of changes (change_notify.h) from before its snapshot; NULL:
+    /* The counters of changes (change_notify.h) from before the snapshot of a view; NULL:
      * unknown. */
     unsigned *changes;
     /* The snapshot of a view, the only thing that a view closes; NULL: reads use current data. */
     struct snapshot *snapshot;
     struct checkpointer checkpointer;
-    /* Of a view: the flag `interrupted` of its engine. */
+    /* The flag `interrupted` of the engine that a view belongs to. */
     const int *above;
     /* The flag of the store, which all long work checks; may be NULL. */
     const int *interrupted;

@@ -28,7 +28,7 @@ struct reader {
     struct catalog *catalog;
     /* Scratch memory for lookups. */
     struct buffer key, id;
-    /* Of the connection and of its snapshot, for a read-only reader. */
+    /* The pass of the connection and of its snapshot, for a read-only reader. */
     struct read_only_pass pass;
     atomic_uint taken;
 };

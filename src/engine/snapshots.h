@@ -59,7 +59,7 @@ struct snapshots {
     pthread_cond_t change;
     struct snapshot *first, **end;
     unsigned count, unlimited;
-    /* Of the thread that ends expired snapshots. */
+    /* The state of the thread that ends expired snapshots. */
     bool running, asleep, stop;
     pthread_t thread;
 };

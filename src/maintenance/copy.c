@@ -26,9 +26,9 @@
  *   the last comparison: each document of `to` was read before, and was found in `from` after it.
  *   It was therefore stored at that time, unless it was changed and changed back. Writers to
  *   `from` then cost rounds, but never lead to a verified mixture.
- * C3  Commits move with their documents. Of an open commit, both sides have its documents and its
- *   commit document from one snapshot (C2). A process that encounters it in `to` completes or
- *   undoes it. If the commit documents are not copied, no commit may be open.
+ * C3  Commits move with their documents. Both sides have the documents and the commit
+ *   document of an open commit from one snapshot (C2). A process that encounters it in `to`
+ *   completes or undoes it. If the commit documents are not copied, no commit may be open.
  * C4  A crash leaves documents up to some _id, and a record with this _id or an earlier one.
  *
  * Deliberately not done: following the writers (the next call copies a change after the start of

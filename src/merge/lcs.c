@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 
-/* Of dividing ranges. */
+/* How often a range is divided. */
 #define DEPTH_MAX 16
 /* Elements; documents have far fewer. */
 #define LENGTH_MAX 100000000u

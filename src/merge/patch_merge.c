@@ -8,7 +8,7 @@
 
 /* ---- equal ----------------------------------------------------------------------------------- */
 
-/* Compares fields in any order. Of two fields with one name, the first counts. */
+/* Compares fields in any order. If two fields have one name, the first counts. */
 static bool merge_same_fields(struct value a, struct value b)
 {
     const struct value documents[] = {a, b};

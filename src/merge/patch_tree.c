@@ -35,7 +35,8 @@ uint32_t truce__patch_find(const struct patch_node *node, const char *name, uint
     return node->count;
 }
 
-/* Of two fields with one name, the first is found. A new field replaces a removed one. */
+/* Adds a child to the index. If two fields have one name, the first is found. A new field
+ * replaces a removed one. */
 static void index_child(struct patch_node *node, uint32_t at)
 {
     const struct patch_child *child = &node->children[at];

@@ -65,7 +65,7 @@ struct sim_script {
     int keys[SIM_DOCUMENTS];
     /* The idempotency key; 0: none. */
     int key;
-    /* Of a pattern. */
+    /* The call of a pattern. */
     int call;
     /* The maximum number of runs after conflicts; 0: 1. */
     int tries;
@@ -152,7 +152,7 @@ struct sim_version {
     bool present;
     bool has_rev;
     bson_oid_t rev;
-    /* Of a removed version without a revision. */
+    /* The transaction of a removed version without a revision. */
     int txn;
     /* The value of u; 0: none. */
     int key;
@@ -197,7 +197,7 @@ struct sim_search {
     uint64_t runs, states, steps;
     /* All choices within the limits were explored. */
     bool complete;
-    /* Of the first run with a violation, or of the last run. */
+    /* The result of the first run with a violation, or of the last run. */
     struct sim_result result;
 };
 

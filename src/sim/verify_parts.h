@@ -16,7 +16,7 @@ enum verify_kind { VERIFY_APPEND, VERIFY_WRITE, VERIFY_READ };
 struct verify_op {
     enum verify_kind kind;
     uint32_t key;
-    /* Of an append, a write, or a register that was read. */
+    /* The value of an append, of a write, or of a register that was read. */
     int64_t value;
     /* The read found nothing. */
     bool nothing;

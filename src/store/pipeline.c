@@ -12,8 +12,8 @@
  *
  * A pipeline reads one snapshot: if a stage reads other collections ($lookup, $unionWith), a view
  * of the store is opened first, and both the input and these stages read from it. $out and $merge
- * write to the store itself, and their writes are not read. A name may stand for a pipeline over
- * another collection (alias.h).
+ * write to the store itself, and their writes are not read. A name may be an alias of a pipeline
+ * over another collection (alias.h).
  */
 #include "store/pipeline.h"
 

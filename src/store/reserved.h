@@ -21,7 +21,7 @@
 #define CONFLICTS       "truce_conflicts"
 #define COPY_RECORDS    "truce_copies"
 #define IMPORTS         "truce_imports"
-#define SET_JOBS        "truce_jobs" /* Of `truce set apply`. */
+#define SET_JOBS        "truce_jobs" /* The jobs of `truce set apply`. */
 #define QUEUE           "truce_queue"
 #define QUEUE_KEYS      "truce_queue_keys"
 #define QUEUE_SETTINGS  "truce_queues"
@@ -39,11 +39,11 @@
 #define TREE_EDITS "truce_tree_edits" /* The log of their edits. */
 #define TREE_HOLDS "truce_tree_holds" /* Holds of readers and tags. */
 #define PROBE      "truce_probe"
-/* Of a server, in the database config: the last write of each client session. */
+/* The last write of each client session of a server, in the database config. */
 #define SESSION_RECORDS "@config.transactions"
 /* The time up to which servers have reserved snapshot times. */
 #define CLUSTER_TIME "@config.cluster_time"
-/* Of a server, in the database admin: users and their roles. */
+/* The users of a server and their roles, in the database admin. */
 #define USER_RECORDS "@admin.system.users"
 
 /* {_id: "own", database}: the name of the store's own database, if it is not OWN_DATABASE. */

@@ -773,7 +773,7 @@ TEST(applies_the_one_before_in_the_same_write_if_the_newest_has_no_room)
     on_every_counted_store(second_best);
 }
 
-/* Of those before it, too, there are more than the document has room for. */
+/* More operations precede it than the document has room for. */
 static void some_second_best(truce_store *store)
 {
     truce_set *set = tutorial_set(store, NULL);

@@ -154,7 +154,7 @@ static void plan(struct writer *writer, bson_t *meant)
     }
 }
 
-/* Of a server that is busy, or that is killed itself. */
+/* Returns whether the server was busy, or was killed. */
 static bool unreached(truce_status status)
 {
 #ifdef TEST_ON_SERVER

@@ -29,7 +29,7 @@ static void end(void)
     truce_store_close(store);
 }
 
-/* Of the namespaces 0: test.c, and 1: school.d. */
+/* Returns a bulkWrite on the namespaces 0: test.c, and 1: school.d. */
 static const char *bulk(const char *ops, const char *more)
 {
     static char text[3000];

@@ -279,7 +279,7 @@ TEST(reports_ambiguous_paths_on_request)
     end();
 }
 
-/* Of the only collection, by listCollections. */
+/* Reads the UUID of the only collection by listCollections. */
 static void listed_uuid(char text[33])
 {
     bson_t *reply = ask("{'listCollections': 1, '$db': 'test'}");

@@ -132,7 +132,7 @@ TEST(commands_are_counted_by_name_and_timed_by_group)
     end();
 }
 
-/* Of every group the steps grow, up to the one without an end, which is all. */
+/* The steps of every group grow. The last step has no bound, and counts all. */
 TEST(the_steps_of_a_histogram_are_sums)
 {
     static const char step[] = "truce_command_duration_seconds_bucket{group=\"insert\"";

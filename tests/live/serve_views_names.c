@@ -172,7 +172,7 @@ TEST(ab_two_views_that_are_made_at_once_do_not_rest_on_each_other)
 
 /* ---- in one process ------------------------------------------------------------------------- */
 
-/* Of the store, not of the server. */
+/* Checks an error of the store, not of the server. */
 static void check_taken(truce_status status, const bson_error_t *error, int line)
 {
     if (status != TRUCE_INVALID || error->code != CODE_COMMAND_NOT_SUPPORTED_ON_VIEW)

@@ -48,7 +48,7 @@ static enum fake_act play(struct script *script, const bson_t *command, bson_t *
     return FAKE_ANSWER;
 }
 
-/* Of all stages: scripts are changed while the server's threads are there. */
+/* Protects the scripts of all stages, which change while the server's threads run. */
 static pthread_mutex_t scripts = PTHREAD_MUTEX_INITIALIZER;
 
 static enum fake_act answer(const bson_t *command, bson_t *reply, void *arg)

@@ -259,7 +259,7 @@ static void send_with_names(const bson_t *command)
     }
 }
 
-/* Of the user's own database, and of others. */
+/* Sends the command to the user's own database, and to others. */
 static void try_command(const char *json)
 {
     static const char *const databases[] = {"school", "test", "other", "admin"};

@@ -204,7 +204,7 @@ static void tell_it(const char *message)
     log_write(log_, TRUCE_LOG_INFO, LOG_SERVER, 0, message, NULL);
 }
 
-/* How often the words stand in the file; -1: it is not there. */
+/* Counts the words in the file; -1: the file does not exist. */
 static int count_in(const char *file, const char *words)
 {
     FILE *stream = fopen(file, "r");

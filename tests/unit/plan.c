@@ -161,7 +161,7 @@ TEST(counts_that_an_index_cannot_answer_alone_read_documents)
     create_index("{'key': {'m': 1}}");
     create_index("{'key': {'w': 1}}");
     create_index("{'key': {'x.$**': 1}}");
-    /* a condition that no bounds stand for */
+    /* a condition that bounds cannot express */
     COUNTS("{'a': 3, 'w': {'$ne': 'x3'}}", NULL, "FETCH", "a_1_b_-1", 30, 30, 0);
     COUNTS("{'a': {'$gt': 7}, 'b': {'$lt': 100}}", NULL, "FETCH", "a_1_b_-1", 60, 60, 20);
     COUNTS("{'a': {'$gt': 7, '$mod': [2, 0]}}", NULL, "FETCH", "a_1_b_-1", 60, 60, 30);

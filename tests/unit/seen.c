@@ -43,7 +43,7 @@ TEST(a_body_is_known_again_and_no_other_for_it)
     CHECK(!has(BYTES_MAX));
 }
 
-/* Pairs of words, and of parts, that stand in each other's place. */
+/* Pairs of words, and of parts, in exchanged places. */
 TEST(the_place_of_bytes_counts)
 {
     static const size_t apart[] = {4, 8, 16, 32, 64, 256};

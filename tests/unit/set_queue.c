@@ -16,7 +16,7 @@ static struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     int inside, most, calls, wanted;
-    int held;            /* these callers stand still: bits */
+    int held;            /* these callers are paused: bits */
     int passed[CALLERS]; /* calls by each */
 } door = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 

@@ -745,7 +745,7 @@ TEST(finds_the_same_as_a_linear_search)
     for (int i = 0; i < 12; i++) {
         bson_init(&documents[i]);
         for (int j = 0, count = (int)truce__random_below(&random, 3000); j < count; j++) {
-            /* some names stand twice; one is empty */
+            /* some names occur twice; one is empty */
             snprintf(name, sizeof name, "%.*s%x", (int)truce__random_below(&random, 2), "n",
                      (unsigned)truce__random_below(&random, 4000));
             BSON_APPEND_INT32(&documents[i], truce__random_below(&random, 900) ? name : "", j);

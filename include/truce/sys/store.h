@@ -238,7 +238,7 @@ typedef struct truce_store_ops {
      * without a reason. The call must be cheap: each operation of a pattern makes it. NULL:
      * unknown. */
     uint64_t (*structure)(truce_store *store);
-    /* Of a view: fills the zeroed state. NULL: unknown. */
+    /* Fills the zeroed state of a view. NULL: unknown. */
     void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
     /* Makes the change feed store each document of the collection as it was before and after a
      * change, or stops that. NULL: the store has no such feed. */
@@ -266,7 +266,7 @@ struct truce_store {
      * reads it (__atomic_load_n) where a call takes long or waits, and ends the call with
      * TRUCE_TIMEOUT, code 11601. */
     int interrupted;
-    /* Of a view: the same flag of the store that it belongs to. NULL: the store is not a view. */
+    /* The same flag of the store that a view belongs to. NULL: the store is not a view. */
     const int *above;
     /* Private to the wrappers: the deadline with which the store was opened. 0: none was given, or
      * the store is a view. */

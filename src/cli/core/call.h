@@ -6,9 +6,9 @@
  *
  *     truce --store school.truce find students -qjn1
  *
- * Options may stand anywhere, also before the command. Letters may be written together. The first
- * letter that takes a value takes the rest of the word, or the next word. A lone "-", a word that
- * begins like a number, and every word after "--" are arguments.
+ * Options are accepted anywhere, also before the command. Letters may be written together. The
+ * first letter that takes a value takes the rest of the word, or the next word. A lone "-", a word
+ * that begins like a number, and every word after "--" are arguments.
  */
 #include "cli/core/cli.h"
 

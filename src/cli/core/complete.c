@@ -1,10 +1,10 @@
 /*
- * truce complete: lists what can stand at the cursor, for the completion of the shells.
+ * truce complete: lists the candidates at the cursor, for the completion of the shells.
  *
  * The arguments are the words after "truce"; the last one is being typed. The output is one
- * candidate for each line, some with a tab and a description. ":files" means that the name of a
- * file can stand here. Names in the store are looked up, so no name has to be remembered. A store
- * that does not answer within a second adds no names.
+ * candidate for each line, some with a tab and a description. ":files" means that the name of
+ * a file is accepted here. Names in the store are looked up, so no name has to be remembered. A
+ * store that does not answer within a second adds no names.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -394,7 +394,7 @@ static int complete_run(struct cli *cli)
 const struct cli_command cli_complete = {
     .noun = "complete",
     .arguments = "[WORD...]",
-    .summary = "list what can stand at the cursor, for the shells",
+    .summary = "list the candidates at the cursor, for the shells",
     .hidden = true,
     .run = complete_run,
 };

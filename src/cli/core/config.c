@@ -38,7 +38,8 @@ static int config_wrong(const struct config *config, const char *format, ...)
 
 /* ---- names --------------------------------------------------------------------------------- */
 
-/* Returns true if the option can stand in a file. Options that ask about the call itself cannot. */
+/* Returns true if a file may contain the option. Options that ask about the call itself are
+ * excluded. */
 static bool of_files(const struct cli_option *option)
 {
     return strcmp(option->name, "config") != 0 && strcmp(option->name, "help") != 0;

@@ -140,8 +140,8 @@ static void print_man(void)
            "out; lists are one document a line. Filters, updates, and pipelines are\n"
            "MongoDB\\(aqs. Input may have the form of mongosh: {a: 1, \\(aqb.c\\(aq: 2}.\n"
            ".SH OPTIONS\n"
-           "Options may stand anywhere, and letters may be written together. Every command\n"
-           "has these:\n",
+           "Options are accepted anywhere, and letters may be written together.\n"
+           "Every command has these:\n",
            MANUAL_DATE, TRUCE_VERSION);
     roff_options(cli_common_options);
     printf(".SH COMMANDS\n");

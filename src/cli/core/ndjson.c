@@ -153,7 +153,7 @@ truce_status cli_text_file(const char *path, char **text, bson_error_t *error)
 }
 
 /* Finds the end of the line that starts at `next`: its length in the window, its whole length, and
- * whether a newline ends it. Of a line over the maximum, only the start and the end are kept. */
+ * whether a newline ends it. If a line exceeds the maximum, only its start and end are kept. */
 static truce_status ndjson_find_end(struct ndjson *input, size_t *length, int64_t *whole,
                                     bool *newline, bson_error_t *error)
 {

@@ -109,9 +109,9 @@ const struct cli_command cli_doctor = {
     .arguments = "[STORE]",
     .summary = "examine the environment of a store",
     .help =
-        "Of a server, it examines versions, transactions, durability, members of the\n"
-        "replica set, clocks, rights, and the shard keys that truce's documents need. Of a\n"
-        "file, it examines the disk, the file system, permissions, the lock file, and the log. Of\n"
+        "For a server, it examines versions, transactions, durability, members of the\n"
+        "replica set, clocks, rights, and the shard keys that truce's documents need. For a\n"
+        "file, it examines the disk, the file system, permissions, the lock file, and the log. For\n"
         "both, it examines indexes and interrupted commits. It changes nothing.\n"
         "\n"
         "Each finding is an error (a guarantee does not hold), a warning (a problem is likely),\n"

@@ -107,7 +107,7 @@ static bool answer_take_job(const bson_iter_t *iter, struct answer *answer)
     return true;
 }
 
-/* Finds the kind and the job. The field of the kind may stand anywhere. */
+/* Finds the kind and the job. The field of the kind may have any position. */
 static truce_status answer_find_kind(const bson_t *document, struct answer *answer,
                                      bson_error_t *error)
 {

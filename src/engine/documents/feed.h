@@ -20,7 +20,7 @@ enum feed_kind {
     /* Reported by the whole document. */
     FEED_REPLACE = 'r',
     FEED_DELETE = 'd',
-    /* Of a collection. */
+    /* Changes of a collection as a whole. */
     FEED_DROP = 'c',
     FEED_RENAME = 'n',
     /* Recorded by the server, which has its own names for databases. */
@@ -136,7 +136,7 @@ struct feed_entry {
     bson_t document;
     /* The result of truce__feed_diff. */
     bson_t diff;
-    /* Of a collection or an index, as in feed_fact. */
+    /* Facts about a collection or an index, as in feed_fact. */
     bson_t what, had;
     /* The images, if the collection stores them: before an update, a replacement, or a removal; and
      * after an update. */

@@ -322,7 +322,7 @@ static bson_t *span_bounds(const struct plan_request *request)
     return shown;
 }
 
-/* Of equal documents of a sort, the first in the index comes first, so the index is not walked
+/* Documents that are equal for a sort keep the order of the index, so the index is not walked
  * backward. */
 static truce_status plan_span(const struct plan_request *request, const struct sort *sort,
                               const struct index *index, struct plan *plan, bson_error_t *error)

@@ -109,7 +109,7 @@ struct candidate {
     bool complete;
     bool sorted, backward;
     struct bounds bounds[TRUCE_INDEX_FIELDS_MAX];
-    /* Of a wildcard index: the path before each key. */
+    /* The path before each key of a wildcard index. */
     struct buffer path;
 };
 

@@ -32,7 +32,7 @@ truce_status truce__receipt_look(struct receipt *receipt, struct writer *writer,
 
     if (!given)
         return TRUCE_OK;
-    /* Of an earlier run. */
+    /* The documents that an earlier run has found. */
     truce__gather_release(&receipt->found);
     receipt->found = (struct gather){0};
     status = truce__writer_collection(writer, given->collection, &collection, error);

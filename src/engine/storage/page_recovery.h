@@ -58,9 +58,9 @@ enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
 enum wreck_kind {
     /* A map page, an index, or unreadable. */
     WRECK_OTHER,
-    /* Of a table of rows: (child, greatest row) pairs and a last child. */
+    /* An inner page of a table of rows: (child, greatest row) pairs and a last child. */
     WRECK_INNER,
-    /* Of a table of rows. */
+    /* A leaf of a table of rows. */
     WRECK_LEAF,
 };
 

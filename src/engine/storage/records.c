@@ -53,8 +53,8 @@ struct record {
     uint32_t request_size, answer_size;
     uint32_t relaxed;
     uint64_t number;
-    /* Of an answered write: the number of its commit. Of a returned write: not 0 if it should not
-     * be published again soon. */
+    /* The number of the commit of an answered write. If a returned write should not be published
+     * again soon, a number other than 0. */
     uint64_t promise;
     uint8_t request[RECORD_REQUEST_MAX];
     uint8_t answer[RECORD_ANSWER_MAX];
@@ -62,7 +62,7 @@ struct record {
 };
 
 _Static_assert(RECORDS * sizeof(struct record) == LOCK_RECORDS_BYTES, "the file has room for them");
-_Static_assert(sizeof(struct lock_page) <= LOCK_RECORDS_AT, "they stand behind the page");
+_Static_assert(sizeof(struct lock_page) <= LOCK_RECORDS_AT, "the records are after the page");
 
 static int64_t number_of_claim(size_t record)
 {

@@ -755,7 +755,7 @@ truce_status truce_tree_rebase(truce_tree_edit *edit, const truce_tree_rebase_op
     }
     if (conflicts)
         *conflicts = rebase->merging.conflicts;
-    /* Of the two edits, abandons the one that does not continue. */
+    /* One of the two edits does not continue, and is abandoned. */
     (void)!truce_tree_abandon(rebase->merging.fresh, NULL);
     truce__tree_leave(&rebase->current);
     truce_tree_edit_free(rebase->merging.fresh);

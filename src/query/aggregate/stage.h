@@ -95,11 +95,11 @@ enum stage_counts {
 };
 
 struct stage_kind {
-    /* Of a stage that makes one document of one: used by streams and by update pipelines. The
+    /* Makes one document of one, in streams and in update pipelines. NULL: `open` is used. The
      * result lives in context->arena or in the document. */
     truce_status (*apply)(const void *data, struct value document, struct query_context *context,
                           struct value *result, bson_error_t *error);
-    /* Of all other stages: opens a stream on `input`, which the stream owns on success. */
+    /* Opens a stream on `input`, which the stream owns on success. NULL: `apply` is used. */
     truce_status (*open)(const void *data, const struct stage_run *run, struct stream *input,
                          struct stream **stream, bson_error_t *error);
     void (*free)(void *data);
@@ -111,8 +111,8 @@ struct stage_kind {
      * after the stage. `*length` is the length of the part of `path` that the result replaces.
      * NULL: never. */
     const char *(*takes)(const void *data, const char *path, size_t *length);
-    /* Of a stage that passes its input through and appends documents of its own: returns where the
-     * pipeline of these documents is stored (*: NULL, there is no pipeline). A filter may move
+    /* Returns where a stage that passes its input through and appends documents of its own
+     * stores the pipeline of these documents (*: NULL, there is no pipeline). A filter may move
      * before the stage if it is also added to the end of that pipeline. NULL: all other stages. */
     struct pipeline **(*inner)(void *data);
     /* Returns the filter of a $match; NULL: the stage is not a $match. */

@@ -60,9 +60,9 @@
  *     direct       child 3
  *
  * The path of a group is walked once. Each element is looked up among the sorted operands, and sets
- * the bits of the children whose operand it equals. Of an OR, these children and the direct ones
- * are then tested. Of an AND, each child of a group must have its bit set; then the direct children
- * are tested.
+ * the bits of the children whose operand it equals. For an OR, these children and the direct ones
+ * are then tested. For an AND, each child of a group must have its bit set; then the direct
+ * children are tested.
  *
  * Invariants:
  *  1. A child whose bit is not set does not hold: no element fulfils its equality, which the child

@@ -517,7 +517,7 @@ static int64_t find_choice(const struct update_choice *choices, uint32_t count, 
     return -1;
 }
 
-/* Finds the field of each choice in one pass. Of several fields with one name, the first counts. */
+/* Finds the field of each choice in one pass. If fields have one name, the first counts. */
 static struct slot *find_fields(struct update_run *run, struct value document,
                                 const struct update_choice *choices, uint32_t count)
 {

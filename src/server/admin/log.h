@@ -12,8 +12,8 @@
  * The message is a constant of the program; outside input is only in the fields.
  *
  * Invariants:
- *  1. The log contains no secrets: no passwords, payloads of logins, documents, or filters. Of a
- *     command it has the name and the collection.
+ *  1. The log contains no secrets: no passwords, payloads of logins, documents, or filters. The
+ *     log has only the name and the collection of a command.
  *  2. A line is valid UTF-8 and has at most LOG_LINE_MAX bytes with its end. The string of a
  *     field is cut to LOG_TEXT_MAX bytes, with "..." after it. Control characters are escaped.
  *  3. No caller waits for the reader of the log. A line that cannot be written at once is dropped

@@ -55,7 +55,7 @@ static const char *operations_kind_of(const struct call *call)
     return kinds[call->command->counted];
 }
 
-/* {find: "students", $db: "school"}: no more of it, as secrets may stand there. */
+/* Appends {find: "students", $db: "school"}, and no other fields, which may contain secrets. */
 static void append_command(const struct call *call, bson_t *out)
 {
     char ns[PLACE_MAX + DATABASE_NAME_MAX];

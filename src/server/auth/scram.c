@@ -137,7 +137,7 @@ void scram_derive_prepared(const char *prepared, struct scram_credential *creden
     scram_wipe(key, sizeof key);
 }
 
-/* Derives what is kept of a password, with the salt and iterations that stand in `credential`. */
+/* Derives the stored keys of a password, with the salt and the iterations of `credential`. */
 static truce_status scram_derive(const char *name, const char *password,
                                  struct scram_credential *credential, bson_error_t *error)
 {

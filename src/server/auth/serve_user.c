@@ -314,7 +314,7 @@ static truce_status read_mechanisms(const bson_t *array, uint32_t *mechanisms, b
                        : truce__refuse(CODE_BAD_VALUE, error, "mechanisms field must not be empty");
 }
 
-/* Of a command with a password, or (updateUser) without one. */
+/* Reads the fields of a command with a password, or (updateUser) without one. */
 static truce_status read_facts(struct call *call, struct user_facts *facts,
                                struct user_fields *fields, bson_error_t *error)
 {

@@ -45,9 +45,9 @@ truce_status request_read_distinct(struct call *call, struct distinct_request *d
 truce_status request_read_aggregate(struct call *call, struct aggregate_request *aggregate,
                                     bson_error_t *error);
 
-/* The pipeline with places for the names of collections; who calls must be allowed to read, and
- * to write, them. Of a view it is one of the collection behind it, and so are `place` and `shown`
- * then. Lives as long as the call. */
+/* Returns the pipeline with places instead of names of collections, which the caller must be
+ * allowed to read or write. For a view, the pipeline, `place`, and `shown` are those of the
+ * collection that it reads. The pipeline lives as long as the call. */
 truce_status request_pipeline(struct call *call, struct aggregate_request *aggregate,
                               const bson_t **pipeline, bson_error_t *error);
 

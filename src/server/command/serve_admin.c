@@ -184,8 +184,8 @@ truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error
         return truce__refuse(CODE_BAD_VALUE, error, "the level of profile must be -1, 0, 1, or 2");
     if (level > 0)
         return truce__refuse(CODE_COMMAND_NOT_SUPPORTED, error,
-                             "there is no system.profile: slow commands stand in the log, and "
-                             "{profile: 0, slowms: N} says which are slow");
+                             "there is no system.profile: slow commands are in the log, and "
+                             "{profile: 0, slowms: N} sets which are slow");
     if (given.slowms < -1 || given.slowms > INT32_MAX)
         return truce__refuse(CODE_BAD_VALUE, error, "slowms must be a number from 0 to %d",
                              INT32_MAX);
@@ -250,7 +250,7 @@ truce_status serve_fsync(struct call *call, bson_t *reply, bson_error_t *error)
     return status;
 }
 
-/* Of the whole file, whichever collection it is asked for. */
+/* Compacts the whole file, whichever collection the command names. */
 truce_status serve_compact(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {{"force", FIELD_IGNORED, 0},

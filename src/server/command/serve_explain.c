@@ -249,7 +249,7 @@ static void append_given(const bson_t *pipeline, uint32_t from, uint32_t to, uin
             truce__value_append_element(stages, count, fields.value);
 }
 
-/* Of the pipeline as it runs the stages from number `taken` on, in the client's words. */
+/* Appends the stages of the pipeline from number `taken` on, in the client's words. */
 static void append_stages(const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
                           bson_t *stages)
 {

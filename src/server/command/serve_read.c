@@ -254,7 +254,7 @@ truce_status serve_count(struct call *call, bson_t *reply, bson_error_t *error)
     return status;
 }
 
-/* Of what a cursor gives, which it closes. */
+/* Collects the distinct values of a path in the documents of a cursor, and closes the cursor. */
 static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *values,
                                 bson_error_t *error)
 {

@@ -23,7 +23,7 @@
 #define WIRE_HEAD         16
 #define WIRE_SECTIONS_MAX 8
 
-/* Documents that stand behind the command, one after the other; each is still to be checked. */
+/* Documents that follow the command, one after the other. They are not checked yet. */
 struct wire_section {
     const char *name;
     const uint8_t *bytes;

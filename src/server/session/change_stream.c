@@ -112,7 +112,7 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
 
 /* ---- visibility ------------------------------------------------------------------------------ */
 
-/* Of several collections: those of this database? */
+/* Returns whether a scope of several collections includes those of the database. */
 static bool reaches(const struct change_stream_scope *scope, const char *database)
 {
     if (scope->reach == STREAM_DATABASE)
@@ -288,7 +288,7 @@ static void event_append_options(const bson_t *what, bool whole, bson_t *descrip
     }
 }
 
-/* Of an index that was changed: {name, ...}, or as they were. */
+/* Appends the facts about a changed index, {name, ...}, from after or before the change. */
 static void event_append_index(const bson_t *what, const char *name, bson_t *to)
 {
     bson_t index;

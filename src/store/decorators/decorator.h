@@ -68,7 +68,7 @@ struct decorated_call {
     } how;
     const truce_write *writes;
     truce_look *looks;
-    size_t number; /* Of writes, or of reads. */
+    size_t number; /* How many writes or reads. */
     truce_rewrite *rewrite;
     uint32_t timeout_ms;
     struct decorated_cursor *at; /* For VERB_NEXT. */

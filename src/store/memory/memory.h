@@ -47,7 +47,7 @@ struct memory_store {
     pthread_cond_t written;
     struct memory_collection **collections; /* In the order of names. */
     size_t count;
-    uint64_t sequence; /* Of writes. */
+    uint64_t sequence; /* Counts writes. */
     uint64_t
         /* The sequence number when a collection, an index, or all documents of a collection were
          * last removed. */
@@ -113,7 +113,7 @@ struct memory_matches {
 struct memory_query {
     const struct match *match;
     const bson_t *sort, *hint;
-    const bson_t *min, *max; /* Of the hint's index (index_span.h). */
+    const bson_t *min, *max; /* Bounds in the hint's index (index_span.h). */
     int64_t skip, limit;
     struct query_context *context;
 };

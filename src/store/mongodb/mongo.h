@@ -25,7 +25,7 @@ struct mongo_server {
     int32_t wire;
     bool sessions;
     bool truce;     /* a `truce serve` */
-    char name[128]; /* Of the replica set; empty: none. */
+    char name[128]; /* The replica set; empty: none. */
 };
 
 struct mongo_store {
@@ -48,7 +48,7 @@ struct mongo_store {
     bool read_only, relaxed;
     bool linearizable; /* Reads of one document by _id may ask for it. */
     struct {
-        /* Of a view: the cluster time of its reads; 0: not a view. */
+        /* The cluster time of the reads of a view; 0: not a view. */
         uint32_t seconds, ordinal;
     } at;
 };
@@ -166,7 +166,7 @@ struct mongo_batch {
     truce_write_outcome *outcomes;
     bool unordered, relaxed;
     uint32_t wait_ms;                 /* 0: the store's deadline. */
-    mongoc_client_session_t *session; /* Of a transaction, or NULL. */
+    mongoc_client_session_t *session; /* The session of a transaction, or NULL. */
     /* Out, for several updates or removes: each changed a document. The server does not report
      * which did not. */
     bool *all;

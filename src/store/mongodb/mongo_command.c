@@ -110,7 +110,7 @@ void truce__mongo_counters(truce_store *base, truce_store_counters *counters)
 #define LEAST_MS 100
 
 static _Thread_local struct {
-    int64_t until_ns; /* Of the call; 0: none. */
+    int64_t until_ns; /* The deadline of the call; 0: none. */
     uint32_t wait_ms; /* For the server; 0: the store's. */
     /* If true, reads and connects of this thread end; NULL: none. */
     const atomic_bool *stop;
@@ -471,7 +471,7 @@ static bool may_run_again(const struct mongo_command *command, const bson_error_
            caught->domain == MONGOC_ERROR_STREAM;
 }
 
-#define RUNS 3 /* Of a read whose connection breaks. */
+#define RUNS 3 /* The runs of a read whose connection breaks. */
 
 truce_status truce__mongo_run(struct mongo_store *store, mongoc_client_t *client,
                               const struct mongo_command *command, bson_t *reply,

@@ -19,7 +19,7 @@
 static const struct question {
     const char *name, *database; /* NULL: the store's own. */
     const char *command;         /* Its only argument is 1. */
-    const char *leave_out[6];    /* Of the answer. */
+    const char *leave_out[6];    /* Omitted fields of the answer. */
     int deployment;              /* -1: any */
 } questions[] = {
     {"build", "admin", "buildInfo", {"buildEnvironment", "openssl"}, -1},

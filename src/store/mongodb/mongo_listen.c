@@ -241,7 +241,7 @@ static void listen_hear(struct mongo_listener *listener, const bson_t *event)
     if (event) {
         bool named = move_named(listener, event, "ns.coll");
 
-        named |= move_named(listener, event, "to.coll"); /* Of a rename. */
+        named |= move_named(listener, event, "to.coll"); /* The target of a rename. */
         if (!named)
             listen_move_all(listener); /* The database was dropped, or the stream has ended. */
         pthread_cond_broadcast(&listener->moved);

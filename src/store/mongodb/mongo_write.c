@@ -214,7 +214,7 @@ static truce_status modify_once(struct mongo_store *store, const char *collectio
         if (status == TRUCE_NOT_FOUND && truce__mongo_found_none(MONGO_WRITE, command.what, error))
             status = TRUCE_UNKNOWN;
         if (status == TRUCE_TIMEOUT && store->server.deployment == MONGO_SHARDED)
-            status = TRUCE_UNKNOWN; /* Of mongos; the shard may continue. */
+            status = TRUCE_UNKNOWN; /* mongos gave up; the shard may continue. */
         *again = status == TRUCE_CONFLICT || (status == TRUCE_NOT_FOUND && changed);
         if (status == TRUCE_INVALID && error->domain == TRUCE_ERROR_SERVER &&
             error->code == CODE_SHARD_KEY_NOT_FOUND) {

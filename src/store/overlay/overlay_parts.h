@@ -9,7 +9,7 @@
 /* A document that is or was in the scratch. */
 struct entry {
     struct entry *next; /* In the same bucket. */
-    struct buffer key;  /* Of its _id. */
+    struct buffer key;  /* The key of its _id. */
     bson_t *base;       /* In the view; NULL: missing. */
     uint64_t since;     /* The number of the write that added it. */
     uint32_t size;      /* In the scratch. */
@@ -52,7 +52,7 @@ struct overlay {
     struct overlay_options options;
     struct collection_part *parts;
     uint64_t writes;         /* Begun so far. */
-    size_t bytes, documents; /* Of all entries. */
+    size_t bytes, documents; /* The sums over all entries. */
     size_t told;             /* The part of the bytes that is counted in options.total. */
     bool spoiled;            /* It cannot be committed, because an undo failed. */
 };
