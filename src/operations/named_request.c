@@ -73,8 +73,6 @@ static const struct operation_field list_fields[] = {
     FIELD("filter", FIELD_DOCUMENT, "the collections to list; absent: all"),
     FIELD("nameOnly", FIELD_FLAG, "return only names and types"),
     {{0}}};
-static const struct operation_field none[] = {{{0}}};
-
 #define DATA(variable, name_, role_, help_, target_, fields_)                                      \
     static const struct operation_row variable = {OPERATION(name_, role_, help_),                  \
                                                   .target = target_,                               \
@@ -96,15 +94,16 @@ DATA(distinct_row, "distinct", ROLE_READ, "returns the distinct values of a fiel
      distinct_fields);
 DATA(more_row, "getMore", ROLE_READ, "returns more documents of a cursor", "cursor", more_fields);
 DATA(kill_row, "killCursors", ROLE_READ, "closes cursors", "collection", kill_fields);
-DATA(create_row, "create", ROLE_WRITE, "creates a collection", "collection", none);
-DATA(drop_row, "drop", ROLE_WRITE, "drops a collection", "collection", none);
+DATA(create_row, "create", ROLE_WRITE, "creates a collection", "collection", truce__no_fields);
+DATA(drop_row, "drop", ROLE_WRITE, "drops a collection", "collection", truce__no_fields);
 DATA(list_row, "listCollections", ROLE_READ, "lists the collections", NULL, list_fields);
 DATA(indexes_row, "createIndexes", ROLE_WRITE, "creates indexes", "collection", indexes_fields);
 DATA(drop_indexes_row, "dropIndexes", ROLE_WRITE, "drops indexes", "collection",
      drop_indexes_fields);
-DATA(list_indexes_row, "listIndexes", ROLE_READ, "lists the indexes", "collection", none);
-DATA(drop_database_row, "dropDatabase", ROLE_WRITE, "drops the database", NULL, none);
-DATA(ping_row, "ping", ROLE_NONE, "answers whether the server runs", NULL, none);
+DATA(list_indexes_row, "listIndexes", ROLE_READ, "lists the indexes", "collection",
+     truce__no_fields);
+DATA(drop_database_row, "dropDatabase", ROLE_WRITE, "drops the database", NULL, truce__no_fields);
+DATA(ping_row, "ping", ROLE_NONE, "answers whether the server runs", NULL, truce__no_fields);
 
 const struct operation_row *const truce__data_rows[] = {
     &find_row,         &insert_row,        &update_row,   &delete_row,  &modify_row,

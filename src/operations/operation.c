@@ -9,6 +9,8 @@
 #include "bson/value.h"
 #include "store/decorators/database.h"
 
+const struct operation_field truce__no_fields[] = {{{0}}};
+
 const char *truce__operation_type(const struct operation_field *field)
 {
     static const char *const types[] = {
@@ -129,10 +131,16 @@ static truce_status operation_read_rows(struct operation_call *call, const bson_
     return status;
 }
 
-static truce_status operation_read_request(struct operation_call *call, void *given,
+/* Reads the fields of the request into a struct of the row, in the arena. */
+static truce_status operation_read_request(struct operation_call *call, const void **given,
                                            bson_error_t *error)
 {
-    return operation_read_rows(call, call->request, true, call->row->fields, given, error);
+    const struct operation_row *row = call->row;
+    void *into = truce__arena_take(call->arena, row->size + 1);
+
+    memset(into, 0, row->size + 1);
+    *given = into;
+    return operation_read_rows(call, call->request, true, row->fields, into, error);
 }
 
 truce_status truce__operation_nested(struct operation_call *call, const bson_t *document,
@@ -273,12 +281,10 @@ static void operation_name_failure(truce_status status, bson_error_t *error)
 truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bson_error_t *error)
 {
     const struct operation_row *row = call->row;
-    void *given = truce__arena_take(call->arena, row->size + 1);
     int64_t before = truce_deadline_begin(call->deadline_ms);
-    truce_status status;
+    const void *given;
+    truce_status status = operation_read_request(call, &given, error);
 
-    memset(given, 0, row->size + 1);
-    status = operation_read_request(call, given, error);
     if (!status) {
         operation_enter_database(call);
         status = row->run(call, given, reply, error);
@@ -327,19 +333,22 @@ truce_status truce__operation_add(const struct operation_call *outer, int number
 {
     struct operation_call part;
     truce_status status = operation_begin_part(outer, number, request, &part, error);
-    void *given;
+    const void *given;
 
     if (status)
         return status;
     part.commit = commit;
     part.kept = kept;
-    given = truce__arena_take(part.arena, part.row->size + 1);
-    memset(given, 0, part.row->size + 1);
-    status = operation_read_request(&part, given, error);
+    status = operation_read_request(&part, &given, error);
     return status ? status : part.row->run(&part, given, reply, error);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
+
+const char *truce__class_name(truce_status status, uint32_t code)
+{
+    return code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status);
+}
 
 /* A label that drivers know says that the operation may be repeated. In a transaction, another
  * label says so. */
@@ -348,8 +357,7 @@ void truce__operation_append_error(const struct operation_row *row, truce_status
 {
     bool again = truce__unanswered(status) || status == TRUCE_LOCKED || status == TRUCE_TIMEOUT;
 
-    BSON_APPEND_UTF8(reply, "status",
-                     code == CODE_UNAUTHORIZED ? "not authorized" : truce_status_name(status));
+    BSON_APPEND_UTF8(reply, "status", truce__class_name(status, code));
     if (!transaction && again && row->ways & OPERATION_AGAIN)
         BCON_APPEND(reply, "errorLabels", "[", BCON_UTF8("RetryableWriteError"), "]");
 }

@@ -59,6 +59,9 @@ struct operation_field {
     const char *const *words;
 };
 
+/* The fields of an operation without fields. */
+extern const struct operation_field truce__no_fields[];
+
 struct operation_call;
 
 struct operation_row {
@@ -151,6 +154,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
  * reply. */
 void truce__operation_append_error(const struct operation_row *row, truce_status status,
                                    uint32_t code, bool transaction, bson_t *reply);
+/* Returns the class of an error in a reply: "not authorized" for that code, else the status's name. */
+const char *truce__class_name(truce_status status, uint32_t code);
 /* Returns the name of a field's type: "string", "document", ... */
 const char *truce__operation_type(const struct operation_field *field);
 

@@ -1,27 +1,16 @@
 /* truceSweep, truceCheck, truceDoctor: maintenance of the whole store, from any database. */
 #include "operations/operation.h"
+#include "operations/reply_list.h"
 #include "truce/doctor.h"
 #include "truce/sweep.h"
 
-/* The maxima of findings in a reply; the report counts all. */
-#define FINDINGS_MAX   1000
-#define FINDINGS_BYTES (8 * 1024 * 1024)
-
-struct findings {
-    bson_t array;
-    uint32_t count;
-};
-
+/* Appends a finding that fits. A reply has the first ones; the report counts all. */
 static void care_add_finding(const bson_t *finding, void *arg)
 {
-    struct findings *findings = arg;
-    char buffer[16];
-    const char *key;
+    struct reply_list *findings = arg;
 
-    if (findings->count == FINDINGS_MAX || findings->array.len + finding->len > FINDINGS_BYTES)
-        return;
-    bson_uint32_to_string(findings->count++, &key, buffer, sizeof buffer);
-    BSON_APPEND_DOCUMENT(&findings->array, key, finding);
+    if (findings->array.len + finding->len <= REPLY_LIST_BYTES)
+        (void)truce__reply_list_add(findings, finding);
 }
 
 /* ---- truceSweep ------------------------------------------------------------------------------- */
@@ -42,7 +31,7 @@ static truce_status care_run_sweep(struct operation_call *call, const void *arg,
                                    bson_error_t *error)
 {
     const struct sweep_given *given = arg;
-    struct findings findings = {BSON_INITIALIZER, 0};
+    struct reply_list findings;
     const truce_sweep_options options = {.retention_ms = given->retentionMS,
                                          .batch = (uint32_t)given->batch,
                                          .function = care_add_finding,
@@ -50,6 +39,7 @@ static truce_status care_run_sweep(struct operation_call *call, const void *arg,
     truce_sweep_report report;
     truce_status status;
 
+    truce__reply_list_begin(&findings, REPLY_LIST_MAX);
     call->host->sweep(call, true);
     status = truce_sweep(call->whole, &options, &report, error);
     call->host->sweep(call, false);
@@ -94,11 +84,12 @@ static truce_status care_run_check(struct operation_call *call, const void *arg,
 {
     const struct check_given *given = arg;
     const truce_check_options options = {.repair = given->repair};
-    struct findings findings = {BSON_INITIALIZER, 0};
+    struct reply_list findings;
     truce_check_report report;
     truce_status status =
         given->repair ? call->host->check_role(call, ROLE_MAINTAIN, error) : TRUCE_OK;
 
+    truce__reply_list_begin(&findings, REPLY_LIST_MAX);
     if (!status)
         status = truce_check(call->whole, &options, care_add_finding, &findings, &report, error);
     if (!status)
@@ -128,11 +119,13 @@ static const struct operation_row check_operation = {
 static truce_status run_doctor(struct operation_call *call, const void *given, bson_t *reply,
                                bson_error_t *error)
 {
-    struct findings findings = {BSON_INITIALIZER, 0};
+    struct reply_list findings;
     truce_doctor_report report;
-    truce_status status = truce_doctor(call->whole, care_add_finding, &findings, &report, error);
+    truce_status status;
 
     (void)given;
+    truce__reply_list_begin(&findings, REPLY_LIST_MAX);
+    status = truce_doctor(call->whole, care_add_finding, &findings, &report, error);
     if (!status)
         BCON_APPEND(reply, "errors", BCON_INT64(report.errors), "warnings",
                     BCON_INT64(report.warnings), "notes", BCON_INT64(report.notes), "facts",
@@ -142,15 +135,13 @@ static truce_status run_doctor(struct operation_call *call, const void *given, b
     return status;
 }
 
-static const struct operation_field no_fields[] = {{{0}}};
-
 static const struct operation_row doctor_operation = {
     OPERATION("truceDoctor", ROLE_MONITOR,
               "examines the store and its environment, and recommends changes; changes nothing"),
     .value = "1",
     .answer = "counts: `errors`, `warnings`, `notes`; `facts`; and `findings`, each {level, rule, "
               "subject, text, change}",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = run_doctor,
     .ways = OPERATION_AGAIN,
     .example = "{truceDoctor: 1}",

@@ -240,8 +240,6 @@ static truce_status run_result(struct operation_call *call, const void *given, b
     return status;
 }
 
-static const struct operation_field no_fields[] = {{{0}}};
-
 static const struct operation_row result_operation = {
     OPERATION("truceCommitResult", ROLE_READ, "returns the result of the commit under a key"),
     .target = "key",
@@ -249,7 +247,7 @@ static const struct operation_row result_operation = {
     .answer =
         "`result`: empty if the commit had no result. \"not found\": no commit under the key took "
         "effect, or it was purged. An error: 24 (locked) a commit under the key is pending",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = run_result,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceCommitResult: 'payment 17'}",
@@ -288,7 +286,7 @@ static const struct operation_row show_operation = {
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
         "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was undone",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = operation_commit_run_show,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceCommitShow: 'payment 17'}",
@@ -362,7 +360,7 @@ static const struct operation_row resolve_operation = {
     .value = "the _id of the commit",
     .answer = "`commit`: the resulting commit. \"not found\": the commit never took effect, or was "
               "purged. An error: 24 (locked) its lease has not ended",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = commit_run_resolve,
     .ways = OPERATION_AGAIN,
     .example = "{truceCommitResolve: {$oid: '0123456789abcdef01234567'}}",
@@ -529,7 +527,7 @@ static const struct operation_row request_state_operation = {
     .value = "the request's key",
     .answer = "`request`: {_id, name, input, state, attempts, error, created, due}, where `state` "
               "is \"waiting\", \"done\", or \"failed\". \"not found\": no such request exists",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = run_request_state,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceRequestState: 'mail 17'}",

@@ -161,8 +161,6 @@ static const struct operation_row flow_operation = {
 
 /* ---- truceJobGraph, truceJobResults ----------------------------------------------------------- */
 
-static const struct operation_field flow_no_fields[] = {{{0}}};
-
 static truce_status flow_run_graph(struct operation_call *call, const void *given, bson_t *reply,
                                    bson_error_t *error)
 {
@@ -187,7 +185,7 @@ static const struct operation_row graph_operation = {
     .answer =
         "`jobs`, up to 1,000: each {_id, name, queue, state, level, after}, where `after` has "
         "the ids of the jobs that it waits for. \"not found\": no such job exists",
-    .fields = flow_no_fields,
+    .fields = truce__no_fields,
     .run = flow_run_graph,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceJobGraph: {$oid: '0123456789abcdef01234567'}}",
@@ -218,7 +216,7 @@ static const struct operation_row results_operation = {
     .value = "the _id of the job",
     .answer = "`jobs`: each {_id, name, queue, state, result}, as far as they have ended; and "
               "`more`: whether others exist. \"not found\": no such job exists",
-    .fields = flow_no_fields,
+    .fields = truce__no_fields,
     .run = flow_run_results,
     .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
     .example = "{truceJobResults: {$oid: '0123456789abcdef01234567'}}",

@@ -85,15 +85,13 @@ static truce_status run_help(struct operation_call *call, const void *given, bso
     return TRUCE_OK;
 }
 
-static const struct operation_field no_fields[] = {{{0}}};
-
 const struct operation_row truce_help_operation = {
     OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
     .target = "name",
     .value = "1, or the name of an operation",
     .answer = "`commands`: an array of {name, group, help}; for one operation `help`, `fields`, "
               "`answer`, `transaction`, `example`",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = run_help,
     .ways = OPERATION_TRANSACTS | OPERATION_AGAIN,
     .example = "{truceHelp: 'truceSet'}",

@@ -228,8 +228,6 @@ const struct operation_row truce__ledger_pending_operation = {
 
 /* ---- truceLedgerSeal, truceLedgerVerify ------------------------------------------------------- */
 
-static const struct operation_field ledger_no_fields[] = {{{0}}};
-
 static truce_status ledger_run_seal(struct operation_call *call, const void *given, bson_t *reply,
                                     bson_error_t *error)
 {
@@ -259,7 +257,7 @@ const struct operation_row truce__ledger_seal_operation = {
     .answer = "`parts`: each {ledger, time, part, before, accounts: [{account, number, balance, "
               "hash}], last, hash}. Store them elsewhere: truceLedgerVerify compares the book with "
               "them. An error: 146 (limit reached) the seal exceeds 8 MiB; use the CLI",
-    .fields = ledger_no_fields,
+    .fields = truce__no_fields,
     .run = ledger_run_seal,
     .ways = OPERATION_AGAIN,
     .example = "{truceLedgerSeal: 'bank'}",

@@ -548,14 +548,12 @@ static truce_status run_queues(struct operation_call *call, const void *given, b
     return status;
 }
 
-static const struct operation_field no_fields[] = {{{0}}};
-
 static const struct operation_row queues_operation = {
     OPERATION("truceQueues", ROLE_READ, "returns the statistics of the queues of the database"),
     .value = "1",
     .answer = "`queues`: each {queue, paused, ready, delayed, waiting, blocked, running, dead, "
               "oldest_ms}",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = run_queues,
     .ways = OPERATION_AGAIN,
     .example = "{truceQueues: 1}",

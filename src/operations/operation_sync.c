@@ -109,14 +109,12 @@ static truce_status operation_sync_run_drop(struct operation_call *call, const v
     return status;
 }
 
-static const struct operation_field no_fields[] = {{{0}}};
-
 static const struct operation_row drop_operation = {
     OPERATION("truceSyncDrop", ROLE_WRITE, "removes a rule; the copies stay unchanged"),
     .target = "rule",
     .value = "the name of the rule",
     .answer = "nothing more. \"not found\": no such rule exists",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = operation_sync_run_drop,
     .ways = OPERATION_AGAIN,
     .example = "{truceSyncDrop: 'author'}",
@@ -319,7 +317,7 @@ static const struct operation_row status_operation = {
     .answer =
         "`rules`: each {rule, source, dependent, reference, copies, syncing, unchecked, "
         "since}: the numbers of sources and dependents with a flag, and the time of the oldest flag",
-    .fields = no_fields,
+    .fields = truce__no_fields,
     .run = operation_sync_run_status,
     .ways = OPERATION_AGAIN,
     .example = "{truceSyncStatus: 1}",

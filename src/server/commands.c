@@ -7,8 +7,6 @@
  */
 #include "server/commands.h"
 
-#include <string.h>
-
 #include "server/command/data_commands.h"
 
 static const struct command mongo_commands[] = {
@@ -91,11 +89,7 @@ static const struct command mongo_commands[] = {
 
 static const struct command *commands_find(const char *name)
 {
-    const struct command *command = mongo_commands;
-
-    while (command->name && strcmp(command->name, name) != 0)
-        command++;
-    return command->name ? command : operation_command_named(name);
+    return command_named(mongo_commands, name);
 }
 
 const struct command_table server_commands = {mongo_commands, row_command, commands_find};

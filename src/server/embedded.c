@@ -30,11 +30,7 @@ static const struct command embedded_commands[] = {DATA_COMMANDS, {0}};
 
 static const struct command *embedded_find(const char *name)
 {
-    const struct command *command = embedded_commands;
-
-    while (command->name && strcmp(command->name, name) != 0)
-        command++;
-    return command->name ? command : operation_command_named(name);
+    return command_named(embedded_commands, name);
 }
 
 static const struct command_table embedded_table = {embedded_commands, row_command, embedded_find};

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <string.h>
 
 #include "base/assert.h"
 
@@ -14,7 +15,7 @@ struct row_command {
     const struct operation_row *row;
 };
 
-/* In the order of the table; made once. */
+/* In the order of the table; made once. A row of NULL ends them. */
 static struct row_command row_commands[ROWS_MAX];
 static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
 
@@ -42,7 +43,7 @@ static void row_commands_make(void)
 
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++) {
-            truce_assert(count < ROWS_MAX);
+            truce_assert(count < ROWS_MAX - 1);
             row_commands[count++] = (struct row_command){
                 {(*at)->name, serve_operation, COUNTED_COMMAND, row_need((*at)->role),
                  (*at)->ways & OPERATION_TRANSACTS ? COMMAND_TRANSACTS : 0, (*at)->help,
@@ -61,11 +62,18 @@ const struct command *row_command(const struct operation_row *row)
     return &row_commands[i].command;
 }
 
-const struct command *operation_command_named(const char *name)
+const struct command *command_named(const struct command *commands, const char *name)
 {
-    const struct operation_row *row = truce__operation_named(name);
+    const struct row_command *at = row_commands;
 
-    return row ? row_command(row) : NULL;
+    while (commands->name && strcmp(commands->name, name) != 0)
+        commands++;
+    if (commands->name)
+        return commands;
+    (void)pthread_once(&row_commands_once, row_commands_make);
+    while (at->row && strcmp(at->command.name, name) != 0)
+        at++;
+    return at->row ? &at->command : NULL;
 }
 
 static const struct operation_row *command_row(const struct command *command)

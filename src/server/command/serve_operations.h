@@ -5,8 +5,8 @@
 #include "operations/operation.h"
 #include "server/call/call.h"
 
-/* Returns the command of an operation; NULL if no operation has the name. */
-const struct command *operation_command_named(const char *name);
+/* Finds a command among `commands`, which a name of NULL ends, and the operations; NULL: none. */
+const struct command *command_named(const struct command *commands, const char *name);
 /* Returns the command of the operation. */
 const struct command *row_command(const struct operation_row *row);
 
