@@ -1,8 +1,6 @@
 #include "server/http/http.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +17,7 @@
 #include "server/http/http_login.h"
 #include "server/http/http_watch.h"
 #include "server/net/connections.h"
+#include "server/net/listen.h"
 #include "server/net/wire.h"
 #include "truce/json.h"
 
@@ -120,7 +119,7 @@ static const char *http_class(unsigned code)
     case MHD_HTTP_UNAUTHORIZED:
     case MHD_HTTP_FORBIDDEN:
     case MHD_HTTP_MISDIRECTED_REQUEST:
-        return "not authorized";
+        return truce__class_name(TRUCE_INVALID, CODE_UNAUTHORIZED);
     case MHD_HTTP_SERVICE_UNAVAILABLE:
         return truce_status_name(TRUCE_LOCKED);
     default:
@@ -206,9 +205,7 @@ static void http_append_class(bson_t *reply)
     if (bson_has_field(reply, "status") || !bson_iter_init_find(&at, reply, "code"))
         return;
     code = (uint32_t)bson_iter_as_int64(&at);
-    BSON_APPEND_UTF8(reply, "status",
-                     code == CODE_UNAUTHORIZED ? "not authorized"
-                                               : truce_status_name(truce__status_of_code(code)));
+    BSON_APPEND_UTF8(reply, "status", truce__class_name(truce__status_of_code(code), code));
 }
 
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
@@ -245,7 +242,7 @@ static bool http_knows_host(const struct http *http, const char *authority)
         name[i + 1] = byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
     }
     name[size + 1] = ',';
-    name[size + 2 < sizeof name ? size + 2 : sizeof name - 1] = '\0';
+    name[size + 2] = '\0';
     return strstr(http->hosts, name) != NULL;
 }
 
@@ -538,39 +535,27 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
 
 /* ---- the address ----------------------------------------------------------------------------- */
 
-/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080". */
-static truce_status http_read_where(const char *where, struct sockaddr_storage *at, char *host,
+/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080". Returns the host without brackets, too. */
+static truce_status http_read_where(const char *where, union listen_address *at, char *host,
                                     size_t host_size, bson_error_t *error)
 {
     const char *colon = strrchr(where, ':'), *port = colon ? colon + 1 : where;
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
-                             .ai_socktype = SOCK_STREAM},
-                    *found;
     size_t size = colon ? (size_t)(colon - where) : 0;
     bool brackets = size > 2 && where[0] == '[' && where[size - 1] == ']';
+    bson_error_t ignored; /* this message has all forms */
+    socklen_t address_size;
 
     snprintf(host, host_size, "%.*s", (int)(brackets ? size - 2 : size), where + brackets);
     if (!size)
         snprintf(host, host_size, "127.0.0.1");
     if ((!brackets && strchr(host, ':')) || !*port || strspn(port, "0123456789") != strlen(port) ||
         strlen(port) > 5 || strtol(port, NULL, 10) > UINT16_MAX ||
-        getaddrinfo(host, port, &hints, &found))
+        listen_read_address(host, (int)strtol(port, NULL, 10), at, &address_size, &ignored))
         return truce__fail(TRUCE_INVALID, error,
                            "invalid address \"%.80s\": expected PORT, ADDRESS:PORT, or "
                            "[ADDRESS]:PORT",
                            where);
-    memcpy(at, found->ai_addr, found->ai_addrlen);
-    freeaddrinfo(found);
     return TRUCE_OK;
-}
-
-static bool http_is_loopback(const struct sockaddr_storage *at)
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)at;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)at;
-
-    return at->ss_family == AF_INET ? ntohl(four->sin_addr.s_addr) >> 24 == 127
-                                    : IN6_IS_ADDR_LOOPBACK(&six->sin6_addr);
 }
 
 static truce_status http_read_file(const char *path, char **text, bson_error_t *error)
@@ -631,11 +616,12 @@ static void http_describe(struct http *http)
     bson_destroy(&document);
 }
 
-static struct MHD_Daemon *http_start(struct http *http, const struct sockaddr_storage *at)
+static struct MHD_Daemon *http_start(struct http *http, const union listen_address *at)
 {
     static char priorities[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
     unsigned flags = MHD_USE_THREAD_PER_CONNECTION | MHD_USE_INTERNAL_POLLING_THREAD |
-                     MHD_USE_POLL | MHD_USE_ITC | (at->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0) |
+                     MHD_USE_POLL | MHD_USE_ITC |
+                     (at->any.sa_family == AF_INET6 ? MHD_USE_IPv6 : 0) |
                      (http->tls ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_PRIORITIES, 0, priorities},
                                    {MHD_OPTION_HTTPS_MEM_CERT, 0, http->certificate},
@@ -647,7 +633,7 @@ static struct MHD_Daemon *http_start(struct http *http, const struct sockaddr_st
     if (http->client_ca)
         tls[3] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_TRUST, 0, http->client_ca};
     return MHD_start_daemon(
-        flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, at,
+        flags, 0, NULL, NULL, http_handle, http, MHD_OPTION_SOCK_ADDR, &at->any,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->server->connections_max + REFUSED_MAX,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)MEMORY_BYTES, MHD_OPTION_NOTIFY_COMPLETED, http_completed, http,
@@ -658,13 +644,13 @@ static struct MHD_Daemon *http_start(struct http *http, const struct sockaddr_st
 truce_status http_listen(struct server *server, const struct http_options *options,
                          struct http **made, bson_error_t *error)
 {
-    struct sockaddr_storage at = {0};
-    char host[NAME_MAX_];
+    union listen_address at = {0};
+    char host[NAME_MAX_], authority[NAME_MAX_ + 2];
     struct http *http;
     truce_status status = http_read_where(options->where, &at, host, sizeof host, error);
 
     *made = NULL;
-    if (!status && !server->auth && !http_is_loopback(&at)) /* I2 */
+    if (!status && !server->auth && !listen_is_loopback(&at)) /* I2 */
         status = truce__fail(TRUCE_INVALID, error,
                              "on %s the server listens with --auth only, as other machines can "
                              "connect there",
@@ -674,9 +660,9 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     http = bson_malloc0(sizeof *http);
     http->server = server;
     http->listener = MHD_INVALID_SOCKET;
-    http->hosts = bson_strdup_printf(
-        ",localhost,127.0.0.1,[::1],%s%s%s,%s,", strchr(host, ':') ? "[" : "", host,
-        strchr(host, ':') ? "]" : "", options->hosts ? options->hosts : "");
+    snprintf(authority, sizeof authority, strchr(host, ':') ? "[%s]" : "%s", host);
+    http->hosts = bson_strdup_printf(",localhost,127.0.0.1,[::1],%s,%s,", authority,
+                                     options->hosts ? options->hosts : "");
     http_describe(http);
     status = http_read_tls(http, &options->tls, error);
     if (!status) {
@@ -691,8 +677,7 @@ truce_status http_listen(struct server *server, const struct http_options *optio
         http_free(http);
         return status;
     }
-    snprintf(http->where, sizeof http->where, "%s://%s%s%s:%d", http->tls ? "https" : "http",
-             strchr(host, ':') ? "[" : "", host, strchr(host, ':') ? "]" : "",
+    snprintf(http->where, sizeof http->where, "%s://%s:%d", http->tls ? "https" : "http", authority,
              MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
     *made = http;
     return TRUCE_OK;

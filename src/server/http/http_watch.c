@@ -5,6 +5,7 @@
 
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "operations/operation.h"
 #include "server/net/wire.h"
 #include "truce/json.h"
 
@@ -90,11 +91,11 @@ static void watch_append_error(struct watch_stream *stream, const bson_t *error)
 /* The user may no longer read. */
 static void watch_refuse(struct watch_stream *stream)
 {
-    bson_t *error =
-        BCON_NEW("ok", BCON_DOUBLE(0), "errmsg",
-                 BCON_UTF8("the user was changed, or the token was revoked or has expired"), "code",
-                 BCON_INT32(CODE_AUTHENTICATION_FAILED), "codeName",
-                 BCON_UTF8("AuthenticationFailed"), "status", BCON_UTF8("not authorized"));
+    bson_t *error = BCON_NEW(
+        "ok", BCON_DOUBLE(0), "errmsg",
+        BCON_UTF8("the user was changed, or the token was revoked or has expired"), "code",
+        BCON_INT32(CODE_AUTHENTICATION_FAILED), "codeName", BCON_UTF8("AuthenticationFailed"),
+        "status", BCON_UTF8(truce__class_name(TRUCE_INVALID, CODE_UNAUTHORIZED)));
 
     watch_append_error(stream, error);
     bson_destroy(error);

@@ -13,20 +13,14 @@
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
-union listen_address {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-};
-
-static bool listen_is_loopback(const union listen_address *at)
+bool listen_is_loopback(const union listen_address *at)
 {
     return at->any.sa_family == AF_INET ? ntohl(at->four.sin_addr.s_addr) >> 24 == 127
                                         : IN6_IS_ADDR_LOOPBACK(&at->six.sin6_addr);
 }
 
-static truce_status listen_read_address(const char *address, int port, union listen_address *at,
-                                        socklen_t *size, bson_error_t *error)
+truce_status listen_read_address(const char *address, int port, union listen_address *at,
+                                 socklen_t *size, bson_error_t *error)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
                              .ai_socktype = SOCK_STREAM},

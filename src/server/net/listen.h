@@ -2,11 +2,25 @@
 #define TRUCE_SERVER_NET_LISTEN_H
 
 /* The sockets on which a server accepts connections of the wire protocol. */
+#include <netinet/in.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 #include "base/status.h"
 
 struct local_socket;
+
+union listen_address {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+};
+
+/* Reads a numeric IPv4 or IPv6 address. Returns its size, too. */
+truce_status listen_read_address(const char *address, int port, union listen_address *at,
+                                 socklen_t *size, bson_error_t *error);
+/* Returns whether only this machine can connect to the address. */
+bool listen_is_loopback(const union listen_address *at);
 
 /* Listens on a numeric IPv4 or IPv6 address. `loopback_only`: other addresses are refused, as
  * clients do not log in. Returns the socket and the port, which is chosen if `*port` is 0. */
