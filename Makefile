@@ -8,8 +8,7 @@
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes each guard of an invariant; the tests must fail
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
-#   make packages   the packages of the languages: dist/
-#   make deb        Debian packages: build/package/*.deb
+#   make packages   the packages of Debian and of the languages: dist/
 PREFIX  ?= /usr/local
 DESTDIR ?=
 MAKEFLAGS += --no-print-directory
@@ -71,10 +70,9 @@ install: build-release
 uninstall: build-release
 	@tools/uninstall build/release "$(DESTDIR)" "$(PREFIX)"
 
-deb: build-package
-	@cd build/package && cpack -G DEB
-
-packages: build-release
+packages: build-release build-package
+	@if command -v dpkg-deb >/dev/null; then tools/package-debian build/package dist; \
+	else echo "skipped: debian: dpkg-deb is not installed"; fi
 	@for language in python node go; do \
 		if [ -x tools/package-$$language ]; then tools/package-$$language build/release dist || exit 1; \
 		else echo "skipped: $$language: not built yet"; fi; \

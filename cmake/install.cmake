@@ -1,7 +1,7 @@
-# What is installed, and the Debian packages (`make deb`). Three components, a package each:
+# What is installed. Three components, each a Debian package (tools/package-debian):
 #   runtime  libtruce0     the shared library
-#   dev      libtruce-dev  headers, archive, truce.pc, find_package(truce), docs and examples
-#   cli      truce         the program, its man page and its completion
+#   dev      libtruce-dev  headers, archive, truce.pc, find_package(truce), man pages of the calls, examples
+#   cli      truce         the program, its man page, its completion, and the docs
 
 # The man page and the completion are made by the program itself, from its table of commands.
 add_custom_command(OUTPUT truce.1 truce.bash truce.zsh truce.fish
@@ -45,7 +45,7 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truceConfig.cmake
 install(DIRECTORY include/truce DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
-install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT cli)
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT dev)
 install(TARGETS truce_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT cli)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.1
@@ -56,35 +56,3 @@ install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.zsh RENAME _truce
     DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT cli)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/truce.fish
     DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT cli)
-foreach(package libtruce0:runtime libtruce-dev:dev truce:cli)
-    string(REPLACE ":" ";" package ${package})
-    list(GET package 0 name)
-    list(GET package 1 component)
-    if(TRUCE_DEB) # Debian wants the licence with each package
-        install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} RENAME copyright
-            COMPONENT ${component})
-    endif()
-    string(TOUPPER ${component} upper)
-    set(CPACK_DEBIAN_${upper}_PACKAGE_NAME ${name})
-endforeach()
-
-set(CPACK_GENERATOR DEB)
-set(CPACK_PACKAGE_CONTACT "truce's developers <truce@localhost>")
-set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL runtime dev cli)
-set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
-set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
-set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_CLI_PACKAGE_SECTION database)
-set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "documents that stay consistent: the shared library")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "documents that stay consistent: to build programs with it")
-set(CPACK_COMPONENT_CLI_DESCRIPTION "documents that stay consistent: the program")
-# mongodb:// loads it; a static program needs what the archive was made of
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "libmongoc-1.0-0")
-set(CPACK_DEBIAN_CLI_PACKAGE_RECOMMENDS "libmongoc-1.0-0")
-set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libtruce0 (= ${PROJECT_VERSION}), libbson-dev, libsqlite3-dev, libpcre2-dev, libintelrdfpmath-dev, pkg-config")
-include(CPack)
