@@ -7,6 +7,7 @@
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes each guard of an invariant; the tests must fail
+#   make docs       the documentation as a site: build/site/index.html
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
 #   make packages   the packages of Debian and of the languages: dist/
 PREFIX  ?= /usr/local
@@ -14,7 +15,7 @@ DESTDIR ?=
 MAKEFLAGS += --no-print-directory
 JOBS    ?= $(shell nproc)
 
-.PHONY: all demo test test-clients soak bench bench-quick bench-growth bench-deps mutants install packages clean deps
+.PHONY: all demo test test-clients docs soak bench bench-quick bench-growth bench-deps mutants install packages clean deps
 all: deps build-release
 
 deps:
@@ -37,6 +38,9 @@ test:
 
 test-clients: build-dev
 	@tests/clients/run
+
+docs: build-release
+	@tools/build-site build/release
 
 soak:
 	@tools/install-deps --test

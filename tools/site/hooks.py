@@ -1,0 +1,144 @@
+"""Hooks of MkDocs for the site: what the pages in docs/ lack in a browser.
+
+    1. A link to a file outside of docs/ (../examples/sets.c) leads to a page that shows this file.
+    2. A session of the shell, which is indented in docs/, is coloured.
+    3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program.
+    4. A page that the navigation does not name is added to its section "Reference".
+"""
+
+import os
+import posixpath
+import re
+import subprocess
+
+from mkdocs.structure.files import File
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
+COMMANDS = "reference/command-line.md"
+
+sources = {}  # the path of a page in the site -> the path of the file that it shows, below ROOT
+
+
+def outside_file(directory, target):
+    """Returns the path below ROOT of a link's file, or None if it is a page of docs/ or another site."""
+    if re.match(r"[a-z]+:", target) or target.startswith("/"):
+        return None
+    path = posixpath.normpath(posixpath.join(directory, target))
+    if path.startswith(("docs/", "../")):
+        return None
+    if os.path.isdir(os.path.join(ROOT, path)):
+        path = posixpath.join(path, "README.md")
+    return path if os.path.isfile(os.path.join(ROOT, path)) else None
+
+
+def site_path(path):
+    """Returns the page that shows a file outside of docs/."""
+    stem, end = os.path.splitext(path)
+    if end == ".md":
+        return f"source/{stem}.md"
+    return f"source/{path}.md"
+
+
+def rewrite_links(markdown, directory, page):
+    """Replaces links to files outside of docs/ by links to the pages that show them."""
+
+    def replaced(match):
+        path = outside_file(directory, match[2])
+        here = posixpath.normpath(posixpath.join(directory, match[2]))
+        if path:
+            target = site_path(path)
+        elif here.startswith("docs/") and not directory.startswith("docs"):
+            target = here[len("docs/") :]
+        else:
+            return match[0]
+        return match[1] + posixpath.relpath(target, posixpath.dirname(page)) + (match[3] or "") + match[4]
+
+    return outside_code(markdown, lambda text: LINK.sub(replaced, text))
+
+
+def outside_code(markdown, change):
+    """Applies a function to the parts of a page that are not fenced code."""
+    parts = re.split(r"(^(`{3,}).*?^\2`*\s*$)", markdown, flags=re.M | re.S)
+    for i in range(0, len(parts), 3):
+        parts[i] = change(parts[i])
+    return "".join(part for i, part in enumerate(parts) if i % 3 != 2)
+
+
+def colour_sessions(markdown):
+    """Makes fenced code of the indented blocks that begin with a prompt."""
+
+    def fenced(match):
+        lines = [line[4:] for line in match[0].rstrip("\n").split("\n")]
+        return "````console\n" + "\n".join(lines) + "\n````\n"
+
+    return outside_code(markdown, lambda text: re.sub(r"^    \$ .*\n(?:    .*\n|\n(?=    ))*", fenced, text, flags=re.M))
+
+
+def command_page(program):
+    """Returns the page of all commands of the command line, from the program's own help."""
+
+    def helped(*words):
+        return subprocess.run([program, "help", *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    common = re.compile(r"^options of every command:\n(?:  .*\n?)+\n*", re.M)
+    lines = ["# Commands", "", "This page is made from `truce help`. [The command line](../cli.md) introduces it.", ""]
+    lines += ["````text", common.search(helped("help"))[0].strip(), "````", ""]
+    noun = None
+    for name, summary in re.findall(r"^  ([a-z-]+(?: [a-z-]+)?)  +(\S.*)$", helped(), re.M):
+        if name.split()[0] != noun:
+            noun = name.split()[0]
+            lines += [f"## {noun}", ""]
+        text = common.sub("", helped(*name.split())).strip()
+        lines += [f"### truce {name}", "", "````text", text, "````", ""]
+    return "\n".join(lines)
+
+
+def add_page(files, config, page, content):
+    files.append(File.generated(config, page, content=content))
+
+
+def on_config(config):
+    named = set(re.findall(r"[\w./-]+\.md", repr(config.nav)))
+    docs = config.docs_dir
+    for name in sorted(os.listdir(docs)):
+        if name.endswith(".md") and name not in named:
+            section = next(part for part in config.nav if "Reference" in part)
+            section["Reference"].append(name)
+    return config
+
+
+def on_files(files, config):
+    program = os.environ.get("TRUCE_PROGRAM")
+    if program:
+        add_page(files, config, COMMANDS, command_page(program))
+    waiting = []
+    for file in files.documentation_pages():
+        if file.abs_src_path:
+            with open(file.abs_src_path, encoding="utf-8") as opened:
+                waiting.append((posixpath.dirname(posixpath.join("docs", file.src_uri)), opened.read()))
+    while waiting:
+        directory, text = waiting.pop()
+        for match in LINK.finditer(text):
+            path = outside_file(directory, match[2])
+            if not path or site_path(path) in sources:
+                continue
+            page = site_path(path)
+            sources[page] = path
+            with open(os.path.join(ROOT, path), encoding="utf-8") as opened:
+                shown = opened.read()
+            if path.endswith(".md"):
+                waiting.append((posixpath.dirname(path), shown))
+                content = shown
+            else:
+                language = LANGUAGES.get(os.path.splitext(path)[1], "text")
+                content = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n````{language}\n{shown}````\n"
+            add_page(files, config, page, content)
+    return files
+
+
+def on_page_markdown(markdown, page, config, files):
+    uri = page.file.src_uri
+    directory = posixpath.dirname(sources.get(uri) or posixpath.join("docs", uri))
+    return colour_sessions(rewrite_links(markdown, directory, uri))
