@@ -127,6 +127,7 @@ const struct cli_command *const cli_command_table[] = {
     &cli_modify,
     &cli_wait,
     &cli_serve,
+    &cli_ui,
     &cli_user_add,
     &cli_user_list,
     &cli_user_passwd,

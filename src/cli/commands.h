@@ -156,6 +156,7 @@ extern const struct cli_command cli_request_run;
 extern const struct cli_command cli_modify;
 extern const struct cli_command cli_wait;
 extern const struct cli_command cli_serve;
+extern const struct cli_command cli_ui;
 extern const struct cli_command cli_user_add;
 extern const struct cli_command cli_user_list;
 extern const struct cli_command cli_user_passwd;

@@ -73,6 +73,12 @@ static const struct operation_field list_fields[] = {
     FIELD("filter", FIELD_DOCUMENT, "the collections to list; absent: all"),
     FIELD("nameOnly", FIELD_FLAG, "return only names and types"),
     {{0}}};
+static const struct operation_field explain_fields[] = {
+    FIELD("verbosity", FIELD_TEXT, "queryPlanner, executionStats, or allPlansExecution"), {{0}}};
+static const struct operation_field databases_fields[] = {
+    FIELD("filter", FIELD_DOCUMENT, "the databases to list; absent: all"),
+    FIELD("nameOnly", FIELD_FLAG, "return only names"),
+    {{0}}};
 #define DATA(variable, name_, role_, help_, target_, fields_)                                      \
     static const struct operation_row variable = {OPERATION(name_, role_, help_),                  \
                                                   .target = target_,                               \
@@ -102,14 +108,20 @@ DATA(drop_indexes_row, "dropIndexes", ROLE_WRITE, "drops indexes", "collection",
      drop_indexes_fields);
 DATA(list_indexes_row, "listIndexes", ROLE_READ, "lists the indexes", "collection",
      truce__no_fields);
+DATA(explain_row, "explain", ROLE_READ, "returns the plan of a command and its cost", "command",
+     explain_fields);
+DATA(databases_row, "listDatabases", ROLE_NONE, "lists the databases", NULL, databases_fields);
+DATA(statistics_row, "collStats", ROLE_READ, "returns the size of a collection", "collection",
+     truce__no_fields);
 DATA(drop_database_row, "dropDatabase", ROLE_WRITE, "drops the database", NULL, truce__no_fields);
 DATA(ping_row, "ping", ROLE_NONE, "answers whether the server runs", NULL, truce__no_fields);
 
 const struct operation_row *const truce__data_rows[] = {
-    &find_row,         &insert_row,        &update_row,   &delete_row,  &modify_row,
-    &aggregate_row,    &count_row,         &distinct_row, &more_row,    &kill_row,
-    &create_row,       &drop_row,          &list_row,     &indexes_row, &drop_indexes_row,
-    &list_indexes_row, &drop_database_row, &ping_row,     NULL};
+    &find_row,         &insert_row,  &update_row,    &delete_row,     &modify_row,
+    &aggregate_row,    &count_row,   &distinct_row,  &more_row,       &kill_row,
+    &create_row,       &drop_row,    &list_row,      &indexes_row,    &drop_indexes_row,
+    &list_indexes_row, &explain_row, &databases_row, &statistics_row, &drop_database_row,
+    &ping_row,         NULL};
 
 const struct operation_row *truce__named_request_row(const char *name)
 {

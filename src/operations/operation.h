@@ -234,6 +234,7 @@ void truce__operation_changes_release(struct operation_changes *list);
 
 /* operation_help.c */
 extern const struct operation_row truce_help_operation;
+extern const struct operation_row *const help_operations[];
 /* operation_commit.c */
 extern const struct operation_row *const commit_operations[];
 /* operation_queue.c, operation_job.c, operation_flow.c, operation_cron.c */

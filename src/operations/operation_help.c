@@ -1,4 +1,4 @@
-/* truceHelp: the contents of the rows. */
+/* truceHelp: the contents of the rows. truceAccess: what the caller may do. */
 #include <string.h>
 
 #include "operations/operation.h"
@@ -96,3 +96,41 @@ const struct operation_row truce_help_operation = {
     .ways = OPERATION_TRANSACTS | OPERATION_AGAIN,
     .example = "{truceHelp: 'truceSet'}",
 };
+
+/* ---- truceAccess ------------------------------------------------------------------------------ */
+
+static truce_status run_access(struct operation_call *call, const void *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    static const struct {
+        enum operation_role role;
+        const char *name;
+    } roles[] = {{ROLE_WRITE, "write"}, {ROLE_MONITOR, "monitor"}, {ROLE_MAINTAIN, "maintain"}};
+
+    (void)given;
+    (void)error;
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        bson_error_t refusal; /* is the answer */
+
+        bson_append_bool(reply, roles[i].name, -1,
+                         !call->host->check_role(call, roles[i].role, &refusal));
+    }
+    BCON_APPEND(reply, "database", BCON_UTF8(call->own_database), "version",
+                BCON_UTF8(TRUCE_VERSION));
+    return TRUCE_OK;
+}
+
+static const struct operation_row access_operation = {
+    OPERATION("truceAccess", ROLE_READ, "returns what the caller may do in the database"),
+    .value = "1",
+    .answer =
+        "`write`, `monitor`, `maintain`: whether the caller may write in the database, and examine "
+        "or maintain the whole store. The own `database` of the store, and the `version`",
+    .fields = truce__no_fields,
+    .run = run_access,
+    .ways = OPERATION_AGAIN,
+    .example = "{truceAccess: 1}",
+};
+
+const struct operation_row *const help_operations[] = {&truce_help_operation, &access_operation,
+                                                       NULL};

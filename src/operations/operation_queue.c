@@ -301,9 +301,12 @@ static const struct operation_row enqueue_operation = {
 
 /* ---- one job, or the queue -------------------------------------------------------------------- */
 
+#define QUEUE_IDS_MAX 1000
+
 struct queue_given {
     const bson_oid_t *id;
     const char *action;
+    const bson_t *ids;
     int64_t limit;
 };
 
@@ -317,19 +320,68 @@ static const struct operation_field look_after_fields[] = {
      "retry all dead jobs",
      .needed = true, .words = actions},
     {GIVEN(queue_given, id, FIELD_OID), "the job; with cancel, retry, discard, and close"},
+    {GIVEN(queue_given, ids, FIELD_ARRAY),
+     "instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself"},
     {GIVEN(queue_given, limit, FIELD_NUMBER),
      "with redrive: the maximum number of jobs; absent: 1,000", 1, INT32_MAX},
     {{0}}};
 
 enum look_after { CANCEL, RETRY, DISCARD, CLOSE, PAUSE, RESUME, REDRIVE };
 
+typedef truce_status queue_control_function(truce_queue *queue, truce_commit *commit,
+                                            const bson_oid_t *id, bson_error_t *error);
+
+/* Applies the action to each of the jobs. A job whose state does not allow it is skipped. */
+static truce_status queue_act_on_all(truce_queue *queue, queue_control_function *act,
+                                     const bson_t *ids, bson_t *reply, bson_error_t *error)
+{
+    int64_t count = 0, skipped = 0;
+    truce_status status = TRUCE_OK;
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, ids);
+    while (!status && bson_iter_next(&at)) {
+        status = act(queue, NULL, bson_iter_oid(&at), error);
+        if (!status)
+            count++;
+        else if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID ||
+                 status == TRUCE_DUPLICATE) {
+            status = TRUCE_OK;
+            skipped++;
+        }
+    }
+    if (!status)
+        BCON_APPEND(reply, "count", BCON_INT64(count), "skipped", BCON_INT64(skipped));
+    return status;
+}
+
+static truce_status queue_check_ids(const bson_t *ids, bson_error_t *error)
+{
+    uint32_t count = bson_count_keys(ids);
+    bson_iter_t at;
+
+    if (!count || count > QUEUE_IDS_MAX)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'ids' must have 1 to %d elements, not %u", QUEUE_IDS_MAX, count);
+    (void)bson_iter_init(&at, ids);
+    while (bson_iter_next(&at))
+        if (!BSON_ITER_HOLDS_OID(&at))
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "'ids.%s' must be an ObjectId",
+                                 bson_iter_key(&at));
+    return TRUCE_OK;
+}
+
 static truce_status queue_act(struct operation_call *call, truce_queue *queue,
                               enum look_after action, const struct queue_given *given,
                               bson_t *reply, bson_error_t *error)
 {
+    queue_control_function *const each[] = {truce_queue_cancel, truce_queue_retry,
+                                            truce_queue_discard};
     uint32_t count;
     truce_status status;
 
+    if (given->ids)
+        return queue_act_on_all(queue, each[action], given->ids, reply, error);
     switch (action) {
     case CANCEL:
         return truce_queue_cancel(queue, call->commit, given->id, error);
@@ -361,13 +413,19 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
     struct handle *handle;
     truce_status status;
 
+    if (given->ids && (given->id || action > DISCARD || call->commit))
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'ids' is for cancel, retry, and discard, without 'id' and outside of "
+                             "a commit");
     if (call->commit && action > CLOSE)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "the action \"%s\" cannot be part of a commit", given->action);
-    if ((action <= CLOSE) != (given->id != NULL))
+    if (!given->ids && (action <= CLOSE) != (given->id != NULL))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "the action \"%s\" %s an 'id'",
                              given->action, given->id ? "has no" : "needs");
-    status = truce__operation_queue(call, NULL, 0, &handle, error);
+    status = given->ids ? queue_check_ids(given->ids, error) : TRUCE_OK;
+    if (!status)
+        status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
     status = queue_act(call, handle->thing, (enum look_after)action, given, reply, error);
@@ -381,7 +439,8 @@ static const struct operation_row look_after_operation = {
     .target = "queue",
     .value = "the queue",
     .answer =
-        "with redrive `count`, and `more`: true if others may exist; send the command again. \"not "
+        "with redrive `count`, and `more`: true if others may exist; send the command again. With "
+        "`ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. \"not "
         "found\": no such job exists in the queue. An error: 2 (invalid) the state of the job does not "
         "allow the action",
     .fields = look_after_fields,

@@ -3,8 +3,6 @@
 
 #include "operations/operation.h"
 
-static const struct operation_row *const help_operations[] = {&truce_help_operation, NULL};
-
 const struct operation_group truce__operation_groups[] = {
     {"Help", "help", help_operations},
     {"Commits, requests, and sequences", "commit", commit_operations},

@@ -432,6 +432,7 @@ static const struct {
     {"{'truceSyncRead': 'y', 'id': 's', '$db': 'school'}", WRITERS},
     {"{'truceSyncSettle': 'y', 'id': 's', '$db': 'school'}", WRITERS},
     {"{'truceSyncDrop': 'r', '$db': 'school'}", WRITERS},
+    {"{'truceAccess': 1, '$db': 'school'}", READERS},
     {"{'truceSweep': 1, '$db': 'admin'}", ROOT},
     {"{'truceCheck': 1, '$db': 'school'}", MONITOR | ROOT},
     {"{'truceCheck': 1, 'repair': true, '$db': 'school'}", ROOT},

@@ -554,6 +554,7 @@ TEST(the_whole_store_is_swept_checked_and_looked_at)
         {"{truceSweep: 1, batch: 0}", 2},
         {"{truceCheck: 1}", 0, "found", "0"},
         {"{truceCheck: 1, repair: true}", 0, "repaired", "0"},
+        {"{truceAccess: 1}", 0, "maintain", "true"},
         {"{truceDoctor: 1}", 0, "errors", "0"},
         {"{truceDoctor: 1, nothing: 1}", 40415},
     };
@@ -676,6 +677,16 @@ TEST(jobs_are_added_found_and_looked_after)
         {"{truceQueue: 'mail', action: 'retry', id: " JOB_1 "}", 0},
         {"{truceQueue: 'mail', action: 'discard', id: " JOB_1 "}", 0},
         {"{truceQueue: 'mail', action: 'cancel', id: " JOB_1 "}", 2, "status", "\"invalid\""},
+        {"{truceQueue: 'mail', action: 'retry', ids: [" JOB_1 ", " JOB_2
+         ", {$oid: 'ffffffffffffffffffffffff'}]}",
+         0, "count", "1"},
+        {"{truceQueue: 'mail', action: 'cancel', ids: [" JOB_1
+         ", {$oid: 'ffffffffffffffffffffffff'}]}",
+         0, "skipped", "1"},
+        {"{truceQueue: 'mail', action: 'cancel', ids: []}", 72},
+        {"{truceQueue: 'mail', action: 'cancel', ids: [1]}", 14},
+        {"{truceQueue: 'mail', action: 'cancel', ids: [" JOB_1 "], id: " JOB_1 "}", 72},
+        {"{truceQueue: 'mail', action: 'redrive', ids: [" JOB_1 "]}", 72},
         {"{truceQueue: 'mail', action: 'redrive'}", 0, "count", "0"},
         {"{truceQueue: 'mail', action: 'redrive'}", 0, "more", "false"},
         {"{truceQueue: 'mail', action: 'pause'}", 0},

@@ -415,6 +415,7 @@ class CommitOperations(Runs[R]):
         *,
         action: Literal["cancel", "retry", "discard", "close", "pause", "resume", "redrive"],
         id: Optional[ObjectId] = None,
+        ids: Optional[Sequence[Any]] = None,
         limit: Optional[int] = None,
     ) -> R:
         """Cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
@@ -423,17 +424,21 @@ class CommitOperations(Runs[R]):
         action: cancel, retry, or discard a job; close the batch of a job; pause or resume the
             queue; redrive: retry all dead jobs
         id: the job; with cancel, retry, discard, and close
+        ids: instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by
+            itself
         limit: with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647)
 
         Reply: with redrive `count`, and `more`: true if others may exist; send the command again.
-        "not found": no such job exists in the queue. An error: 2 (invalid) the state of the job
-        does not allow the action
+        With `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the
+        action. "not found": no such job exists in the queue. An error: 2 (invalid) the state of the
+        job does not allow the action
         """
         return self._run(
             {
                 "truceQueue": queue,
                 "action": action,
                 "id": id,
+                "ids": ids,
                 "limit": limit,
             },
             again=False,
@@ -922,6 +927,21 @@ class Operations(CommitOperations[R]):
         return self._run(
             {
                 "truceHelp": 1 if name is None else name,
+            },
+            again=True,
+        )
+
+    def access(
+        self,
+    ) -> R:
+        """Returns what the caller may do in the database.
+
+        Reply: `write`, `monitor`, `maintain`: whether the caller may write in the database, and
+        examine or maintain the whole store. The own `database` of the store, and the `version`
+        """
+        return self._run(
+            {
+                "truceAccess": 1,
             },
             again=True,
         )

@@ -15,6 +15,7 @@
 #include "operations/named_request.h"
 #include "server/call/state.h"
 #include "server/http/http_login.h"
+#include "server/http/http_screen.h"
 #include "server/http/http_watch.h"
 #include "server/net/connections.h"
 #include "server/net/listen.h"
@@ -55,6 +56,8 @@ struct exchange {
     const struct operation_row *row;
     char database[DATABASE_NAME_MAX + 1];
     bool watches;
+    /* A file of the screen. */
+    bool screen;
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -65,6 +68,15 @@ static struct http_connection *http_own(struct MHD_Connection *c)
         MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
     return info ? info->socket_context : NULL;
+}
+
+/* Returns whether a script of a page sent the request. A page has its own form for logins, so the
+ * browser is not asked to show one. */
+static bool http_is_script(struct MHD_Connection *c)
+{
+    const char *mode = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Mode");
+
+    return mode && strcmp(mode, "navigate") != 0;
 }
 
 /* Sends JSON. `allowed`: the methods of the path, for a refused one; NULL: no such header. */
@@ -80,7 +92,7 @@ static enum MHD_Result http_send(struct MHD_Connection *c, unsigned code, const 
     (void)MHD_add_response_header(response, "Content-Type", "application/json");
     (void)MHD_add_response_header(response, "Cache-Control", "no-store");
     (void)MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
-    if (code == MHD_HTTP_UNAUTHORIZED) {
+    if (code == MHD_HTTP_UNAUTHORIZED && !http_is_script(c)) {
         (void)MHD_add_response_header(response, "WWW-Authenticate",
                                       "Basic realm=\"truce\", charset=\"UTF-8\"");
         (void)MHD_add_response_header(response, "WWW-Authenticate", "Bearer realm=\"truce\"");
@@ -258,8 +270,19 @@ static bool http_is_own_origin(struct MHD_Connection *c, const char *host)
     return !origin || (authority && !strcasecmp(authority + 3, host));
 }
 
+/* A link of any page may open the screen: the page that contains the link cannot read it. */
+static bool http_opens_screen(struct MHD_Connection *c, const char *url)
+{
+    const char *mode = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Mode"),
+               *target = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Sec-Fetch-Dest");
+
+    return http_screen_has(url) && mode && target && !strcmp(mode, "navigate") &&
+           !strcmp(target, "document") &&
+           !MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin");
+}
+
 /* Returns whether the request may go on; if not, it was answered. */
-static bool http_check_source(const struct http *http, struct MHD_Connection *c,
+static bool http_check_source(const struct http *http, struct MHD_Connection *c, const char *url,
                               enum MHD_Result *result)
 {
     const char *host = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Host");
@@ -270,7 +293,7 @@ static bool http_check_source(const struct http *http, struct MHD_Connection *c,
                               "NAME adds one");
         return false;
     }
-    if (!http_is_own_origin(c, host)) {
+    if (!http_is_own_origin(c, host) && !http_opens_screen(c, url)) {
         *result = http_refuse(c, MHD_HTTP_FORBIDDEN, CODE_UNAUTHORIZED, "Unauthorized",
                               "a page of another origin sent the request");
         return false;
@@ -340,7 +363,7 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     }
     if (!http_read_path(url, exchange, &name)) {
         *result = http_refuse(c, MHD_HTTP_NOT_FOUND, CODE_COMMAND_NOT_FOUND, "CommandNotFound",
-                              "the paths are /v1/DATABASE/OPERATION and /v1/openapi.json");
+                              "the paths are /v1/DATABASE/OPERATION, /v1/openapi.json, and /ui/");
         return false;
     }
     exchange->watches = !strcmp(name, "watch");
@@ -394,14 +417,28 @@ static enum MHD_Result http_refuse_size(struct MHD_Connection *c)
     return http_refuse(c, MHD_HTTP_CONTENT_TOO_LARGE, CODE_BAD_VALUE, "BadValue", message);
 }
 
+/* A request for a file of the screen has no database, and needs no user. */
+static bool http_begin_screen(struct MHD_Connection *c, const char *method,
+                              struct exchange *exchange, enum MHD_Result *result)
+{
+    exchange->screen = !strcmp(method, "GET") || !strcmp(method, "HEAD");
+    if (!exchange->screen)
+        *result = http_refuse_method(c, SCREEN_METHODS);
+    return exchange->screen;
+}
+
 /* Decides about a request by its headers. False: it was answered, and its body is not read. */
 static bool http_begin(struct http *http, struct http_connection *own, struct MHD_Connection *c,
                        const char *url, const char *method, struct exchange *exchange,
                        enum MHD_Result *result)
 {
-    if (!http_check_client(http, own, c, result) || !http_check_source(http, c, result) ||
-        !http_route(http, c, url, method, exchange, result) ||
-        !http_check_user(own, c, exchange->database, result))
+    bool screen = http_screen_has(url);
+
+    if (!http_check_client(http, own, c, result) || !http_check_source(http, c, url, result))
+        return false;
+    if (screen ? !http_begin_screen(c, method, exchange, result)
+               : !http_route(http, c, url, method, exchange, result) ||
+                     !http_check_user(own, c, exchange->database, result))
         return false;
     if (!http_announces_too_much(c))
         return true;
@@ -409,8 +446,34 @@ static bool http_begin(struct http *http, struct http_connection *own, struct MH
     return false;
 }
 
+/* Logs an action: an operation that a person started, as the header X-Truce-Action says. */
+static void http_log_action(const struct http_connection *own, struct MHD_Connection *c,
+                            const struct exchange *exchange, const bson_t *command,
+                            const bson_t *reply)
+{
+    bson_t *fields;
+    bson_iter_t at;
+
+    if (!MHD_lookup_connection_value(c, MHD_HEADER_KIND, "X-Truce-Action"))
+        return;
+    fields =
+        BCON_NEW("command", BCON_UTF8(exchange->row->name), "db", BCON_UTF8(exchange->database));
+    if (bson_iter_init_find(&at, command, exchange->row->name) && BSON_ITER_HOLDS_UTF8(&at))
+        BSON_APPEND_UTF8(fields, exchange->row->target ? exchange->row->target : "value",
+                         bson_iter_utf8(&at, NULL));
+    if (bson_iter_init_find(&at, command, "action") && BSON_ITER_HOLDS_UTF8(&at))
+        BSON_APPEND_UTF8(fields, "action", bson_iter_utf8(&at, NULL));
+    if (own->connection.login.user)
+        BSON_APPEND_UTF8(fields, "user", own->connection.login.tag);
+    BSON_APPEND_INT32(fields, "http", (int32_t)http_code(reply));
+    log_write(own->connection.server->log, TRUCE_LOG_INFO, LOG_COMMAND, own->connection.number,
+              "action", fields);
+    bson_destroy(fields);
+}
+
 /* Runs a command. The time that it takes is not the connection's idle time. */
 static enum MHD_Result http_dispatch(struct http_connection *own, struct MHD_Connection *c,
+                                     const struct exchange *exchange,
                                      const struct wire_request *request)
 {
     enum MHD_Result result = MHD_NO;
@@ -418,6 +481,7 @@ static enum MHD_Result http_dispatch(struct http_connection *own, struct MHD_Con
 
     (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, 0U);
     own->connection.server->dispatch(&own->connection, request, &reply);
+    http_log_action(own, c, exchange, &request->body, &reply);
     (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)IDLE_S);
     if (!own->connection.ends)
         result = http_send_reply(c, &reply);
@@ -447,7 +511,7 @@ static enum MHD_Result http_run(struct http_connection *own, struct MHD_Connecti
                                               &request.body, &error);
     else
         bson_init(&request.body);
-    result = status ? http_bad(c, error.message) : http_dispatch(own, c, &request);
+    result = status ? http_bad(c, error.message) : http_dispatch(own, c, exchange, &request);
     bson_destroy(&body);
     bson_destroy(&request.body);
     return result;
@@ -488,6 +552,8 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
         return http_take(exchange, data, size);
     if (exchange->received > TRUCE_MESSAGE_BYTES_MAX)
         return http_refuse_size(c);
+    if (exchange->screen)
+        return http_screen_send(c, url);
     return exchange->watches ? http_watch(c, own, exchange->database) : http_run(own, c, exchange);
 }
 

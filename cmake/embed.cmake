@@ -1,0 +1,28 @@
+# Writes a C file with the files of the screen (src/server/http/screen_files.h).
+#
+#   cmake -DFOLDER=src/screen -DOUTPUT=screen_files.c -P embed.cmake
+#
+# The result depends only on the names and contents of the files.
+file(GLOB paths ${FOLDER}/*.html ${FOLDER}/*.css ${FOLDER}/*.js ${FOLDER}/*.svg)
+list(SORT paths)
+set(type_html "text/html; charset=utf-8")
+set(type_css "text/css; charset=utf-8")
+set(type_js "text/javascript; charset=utf-8")
+set(type_svg "image/svg+xml")
+
+set(text "#include \"server/http/screen_files.h\"\n\n")
+set(rows "")
+set(number 0)
+foreach(path ${paths})
+    file(READ ${path} bytes HEX)
+    file(SHA256 ${path} sum)
+    string(SUBSTRING ${sum} 0 16 sum)
+    string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
+    get_filename_component(name ${path} NAME)
+    string(REGEX REPLACE ".*\\." "" ending ${name})
+    string(APPEND text "static const unsigned char screen_file_${number}[] = {${bytes}};\n")
+    string(APPEND rows "    {\"${name}\", \"${type_${ending}}\", \"\\\"${sum}\\\"\", screen_file_${number}, "
+        "sizeof screen_file_${number}},\n")
+    math(EXPR number "${number} + 1")
+endforeach()
+file(WRITE ${OUTPUT} "${text}\nconst struct screen_file truce__screen_files[] = {\n${rows}    {0}};\n")

@@ -1,0 +1,20 @@
+#ifndef TRUCE_SERVER_HTTP_SCREEN_FILES_H
+#define TRUCE_SERVER_HTTP_SCREEN_FILES_H
+
+/* The files of src/screen, which the build embeds (cmake/embed.cmake). */
+#include <stddef.h>
+
+struct screen_file {
+    /* "index.html"; NULL after the last file. */
+    const char *name;
+    /* The value of Content-Type. */
+    const char *type;
+    /* The value of ETag, with its quotes: a hash of the contents. */
+    const char *tag;
+    const unsigned char *bytes;
+    size_t size;
+};
+
+extern const struct screen_file truce__screen_files[];
+
+#endif
