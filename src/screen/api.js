@@ -83,7 +83,7 @@ export async function count(collection, query) {
     const reply = await op('count', { collection, query, limit: COUNT_MAX + 1, maxTimeMS: READ_MS });
     return reply.n;
   } catch (error) {
-    if (error.codeName === 'MaxTimeMSExpired') return COUNT_MAX + 1;
+    if (error.http === 503) return COUNT_MAX + 1;
     throw error;
   }
 }
@@ -125,6 +125,6 @@ export function remember(key, ms, read) {
 }
 // Returns undefined if the user may not read this, or if it takes too long.
 export const optional = (promise) => promise.catch((error) => {
-  if (error.http === 403 || error.http === 503 || error.http === 400 || error.http === 404) return undefined;
+  if (error.http === 403 || error.http === 503 || error.http === 404) return undefined;
   throw error;
 });

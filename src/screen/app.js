@@ -6,7 +6,11 @@ import { h, add, href, ask, toast, note, empty, refresh, forget, isPaused, setPa
 // [name in the address, label, module]
 const SCREENS = [
   ['', [['overview', 'Overview', 'overview']]],
-  ['Work', [['jobs', 'Jobs', 'jobs']]],
+  ['Work', [['jobs', 'Jobs', 'jobs'], ['dead', 'Dead letters', 'dead'], ['queues', 'Queues', 'queue'],
+    ['workflows', 'Workflows', 'workflows'], ['cron', 'Cron', 'cron']]],
+  ['Data', [['documents', 'Documents', 'documents'], ['ledgers', 'Ledgers', 'ledger'], ['conflicts', 'Conflicts', 'conflicts'],
+    ['sets', 'Ordered sets', 'sets'], ['trees', 'Trees', 'trees'], ['sync', 'Copies', 'sync'], ['sequences', 'Sequences', 'sequences']]],
+  ['Store', [['commits', 'Commits', 'commits'], ['transfers', 'Transfers', 'transfers'], ['maintenance', 'Maintenance', 'maintenance']]],
 ];
 const MODULES = new Map(SCREENS.flatMap(([, list]) => list.map(([name, label, module]) => [name, { label, module }])));
 
@@ -31,12 +35,17 @@ hooks.login = () => {
     setLogin('', '');
     const given = await ask('Log in', { confirm: 'Log in',
       body: [failed ? note('bad', 'The name, the password, or the token is not valid.') : 'This server needs a login.'],
-      fields: [{ name: 'user', label: 'User', autocomplete: 'username' },
+      fields: [{ name: 'database', label: 'Database', value: session.database },
+        { name: 'user', label: 'User', autocomplete: 'username' },
         { name: 'password', label: 'Password', type: 'password', autocomplete: 'current-password' },
         { name: 'token', label: 'or a token', type: 'password', hint: 'truce_…' }] });
     if (given?.token) setLogin('token', `Bearer ${given.token}`);
     else if (given?.user) setLogin(given.user, `Basic ${base64(`${given.user}:${given.password}`)}`);
     setTimeout(() => { asking = null; }, 0);
+    if (given?.database && given.database !== session.database) {
+      location.hash = `#/${encodeURIComponent(given.database)}/overview`;
+      return false;
+    }
     return hasLogin();
   })();
   return asking;
@@ -122,6 +131,7 @@ let visit = 0;
 async function show() {
   const mine = ++visit, address = readAddress();
   forget();
+  const waiting = setTimeout(() => { if (mine === visit) main.replaceChildren(h('p.loading', 'Loading…')); }, 250);
   let parts;
   try {
     await enter(address.database);
@@ -131,7 +141,7 @@ async function show() {
       parts = [head('No such screen'), empty('There is no screen "', address.screen, '".')];
     } else {
       const module = await import(`./${screen.module}.js`);
-      if (mine !== visit) return;
+      if (mine !== visit) { clearTimeout(waiting); return; }
       parts = await module.show({ ...address, head });
     }
     document.title = `${screen?.label ?? 'Not found'} · ${session.database} · truce`;
@@ -140,6 +150,7 @@ async function show() {
     parts = [head(missing ? 'Not found' : error instanceof OfflineError ? 'No connection' : 'This did not work'),
       note('bad', explainError(error)), h('div.row', h('button', { type: 'button', onclick: show }, 'Try again'))];
   }
+  clearTimeout(waiting);
   if (mine !== visit) return;
   main.replaceChildren();
   add(main, [parts]);

@@ -39,8 +39,9 @@ export const grouped = (value) => {
   const string = value instanceof Exact ? value.text : String(value);
   return /^-?\d+$/.test(string) ? string.replace(/\B(?=(\d{3})+$)/g, '\u2009') : string;
 };
-export const capped = (n) => (n > COUNT_MAX ? `${grouped(COUNT_MAX)}+` : grouped(n));
-export const plural = (n, word) => `${capped(n)} ${word}${n === 1 ? '' : 's'}`;
+// A count that ended at its maximum is COUNT_MAX + 1.
+export const capped = (n) => (n === COUNT_MAX + 1 ? `${grouped(COUNT_MAX)}+` : grouped(n));
+export const plural = (n, word) => `${capped(n)} ${n === 1 ? word : word.replace(/([^aeiou])y$/, '$1ie')}${n === 1 ? '' : 's'}`;
 
 export function duration(ms) {
   if (ms === undefined || Number.isNaN(ms)) return '';
@@ -89,7 +90,7 @@ export function card(title, ...children) {
 }
 export const note = (kind, ...children) => h(`p.note.${kind}`, children);
 export function facts(pairs) {
-  return h('dl.facts', pairs.filter(([, value]) => value !== undefined && value !== '' && value !== null)
+  return h('dl.facts', pairs.filter(([, value]) => value !== undefined && value !== '' && value !== null && value !== false && value?.length !== 0)
     .map(([name, value]) => h('div', h('dt', name), h('dd', value))));
 }
 export function copyButton(string) {
@@ -178,9 +179,10 @@ export function ask(title, { body = [], fields = [], confirm = 'OK', danger = fa
   });
 }
 
-// A button that changes the store. `run` returns a message. `may`: the right that it needs.
+// A button that changes the store. `run` returns a message, or null if nothing is to be read again. `may`: the
+// right that it needs; null: none. `may`: the right that it needs.
 export function action(label, run, { confirm, danger = false, may = 'write', primary = false, after } = {}) {
-  const allowed = session.access[may];
+  const allowed = may === null || session.access[may];
   const button = h(`button${danger ? '.danger' : primary ? '.primary' : ''}`, {
     type: 'button', disabled: !allowed, title: allowed ? undefined : 'Your user may only read here.', onclick: async () => {
       if (confirm && await ask(label, { body: [typeof confirm === 'function' ? confirm() : confirm], confirm: label, danger }) === null) return;
@@ -235,12 +237,13 @@ function fill(region, nodes) {
     again?.focus();
   }
 }
-// A part of a screen that is read again while it is visible: read() returns data, show(data) nodes.
-export function live(read, show, every = 5000) {
-  const region = { read, show, every, next: 0, element: h('div.live', { 'aria-busy': 'true' }, h('p.loading', 'Loading…')) };
+// A part of a screen that is read again while it is visible: read() returns data, show(data) nodes. `first`: data
+// that was read before.
+export function live(read, show, every = 5000, first = undefined) {
+  const region = { read, show, every, next: 0, element: h('div.live', { 'aria-busy': 'true' }, first === undefined ? h('p.loading', 'Loading…') : show(first)) };
   regions.add(region);
   region.next = Date.now() + every;
-  queueMicrotask(() => update(region, true));
+  if (first === undefined) queueMicrotask(() => update(region, true));
   return region.element;
 }
 export function refresh() { for (const region of regions) update(region, true); }
@@ -319,7 +322,7 @@ export function graph(label, nodes) {
 // ---- input ------------------------------------------------------------------------------------
 
 // A form of filters, which are the query of the address.
-export function filters(parts, query, fields) {
+export function filters(parts, query, fields, button = 'Filter') {
   const form = h('form.filters', { role: 'search', onsubmit: (event) => {
     event.preventDefault();
     location.hash = href(parts, { ...query, before: '', ...Object.fromEntries(new FormData(form)) });
@@ -334,7 +337,7 @@ export function filters(parts, query, fields) {
     }
     return h(`label${field.wide ? '.wide' : ''}`, { for: id }, field.label,
       h('input', { id, name: field.name, value: query[field.name] ?? '', placeholder: field.hint, spellcheck: 'false', autocomplete: 'off' }));
-  }), h('button', { type: 'submit' }, 'Filter'));
+  }), h('button', { type: 'submit' }, button));
   return form;
 }
 

@@ -25,6 +25,7 @@ export const keyName = (key) => (key[0] === '\0' ? key.slice(1) : key);
 // Returns the text of a value; `indent` spaces for each level, 0: one line.
 export function write(value, indent = 0, level = 0) {
   if (value instanceof Exact) return value.text;
+  if (typeof value === 'bigint') return String(value);
   if (value === null || typeof value !== 'object') return JSON.stringify(value) ?? 'null';
   const list = Array.isArray(value);
   const parts = list

@@ -61,7 +61,7 @@ export async function show({ args: [id], head }) {
         job.metadata && [h('h3', 'Metadata'), json(job.metadata)], job.progress && [h('h3', 'Progress'), json(job.progress)])),
       job.steps && card('Steps', table('Steps', [{ name: 'Step', cell: ([name]) => code(name) }, { name: 'Result', cell: ([, result]) => code(write(result).slice(0, 300)) }], Object.entries(job.steps))),
       job.events && card('Events', table('Events', [{ name: 'Event', cell: ([name]) => code(name) }, { name: 'Contents', cell: ([, event]) => code(write(event).slice(0, 300)) }], Object.entries(job.events)))];
-    }),
+    }, 5000, first),
     live(async () => (await optional(op('truceJobGraph', { job: oid(id) })))?.jobs ?? [], (jobs) => jobs.length > 1 && card('Workflow',
       graph('Workflow', jobs.map((job) => ({ id: text(job._id), label: text(job.name ?? job._id), state: text(job.state), level: num(job.level),
         after: (job.after ?? []).map(text), link: href(['jobs', text(job._id)]) }))))),

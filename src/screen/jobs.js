@@ -76,7 +76,7 @@ export async function show(context) {
       return box;
     } },
     { name: 'State', cell: (job) => state(text(job.state)) },
-    { name: 'Job', cell: (job) => [a(['jobs', text(job._id)], code(text(job._id))), job.name && h('div.clip', text(job.name))] },
+    { name: 'Job', cell: (job) => [a(['jobs', text(job._id)], h('code.id', text(job._id))), job.name && h('div.clip', text(job.name))] },
     { name: 'Queue', cell: (job) => h('a.clip', { href: href(['queues', text(job.queue)]) }, text(job.queue)) },
     { name: 'Attempt', kind: 'num', cell: (job) => `${num(job.attempt)} of ${num(job.attempts_max)}` },
     { name: 'Added', cell: (job) => ago(time(job.created)) },
@@ -112,9 +112,9 @@ export async function show(context) {
     live(() => stateCounts(query.queue), (counts) => h('nav.chips', { 'aria-label': 'States' }, [undefined, ...STATES].map((name) =>
       h('a', { href: href(['jobs'], { ...query, before: '', state: name }), 'aria-current': (query.state || undefined) === name ? 'true' : undefined },
         name ? state(name) : 'All states', name && h('b', capped(counts[name])))))),
-    live(async () => [...await optional(lastHour()) ?? []].map(([queue, one]) => [queue, [...one]]), (rows) => {
-      const sum = new Map();
-      for (const [queue, one] of rows) if (!query.queue || queue === query.queue)
+    live(async () => { const hour = await optional(lastHour()); return hour && [...hour].map(([queue, one]) => [queue, [...one]]); }, (rows) => {
+      const sum = rows ? new Map() : null;
+      for (const [queue, one] of rows ?? []) if (!query.queue || queue === query.queue)
         for (const [name, values] of one) sum.set(name, values.map((n, i) => n + (sum.get(name)?.[i] ?? 0)));
       return card('Added in the last hour, by current state', hourChart(query.queue ?? 'all queues', sum, { width: 900, height: 90, legend: true }));
     }, 30000),

@@ -15,7 +15,7 @@ async function read() {
     return { name, accounts: await optional(op('truceLedgerAccounts', { ledger: name, limit: 1000 })),
       pending: await optional(op('truceLedgerPending', { ledger: name, limit: 100 })) };
   }));
-  return { all, hour: [...hour ?? []].map(([queue, one]) => [queue, [...one]]), busy, conflicts, commits, books, health };
+  return { all, hour: hour && [...hour].map(([queue, one]) => [queue, [...one]]), busy, conflicts, commits, books, health };
 }
 
 function tiles({ all, conflicts, commits, health }) {
@@ -56,9 +56,9 @@ function bookCard({ name, accounts, pending }) {
 
 export function show({ head }) {
   return [head('Overview', { sub: `Database ${session.database}` }), live(read, (data) => {
-    const hours = new Map(data.hour.map(([queue, one]) => [queue, new Map(one)]));
+    const hours = data.hour && new Map(data.hour.map(([queue, one]) => [queue, new Map(one)]));
     return [tiles(data),
-      h('h2', 'Queues'), data.all.length ? h('div.grid', data.all.slice(0, 60).map((one) => queueCard(one, hours.get(one.queue), data.busy)))
+      h('h2', 'Queues'), data.all.length ? h('div.grid', data.all.slice(0, 60).map((one) => queueCard(one, hours ? hours.get(one.queue) : null, data.busy)))
         : empty('There are no queues in this database.'),
       data.books.length > 0 && [h('h2', 'Ledgers'), h('div.grid', data.books.map(bookCard))]];
   })];

@@ -1,4 +1,4 @@
-// What the screens of queues share: reads of truce_queue, and actions on jobs.
+// The common part of the screens of queues: reads of truce_queue, and actions on jobs.
 import { op, aggregate, count, find, remember } from './api.js';
 import { num, write } from './exact.js';
 import { act, bars, capped, href, h, state } from './dom.js';
@@ -68,6 +68,7 @@ export const lastHour = () => remember('hour', 20000, async () => {
   return all;
 });
 export function hourChart(label, one, options) {
+  if (one === null) return h('p.muted', 'There are too many jobs to chart the last hour.');
   const series = STATES.filter((name) => one?.has(name)).map((name) => ({ name, values: one.get(name) }));
   const total = series.reduce((sum, each) => sum + each.values.reduce((x, y) => x + y, 0), 0);
   if (!series.length) return h('p.muted', 'No job was added in the last hour.');

@@ -169,7 +169,7 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     POST("/v1/shop/truceNothing", "{}", 404);
     POST("/v1/shop/createUser", "{}", 404);
     POST("/v1/shop/shutdown", "{}", 404);
-    POST("/", "{}", 404);
+    POST("/", "{}", 405);
     POST("/v1/", "{}", 404);
     POST("/v1/shop", "{}", 404);
     POST("/v1/shop/", "{}", 404);
@@ -188,7 +188,7 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     HTTP_CHECK("HEAD", "/v1/shop/watch", NULL, NULL, 405, NULL);
     HTTP_CHECK("OPTIONS", "/v1/shop/ping", NULL, NULL, 405, NULL);
     HTTP_CHECK("BREW", "/v1/shop/ping", NULL, NULL, 405, NULL);
-    HTTP_CHECK("GET", "/", NULL, NULL, 404, NULL);
+    HTTP_CHECK("GET", "/", NULL, NULL, 302, NULL);
     /* the operation */
     POST_HAS("/v1/shop/insert", "{\"collection\": \"c\", \"documents\": [{\"_id\": 1}]}", 200,
              "\"code\": 11000");

@@ -222,11 +222,9 @@ static void http_append_class(bson_t *reply)
 
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
 {
-    unsigned code = http_code(reply);
-
-    if (code != MHD_HTTP_OK)
-        http_append_class(reply);
-    return http_send_json(c, code, NULL, reply);
+    if (http_code(reply) != MHD_HTTP_OK)
+        http_append_class(reply); /* which may decide the code */
+    return http_send_json(c, http_code(reply), NULL, reply);
 }
 
 /* ---- who may ask ----------------------------------------------------------------------------- */
