@@ -4,6 +4,8 @@
     2. A session of the shell, which is indented in docs/, is coloured.
     3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program.
     4. A page that the navigation does not name is added to its section "Reference".
+    5. A script of this folder takes the place of one that the theme would load from another host, and what axe-core
+       finds without a name gets one.
 """
 
 import os
@@ -17,6 +19,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
 COMMANDS = "reference/command-line.md"
+WORKER = "assets/worker.js"
+ASSETS = [WORKER, "assets/site.css", "assets/site.js"]  # from this folder
 
 sources = {}  # the path of a page in the site -> the path of the file that it shows, below ROOT
 
@@ -110,6 +114,9 @@ def on_config(config):
 
 
 def on_files(files, config):
+    for asset in ASSETS:
+        source = os.path.join(ROOT, "tools/site", posixpath.basename(asset))
+        files.append(File.generated(config, asset, abs_src_path=source))
     program = os.environ.get("TRUCE_PROGRAM")
     if program:
         add_page(files, config, COMMANDS, command_page(program))
@@ -142,3 +149,19 @@ def on_page_markdown(markdown, page, config, files):
     uri = page.file.src_uri
     directory = posixpath.dirname(sources.get(uri) or posixpath.join("docs", uri))
     return colour_sessions(rewrite_links(markdown, directory, uri))
+
+
+def name_landmarks(output):
+    """Names what axe-core finds without a name: the dialog of the search, and the parts of the navigation."""
+    output = output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
+    output = output.replace("<th></th>", "<td></td>")  # the head of a table
+    return re.sub(
+        r'aria-labelledby="__nav_[\d_]+_label"([^>]*>\s*<label class="md-nav__title"[^>]*>\s*<span[^>]*></span>\s*)([^<]*?)(\s*</label>)',
+        r'aria-label="\2"\1\2\3',
+        output,
+    )
+
+
+def on_post_page(output, page, config):
+    path = posixpath.relpath(WORKER, posixpath.dirname(page.file.dest_uri) or ".")
+    return name_landmarks(output.replace("https://unpkg.com/iframe-worker/shim", path))

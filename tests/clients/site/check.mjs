@@ -1,0 +1,96 @@
+// Looks at the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES
+//
+// Each page is opened at two widths and in both themes. axe-core must find nothing, no page may be wider than its
+// window, and no request may leave the machine. The search must find a recipe. Pictures of some pages are kept.
+import { createRequire } from "node:module";
+import { mkdirSync, readdirSync, statSync } from "node:fs";
+import { join, relative } from "node:path";
+import { pathToFileURL } from "node:url";
+
+const require = createRequire(join(process.cwd(), "none.js"));
+const { chromium } = require("playwright-core");
+const axe = require("axe-core").source;
+
+const [site, pictures] = process.argv.slice(2);
+const shown = ["index.html", "start/python.html", "how-to/index.html", "how-to/move-money.html", "explanation/isolation.html",
+  "explanation/journal.html", "compare.html", "testing.html", "errors.html", "commands.html"];
+const widths = [400, 1400];
+let passed = 0;
+const faults = [];
+
+function htmlFiles(folder) {
+  return readdirSync(folder).flatMap((name) => {
+    const path = join(folder, name);
+    if (statSync(path).isDirectory()) return name === "source" || name === "assets" ? [] : htmlFiles(path);
+    return name.endsWith(".html") && name !== "404.html" ? [relative(site, path)] : [];
+  });
+}
+
+// A page is examined at one width and in one theme. Its number decides, so that each combination has its share of pages.
+function combinations(page, number) {
+  const all = widths.flatMap((width) => ["default", "slate"].map((theme) => ({ width, theme })));
+  return shown.includes(page) ? all : [all[number % all.length]];
+}
+
+async function examine(tab, page, where, theme, outside) {
+  outside.length = 0;
+  await tab.goto(pathToFileURL(join(site, page)).href);
+  await tab.waitForSelector("article");
+  const scheme = await tab.evaluate(() => document.body.getAttribute("data-md-color-scheme"));
+  if (scheme !== theme) faults.push(`${where}: the theme is ${scheme}`);
+  const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+  if (wide > 0) faults.push(`${where}: ${wide} px wider than the window`);
+  if (outside.length) faults.push(`${where}: requests ${outside[0]}`);
+  await tab.evaluate(axe);
+  const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  for (const violation of found.violations)
+    faults.push(`${where}: ${violation.id}: ${violation.help}: ${violation.nodes[0].html.slice(0, 150)} (${violation.nodes.length} x)`);
+  if (shown.includes(page))
+    await tab.screenshot({ path: join(pictures, `${page.replace(/[/.]/g, "-")}-${where.replace(/.*?, /, "").replace(/ px, /, "-")}.png`) });
+}
+
+async function examineAll(browser, pages, width, theme) {
+  const context = await browser.newContext({ viewport: { width, height: 900 }, colorScheme: theme === "slate" ? "dark" : "light" });
+  const tab = await context.newPage();
+  const outside = [];
+  tab.on("request", (request) => request.url().startsWith("file:") || request.url().startsWith("data:") || outside.push(request.url()));
+  for (const page of pages) {
+    const before = faults.length;
+    await examine(tab, page, `${page}, ${width} px, ${theme}`, theme, outside);
+    if (faults.length === before) passed++;
+    for (const fault of faults.slice(before)) console.log(fault);
+  }
+  await context.close();
+}
+
+async function search(browser) {
+  const before = faults.length;
+  const context = await browser.newContext({ viewport: { width: 1400, height: 900 } });
+  const tab = await context.newPage();
+  await tab.goto(pathToFileURL(join(site, "how-to/index.html")).href);
+  try {
+    await tab.fill(".md-search__input", "double booking");
+    await tab.waitForSelector(".md-search-result__item", { timeout: 20000 });
+    const first = await tab.textContent(".md-search-result__item");
+    if (!/double booking/i.test(first)) faults.push(`the search for "double booking" finds ${first.trim().slice(0, 80)}`);
+  } catch (error) {
+    faults.push(`the search does not work: ${error.message.split("\n")[0]}`);
+  }
+  await tab.screenshot({ path: join(pictures, "search.png") });
+  await context.close();
+  if (faults.length === before) passed++;
+  for (const fault of faults.slice(before)) console.log(fault);
+}
+
+mkdirSync(pictures, { recursive: true });
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
+const pages = htmlFiles(site).sort();
+await search(browser);
+for (const { width, theme } of combinations("index.html", 0)) {
+  const own = pages.filter((page, number) => combinations(page, number).some((one) => one.width === width && one.theme === theme));
+  await examineAll(browser, own, width, theme);
+}
+const version = browser.version();
+await browser.close();
+console.log(`site, Chromium ${version}: ${passed} passed, ${faults.length} failed`);
+process.exit(faults.length ? 1 : 0);
