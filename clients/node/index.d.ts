@@ -1,216 +1,574 @@
-import type { ClientSession, Db, Document, MongoClientOptions, ObjectId } from "mongodb";
+/**
+ * truce: documents that stay consistent, in process or through a server.
+ *
+ *     const db = await truce.open("school.truce");                      // a file, in this process
+ *     const db = await truce.connect("mongodb://127.0.0.1:27017/school");   // through truce serve
+ */
+import type {
+    Binary,
+    Decimal128,
+    Document,
+    Double,
+    Int32,
+    Long,
+    ObjectId,
+    Timestamp,
+    UUID,
+} from "bson";
+import type {
+    ClaimOptions,
+    CommitChangesOptions,
+    CommitOperations,
+    Milliseconds,
+    Operations,
+    RevisionOptions,
+    TreeDiffOptions,
+    TreePublishOptions,
+    TreeReadOptions,
+} from "./lib/operations";
 
-/** The fields of a command of the server's table (docs/commands.md), by their names there. */
-export type Fields = Record<string, unknown>;
-export type Answer = Document & { status: string };
+export * from "./lib/operations";
+export { Binary, Decimal128, Double, Int32, Long, ObjectId, Timestamp, UUID } from "bson";
+export type { Document } from "bson";
 
-export declare class TruceError extends Error {
-  readonly status: string;
-  readonly code?: number;
-  readonly answer?: Document;
-  readonly labels: string[];
-  hasErrorLabel(label: string): boolean;
-}
-export declare class Conflict extends TruceError { readonly conflicts: Document[]; }
-export declare class Locked extends TruceError {}
-export declare class OutcomeUnknown extends TruceError {}
-export declare class Duplicate extends TruceError {}
-export declare class Expired extends TruceError {}
-export declare class NotFound extends TruceError {}
-export declare class Refused extends TruceError {}
-export declare class Invalid extends TruceError {}
-export declare class Limit extends TruceError {}
-export declare class Timeout extends TruceError {}
-export declare class StoreFailed extends TruceError {}
-export declare class Corrupt extends TruceError {}
-export declare class Unauthorized extends TruceError {}
-export declare class Unreachable extends TruceError {}
+/** The reply of an operation. "not found" is a result; every other status throws an error. */
+export type Reply = { status: "ok" | "not found"; [field: string]: any };
 
-export declare function connect(uri: string, database?: string, options?: MongoClientOptions): Promise<Truce>;
+/** A filter: fields with values or with operators of MongoDB. */
+export type Filter = Document;
+export type Sort =
+    string | Record<string, any> | readonly (string | readonly [string, any])[] | Map<string, any>;
 
-export interface CommitOptions { key?: string; keyTime?: Date | number; leave?: Document; input?: Document; maxTimeMS?: number }
-export type Change = Document;
+/** The version of the package. */
+export declare const version: string;
 
-export declare class Truce {
-  constructor(database: Db, options?: { session?: ClientSession });
-  readonly database: Db;
-  readonly session?: ClientSession;
-  close(): Promise<void>;
-  help(): Promise<string[]>;
-  help(command: string): Promise<Document>;
-  command(command: string, value: unknown, fields?: Fields, options?: { once?: boolean }): Promise<Answer>;
-  bound(session: ClientSession): Truce;
-  transact<T>(work: (inner: Truce) => Promise<T>): Promise<T>;
-  commit(changes: Change[] | Changes | ((changes: Changes) => unknown), options?: CommitOptions):
-    Promise<Answer & { earlier: boolean; result?: Document }>;
-  commitResult(key: string): Promise<Document | undefined>;
-  commitShow(key: string): Promise<Document | undefined>;
-  request(key: string, name: string, input?: Document): Promise<void>;
-  requestState(key: string): Promise<Document | undefined>;
-  sequence(name: string): Sequence;
-  set(collection: string, named: { field: string; name: string } & Fields): OrderedSet;
-  revisions(collection: string, options?: Fields): Revisions;
-  items(collection: string, named: { field: string; identity: string } & Fields): Items;
-  queue<P extends Document = Document>(name: string): Queue<P>;
-  queues(): Promise<Document[]>;
-  ledger(collection: string): Ledger;
-  transfers(collection: string, layout?: { accounts?: string; field?: string; marks?: string; fence?: string }): Transfers;
-  tree(name: string, made?: { collection?: string; parent?: string }): Tree;
-  readonly sync: Sync;
-}
+/** Returns the version of libtruce. */
+export declare function libraryVersion(): string;
 
-export declare class Changes {
-  readonly list: Change[];
-  insert(collection: string, document: Document): this;
-  update(collection: string, id: unknown, operators: Document, where?: Document): this;
-  replace(collection: string, id: unknown, document: Document, where?: Document): this;
-  remove(collection: string, id: unknown, where?: Document): this;
-  require(collection: string, id: unknown, where?: Document): this;
-  hold(collection: string, id: unknown, where?: Document): this;
-  missing(collection: string, id: unknown): this;
-  change(collection: string, id: unknown, oldAndNew: Record<string, [unknown, unknown]>): this;
+// ---- open and connect ----
+
+export interface OpenOptions {
+    /** the database of the store; absent: the store's own */
+    database?: string;
+    /** every write fails; the file must exist */
+    readOnly?: boolean;
+    /** do not create the file */
+    mustExist?: boolean;
+    /** writes do not wait for the disk */
+    relaxed?: boolean;
+    /** the maximum time that a call waits for locks; 0: 30 seconds */
+    deadlineMS?: number;
+    /** the maximum age of an open cursor while others write; 0: 10 minutes */
+    snapshotAgeMS?: number;
+    /** megabytes for documents and pages; 0: a part of the machine's memory */
+    cacheMB?: number;
 }
 
-export declare class Sequence {
-  readonly name: string;
-  take(count?: number): Promise<number[]>;
-  next(): Promise<number>;
-  last(): Promise<number>;
-  raise(number: number): Promise<void>;
+/**
+ * Opens a store in this process, and creates it if it does not exist.
+ *
+ * file: a path, or "memory:"
+ *
+ * Several processes and threads may open a file at the same time, each for itself.
+ */
+export declare function open(file: string | URL, options?: OpenOptions): Promise<Database>;
+
+/** A MongoClient of the driver `mongodb`. */
+export interface Client {
+    connect(): Promise<any>;
+    db(name?: string): any;
+    startSession(): any;
+    close(): Promise<void>;
 }
 
-export type Outcome = "applied" | "stale" | "duplicate" | "quarantined";
-export declare class OrderedSet {
-  add(key: Document, element: Document, seq: number, options?: { source?: string; consumer?: string }): Promise<Outcome>;
-  remove(key: Document, element: Document, seq: number, options?: { source?: string; consumer?: string }): Promise<Outcome>;
-  apply(operations: Document[], options?: { consumer?: string }): Promise<Answer>;
-  members(key: Document): Promise<Document[]>;
-  show(key: Document): Promise<Document | undefined>;
-  source(key: Document | string, fields: Fields): Promise<Answer>;
-  collect(key: Document | string, collect?: boolean): Promise<Answer>;
+/**
+ * Connects to a database of `truce serve` by the driver `mongodb`.
+ *
+ * server: mongodb://HOST/DATABASE, or a MongoClient, which stays open when the database is closed.
+ *
+ * options: `database`, and with a URI also those of MongoClient.
+ *
+ * The database is `database`, or the one of the URI, or "test".
+ */
+export declare function connect(
+    server: string,
+    options?: { database?: string; [option: string]: any },
+): Promise<Database>;
+export declare function connect(server: Client, options?: { database?: string }): Promise<Database>;
+
+// ---- the database ----
+
+export interface CommitResult {
+    /** whether the commit took effect before, under the same key */
+    earlier: boolean;
+    /** what that commit left (the option `leave`) */
+    result?: Document;
+    /** the _ids that were made */
+    inserted: any[];
+    /** the replies of operations, by the numbers of their changes */
+    results: Map<number, Document>;
 }
 
-export declare class Revision {
-  document: Document;
-  readonly version: number;
-  readonly outcome?: "saved" | "merged" | "unchanged";
-}
-export declare class Revisions {
-  get(id: unknown): Promise<Revision | undefined>;
-  save(what: Revision | Document): Promise<Revision>;
-  merge(what: Revision | Document): Promise<Revision>;
-  remove(revision: Revision): Promise<void>;
-  conflicts(): Promise<Document[]>;
-  resolve(conflict: Document, take: "mine" | "theirs" | "document", document?: Document): Promise<string | undefined>;
+export type TransactionDatabase = Omit<Database, "transact" | "close">;
+
+/** The operations of truce, collections, commits, and transactions of a database. */
+export interface Database extends Operations<Promise<Reply>> {}
+export declare class Database {
+    private constructor();
+    readonly databaseName: string | undefined;
+
+    /** Waits for the running calls, and closes the store or the connections that `connect` made. */
+    close(): Promise<void>;
+    [Symbol.asyncDispose](): Promise<void>;
+
+    /** Runs a command document. With `again`, it is sent again if its reply is lost. */
+    command(document: Document, options?: { again?: boolean }): Promise<Document>;
+
+    collection<T extends Document = Document>(name: string): Collection<T>;
+    listCollections(filter?: Filter): Cursor<Document>;
+    dropDatabase(): Promise<boolean>;
+    /** Returns the changes of all collections that follow, or those after a resume token. */
+    watch(pipeline?: Document[], options?: WatchOptions): ChangeStream;
+
+    /**
+     * Applies the changes that `fill` adds: all or none. If `fill` throws, none.
+     *
+     *     await db.commit((c) => {
+     *       c.update("accounts", "a", { $inc: { n: -5 } }, { where: { n: { $gte: 5 } } });
+     *       c.update("accounts", "b", { $inc: { n: 5 } });
+     *     });
+     */
+    commit(
+        fill: (changes: Changes) => unknown,
+        options?: CommitChangesOptions,
+    ): Promise<CommitResult>;
+
+    /**
+     * Runs `work` in a transaction, and again after a conflict with other writes. Returns its
+     * result.
+     * The calls of the database that `work` gets take effect together, or not at all.
+     */
+    transact<T>(work: (transaction: TransactionDatabase) => Promise<T>): Promise<T>;
+
+    /** Claims the next jobs as objects. */
+    claimJobs<P extends Document = any>(queue: string, options?: ClaimOptions): Promise<Job<P>[]>;
+
+    /** Returns all jobs of a queue, the oldest first. */
+    iterateJobs(
+        queue: string,
+        options?: { state?: string; page?: number },
+    ): AsyncGenerator<Document, void>;
+    /** Returns all lines of an account, in order. */
+    iterateStatement(
+        ledger: string,
+        account: string,
+        options?: { after?: number; page?: number },
+    ): AsyncGenerator<Document, void>;
+    /** Returns all transfers, the last changed first. */
+    iterateTransfers(
+        collection: string,
+        options?: { state?: string; page?: number },
+    ): AsyncGenerator<Document, void>;
+    /** Returns all items that match, of one version: by itemId if there is no `sort`. */
+    iterateTree(
+        tree: string,
+        options?: Pick<
+            TreeReadOptions,
+            "filter" | "sort" | "version" | "tag" | "token" | "timeMS"
+        > & { page?: number },
+    ): AsyncGenerator<Document, void>;
+    /** Returns the versions of a tree, the newest first. */
+    iterateTreeLog(tree: string, options?: { page?: number }): AsyncGenerator<Document, void>;
+    /** Returns all changes from one version of a tree to another, by itemId. */
+    iterateTreeDiff(
+        tree: string,
+        options: Pick<TreeDiffOptions, "from" | "to" | "contents"> & { page?: number },
+    ): AsyncGenerator<Document, void>;
+
+    /**
+     * Publishes the changes that `fill` adds, all at once. If another edit was published in the
+     * meantime, throws Conflict, unless the option `merge` is true.
+     */
+    edit(
+        tree: string,
+        fill: (edit: Edit) => unknown,
+        options?: Omit<TreePublishOptions, "changes" | "base" | "id" | "revert">,
+    ): Promise<Reply>;
 }
 
-export declare class Items {
-  add(filter: Document, item: Document): Promise<Answer | undefined>;
-  replace(filter: Document, item: Document, query?: Document): Promise<Answer | undefined>;
-  upsert(filter: Document, item: Document): Promise<Answer | undefined>;
-  update(filter: Document, query: Document, operators: Document): Promise<Answer | undefined>;
-  remove(filter: Document, query: Document): Promise<Answer | undefined>;
-}
-
-export declare class Sync {
-  declare(rule: string, fields: { source: string; dependent: string; reference: string; copies: Record<string, string> } & Fields): Promise<void>;
-  drop(rule: string): Promise<boolean>;
-  update(collection: string, id: unknown, operators: Document): Promise<Answer | undefined>;
-  insert(collection: string, document: Document): Promise<Answer>;
-  read(collection: string, id: unknown): Promise<Document | undefined>;
-  settle(collection: string, id: unknown): Promise<Answer>;
-  status(): Promise<Document[]>;
-  repair(rule: string, options?: { dryRun?: boolean }): Promise<Answer | undefined>;
-}
-
-export declare class Ledger {
-  open(currency: string, rules?: Fields): Promise<void>;
-  post(id: unknown, entries?: Record<string, number> | Document[], options?: Fields): Promise<boolean>;
-  balance(account: string, moment?: Fields): Promise<Answer | undefined>;
-  statement(account: string, options?: { after?: number; page?: number }): AsyncGenerator<Document>;
-}
-
-export declare class Transfers {
-  start(id: unknown, fields: Fields): Promise<boolean>;
-  show(id: unknown): Promise<Document | undefined>;
-  resume(id: unknown): Promise<string | undefined>;
-  cancel(id: unknown): Promise<string | undefined>;
-  list(options?: { state?: string; page?: number }): AsyncGenerator<Document>;
-}
-
-export interface At { version?: number; timeMS?: Date | number; tag?: string; token?: string }
-export interface PublishOptions {
-  id?: ObjectId; base?: string; message?: string; author?: string; merge?: boolean; prefer?: "mine" | "theirs"; rules?: Document;
-}
-export type Published = Answer & { outcome: "published" | "exists" | "nothing"; version: number; token?: string };
-
-export declare class Tree {
-  readonly name: string;
-  read(at?: At): Promise<Snapshot>;
-  log(options?: { page?: number }): AsyncGenerator<Document>;
-  diff(from: number, to: number, options?: { contents?: boolean; page?: number }): AsyncGenerator<Document>;
-  status(): Promise<Answer | undefined>;
-  edit(fill: (edit: Edit) => unknown, options?: PublishOptions): Promise<Published>;
-  publish(changes: Document[] | undefined, options?: PublishOptions & { revert?: number }): Promise<Published>;
-  revert(version: number, options?: PublishOptions): Promise<Published>;
-  tag(name: string, version?: number): Promise<boolean>;
-  untag(name: string): Promise<boolean>;
-  keep(keep?: { versions?: number; ageMS?: number }): Promise<void>;
-  branch(name: string, version?: number): Promise<Tree>;
-  merge(other: Tree | string, options?: Fields): Promise<Answer>;
-  erase(id: unknown): Promise<number>;
-  collect(): Promise<Answer>;
-  drop(): Promise<boolean>;
-}
-export declare class Snapshot implements AsyncIterable<Document> {
-  readonly version: number;
-  readonly token: string;
-  get(id: unknown): Promise<Document | undefined>;
-  find(filter?: Document, options?: { sort?: Document; page?: number }): AsyncGenerator<Document>;
-  [Symbol.asyncIterator](): AsyncGenerator<Document>;
-}
+/** Changes of a tree. */
 export declare class Edit {
-  readonly base?: Snapshot;
-  readonly changes: Document[];
-  put(item: Document): this;
-  remove(id: unknown): this;
+    readonly changes: Document[];
+    /** Adds or replaces an item: a whole one, with its itemId. */
+    put(item: Document): this;
+    remove(id: any): this;
 }
 
-export declare class Job<P extends Document = Document> {
-  readonly id: ObjectId;
-  readonly token: ObjectId;
-  readonly payload: P;
-  readonly attempt: number;
-  readonly document: Document;
-  readonly ended: boolean;
-  readonly lost: boolean;
-  done(result?: Document, by?: Truce): Promise<void>;
-  commit(changes: Change[] | Changes, result?: Document): Promise<void>;
-  fail(error: unknown, delayMS?: number): Promise<void>;
-  snooze(delayMS?: number): Promise<void>;
-  heartbeat(progress?: Document): Promise<number>;
+export interface Where {
+    /** a filter on the document; if it does not match, the commit fails with NotFound */
+    where?: Filter;
 }
-export interface WorkOptions {
-  signal?: AbortSignal;
-  most?: number;
-  leaseMS?: number;
-  waitMS?: number;
-  worker?: string;
-  untilEmpty?: boolean;
-  onError?: (error: Error, job?: Job) => void;
+
+/** The changes of a commit. Each method adds a change and returns its number. */
+export interface Changes extends CommitOperations<number> {}
+export declare class Changes {
+    readonly list: Document[];
+    insert(collection: string, document: Document): number;
+    /** Changes a document by update operators. */
+    update(collection: string, id: any, operators: Document, options?: Where): number;
+    replace(collection: string, id: any, document: Document, options?: Where): number;
+    remove(collection: string, id: any, options?: Where): number;
+    /** Checks that the document exists and matches. */
+    require(collection: string, id: any, options?: Where): number;
+    /** Checks the document as `require` does, and that no other commit changes it. */
+    hold(collection: string, id: any, options?: Where): number;
+    /** Checks that no document has this _id. */
+    missing(collection: string, id: any): number;
+    /** Changes fields from an old value to a new one: {n: [9, 4]}. */
+    change(collection: string, id: any, oldAndNew: Record<string, readonly [any, any]>): number;
 }
-export declare class Queue<P extends Document = Document> {
-  readonly name: string;
-  add(payload: P, options?: Fields): Promise<ObjectId>;
-  addMany(payloads: P[], options?: Fields): Promise<ObjectId[]>;
-  jobs(which?: { id?: ObjectId; state?: string; limit?: number }): Promise<Document[]>;
-  cancel(id: ObjectId): Promise<boolean>;
-  retry(id: ObjectId): Promise<boolean>;
-  discard(id: ObjectId): Promise<boolean>;
-  pause(): Promise<void>;
-  resume(): Promise<void>;
-  redrive(limit?: number): Promise<number>;
-  claim(options?: { most?: number; waitMS?: number; leaseMS?: number; worker?: string }): Promise<Job<P>[]>;
-  work(options?: WorkOptions): AsyncGenerator<Job<P>>;
-  run(handler: (job: Job<P>) => unknown, options?: WorkOptions & { signals?: NodeJS.Signals[] }): Promise<void>;
+
+// ---- documents ----
+
+export interface FindOneOptions {
+    projection?: Document;
+    sort?: Sort;
+    skip?: number;
+    hint?: string | Document;
+    maxTimeMS?: number;
 }
+export interface FindOptions extends FindOneOptions {
+    limit?: number;
+    batchSize?: number;
+}
+export interface UpdateOptions {
+    upsert?: boolean;
+    arrayFilters?: Document[];
+    hint?: string | Document;
+}
+export interface FindOneAndDeleteOptions {
+    projection?: Document;
+    sort?: Sort;
+    maxTimeMS?: number;
+}
+export interface FindOneAndUpdateOptions extends FindOneAndDeleteOptions {
+    upsert?: boolean;
+    /** the document that is returned: as it was (the default), or as it is then */
+    returnDocument?: "before" | "after";
+    arrayFilters?: Document[];
+}
+export interface AggregateOptions {
+    batchSize?: number;
+    hint?: string | Document;
+    maxTimeMS?: number;
+    allowDiskUse?: boolean;
+    let?: Document;
+}
+export interface IndexOptions {
+    name?: string;
+    unique?: boolean;
+    sparse?: boolean;
+    expireAfterSeconds?: number;
+    partialFilterExpression?: Document;
+    hidden?: boolean;
+    weights?: Document;
+    wildcardProjection?: Document;
+    collation?: Document;
+}
+export interface WatchOptions {
+    fullDocument?: string;
+    fullDocumentBeforeChange?: string;
+    resumeAfter?: Document;
+    startAfter?: Document;
+    startAtOperationTime?: Timestamp;
+    /** how long one call waits for a change; 1000 by default */
+    maxAwaitTimeMS?: number;
+}
+
+export interface InsertOneResult {
+    acknowledged: true;
+    insertedId: any;
+}
+export interface InsertManyResult {
+    acknowledged: true;
+    insertedCount: number;
+    insertedIds: Record<number, any>;
+}
+export interface UpdateResult {
+    acknowledged: true;
+    matchedCount: number;
+    modifiedCount: number;
+    upsertedCount: number;
+    upsertedId: any;
+}
+export interface DeleteResult {
+    acknowledged: true;
+    deletedCount: number;
+}
+
+type WithId<T> = T & { _id: any };
+
+/** The documents of a collection. Methods, options, and results are those of the driver. */
+export declare class Collection<T extends Document = Document> {
+    private constructor();
+    readonly collectionName: string;
+
+    find(filter?: Filter, options?: FindOptions): FindCursor<WithId<T>>;
+    findOne(filter?: Filter, options?: FindOneOptions): Promise<WithId<T> | null>;
+    countDocuments(
+        filter?: Filter,
+        options?: { skip?: number; limit?: number; hint?: string | Document; maxTimeMS?: number },
+    ): Promise<number>;
+    estimatedDocumentCount(): Promise<number>;
+    distinct(key: string, filter?: Filter, options?: { maxTimeMS?: number }): Promise<any[]>;
+    aggregate<R extends Document = Document>(
+        pipeline?: Document[],
+        options?: AggregateOptions,
+    ): Cursor<R>;
+    /** Returns the changes of the collection that follow, or those after a resume token. */
+    watch(pipeline?: Document[], options?: WatchOptions): ChangeStream;
+
+    /** Inserts a document. If it has no _id, it gets one. */
+    insertOne(document: T): Promise<InsertOneResult>;
+    /** Inserts documents. If one has no _id, it gets one. */
+    insertMany(documents: T[], options?: { ordered?: boolean }): Promise<InsertManyResult>;
+    updateOne(
+        filter: Filter,
+        update: Document | Document[],
+        options?: UpdateOptions,
+    ): Promise<UpdateResult>;
+    updateMany(
+        filter: Filter,
+        update: Document | Document[],
+        options?: UpdateOptions,
+    ): Promise<UpdateResult>;
+    replaceOne(
+        filter: Filter,
+        replacement: Document,
+        options?: Omit<UpdateOptions, "arrayFilters">,
+    ): Promise<UpdateResult>;
+    deleteOne(filter?: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
+    deleteMany(filter?: Filter, options?: { hint?: string | Document }): Promise<DeleteResult>;
+    findOneAndUpdate(
+        filter: Filter,
+        update: Document | Document[],
+        options?: FindOneAndUpdateOptions,
+    ): Promise<WithId<T> | null>;
+    findOneAndReplace(
+        filter: Filter,
+        replacement: Document,
+        options?: Omit<FindOneAndUpdateOptions, "arrayFilters">,
+    ): Promise<WithId<T> | null>;
+    findOneAndDelete(filter: Filter, options?: FindOneAndDeleteOptions): Promise<WithId<T> | null>;
+
+    /**
+     * Saves the document that a browser edited, merged with other saves since `version`. It may
+     * come from JSON. A field in the JSON form of an ObjectId, a Date, or another type of BSON gets the
+     * type that the stored document has in the same place.
+     *
+     * If both sides changed the same field, throws Conflict.
+     */
+    merge(
+        document: Document,
+        options: Omit<RevisionOptions, "get" | "save" | "merge" | "remove" | "version"> & {
+            version: number;
+        },
+    ): Promise<Reply>;
+
+    createIndex(keys: Sort, options?: IndexOptions): Promise<string>;
+    listIndexes(): Cursor<Document>;
+    indexes(): Promise<Document[]>;
+    dropIndex(name: string): Promise<void>;
+    drop(): Promise<boolean>;
+}
+
+declare class BaseCursor<T> implements AsyncIterable<T> {
+    protected constructor();
+    /** Whether the cursor has ended or was closed. */
+    readonly closed: boolean;
+    /** Returns the next document, or null at the end. */
+    next(): Promise<T | null>;
+    /** Returns the next document, or null if none is there after one call. */
+    tryNext(): Promise<T | null>;
+    hasNext(): Promise<boolean>;
+    close(): Promise<void>;
+    [Symbol.asyncIterator](): AsyncGenerator<T, void>;
+    [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** The documents of a reply, batch by batch. */
+export declare class Cursor<T = Document> extends BaseCursor<T> {
+    toArray(): Promise<T[]>;
+    /** Calls the function for each document until it returns false. */
+    forEach(function_: (document: T) => unknown): Promise<void>;
+}
+
+/** The documents of find. These methods refine it before it is read. */
+export declare class FindCursor<T = Document> extends Cursor<T> {
+    sort(keys: Sort, direction?: any): this;
+    project(projection: Document): this;
+    skip(count: number): this;
+    limit(count: number): this;
+    hint(index: string | Document): this;
+    maxTimeMS(ms: number): this;
+    batchSize(size: number): this;
+}
+
+/** The changes of a collection or database. The iteration waits for the next change. */
+export declare class ChangeStream extends BaseCursor<Document> {
+    /** The token of the last change that was returned, for `resumeAfter` of a new stream. */
+    readonly resumeToken: Document | undefined;
+}
+
+// ---- jobs ----
+
+/** A claimed job. */
+export declare class Job<P extends Document = any> {
+    private constructor();
+    readonly queue: string;
+    readonly id: ObjectId;
+    readonly token: ObjectId;
+    readonly payload: P;
+    readonly metadata: Document;
+    readonly attempt: number;
+    /** The whole job. */
+    readonly document: Document;
+    /** Whether this worker has reported the end of the job. */
+    readonly ended: boolean;
+    /** Whether a heartbeat was refused: the job was canceled, or another worker has it. */
+    readonly lost: boolean;
+    /** Aborted when the job is lost. */
+    readonly signal: AbortSignal;
+
+    /** Reports the end. With the database of a transaction, the job is done if it commits. */
+    done(result?: Document, options?: { database?: TransactionDatabase }): Promise<void>;
+    /** Reports a failure. The job is tried again later, or is dead after its last attempt. */
+    fail(
+        error: unknown,
+        options?: { delayMS?: Milliseconds; database?: TransactionDatabase },
+    ): Promise<void>;
+    /** Requeues the job for later. The attempt does not count. */
+    snooze(delayMS?: Milliseconds, options?: { database?: TransactionDatabase }): Promise<void>;
+    /** Ends the job as discarded: it is not tried again. */
+    discard(error: unknown, options?: { database?: TransactionDatabase }): Promise<void>;
+    /** Applies changes together with the end of the job, or neither. */
+    commit(fill: (changes: Changes) => unknown, options?: { result?: Document }): Promise<void>;
+
+    /** Applies changes once in all attempts of the job. */
+    step(
+        name: string,
+        fill: (changes: Changes) => unknown,
+        options?: { result?: Document },
+    ): Promise<{ earlier: boolean; result?: Document }>;
+    /** Suspends the job for a time, once for each name. Throws Suspended until then. */
+    sleep(name: string, delayMS: Milliseconds): Promise<void>;
+    /**
+     * Suspends the job until an event arrives (`db.signal`). Throws Suspended until then. Returns
+     * the event, or null if the time is over.
+     */
+    wait(name: string, options?: { timeoutMS?: Milliseconds }): Promise<Document | null>;
+
+    /** Extends the lease, and returns its length in milliseconds. `progress` is kept in the job. */
+    heartbeat(progress?: Document): Promise<number>;
+    /** Runs a handler and reports the outcome, as a worker does. */
+    run(handler: (job: this) => unknown, logger?: Logger): Promise<void>;
+}
+
+export interface Logger {
+    warn(...values: any[]): void;
+    error(...values: any[]): void;
+}
+
+export interface WorkerOptions {
+    /** the number of jobs at a time; 1 by default */
+    concurrency?: number;
+    /** how long a claim lasts if the worker dies; 30,000 by default */
+    leaseMS?: number;
+    /** how long one call waits for a job; 1000 by default, and `stop` may take this long */
+    waitMS?: number;
+    /** ends the worker when the queue has no ready job */
+    untilEmpty?: boolean;
+    /** the worker's name in the jobs */
+    name?: string;
+    /** stops `run` */
+    signal?: AbortSignal;
+    /** gets failures and lost jobs; console by default */
+    logger?: Logger;
+}
+
+/**
+ * Runs `handler(job)` for the jobs of a queue. An object that the handler returns is the job's
+ * result. If the handler throws, the job fails and is tried again later; the worker continues.
+ *
+ *     await new Worker(db, "mail", send, { concurrency: 8 }).run();   // until SIGTERM or SIGINT
+ */
+export declare class Worker<P extends Document = any> {
+    constructor(
+        db: Database,
+        queue: string,
+        handler: (job: Job<P>) => unknown,
+        options?: WorkerOptions,
+    );
+    readonly queue: string;
+    /** Starts the worker, and returns it. */
+    start(): this;
+    /** Claims no further job. Resolves when the running jobs have ended. */
+    stop(): Promise<void>;
+    /** Runs until `stop`, or until one of the signals (SIGTERM and SIGINT by default). */
+    run(options?: { signals?: string[] }): Promise<void>;
+}
+
+// ---- errors ----
+
+/** The addon or libtruce is missing, too old, or cannot be loaded. */
+export declare class LibraryError extends Error {}
+/** A job sleeps or waits for an event. Let this error leave the handler. */
+export declare class Suspended extends Error {}
+
+/** A command failed. */
+export declare class TruceError extends Error {
+    /** truce's name of the cause: "conflict", "locked", ... */
+    readonly status: string | undefined;
+    readonly code: number | undefined;
+    readonly codeName: string | undefined;
+    /** The reply of the command. */
+    readonly reply: Document | undefined;
+    readonly labels: string[];
+    hasErrorLabel(label: string): boolean;
+}
+/** Another write changed a document that the call depends on. */
+export declare class Conflict extends TruceError {
+    /** If a merge failed: what both sides changed. */
+    readonly conflicts: Document[];
+}
+/** Another process, thread, or commit holds the resource. Try later. */
+export declare class Locked extends TruceError {}
+/** The call may have taken effect or not. Query the result before you send it again. */
+export declare class OutcomeUnknown extends TruceError {}
+/** A unique key exists, or a key or an id was used before with different content. */
+export declare class Duplicate extends TruceError {
+    readonly keyPattern: Document | undefined;
+    readonly keyValue: Document | undefined;
+}
+/** A key, cursor, or version is too old, or the worker no longer holds the job. */
+export declare class Expired extends TruceError {}
+/** A document does not exist, or it does not match the condition of a commit. */
+export declare class NotFound extends TruceError {}
+/** A transfer was canceled or decided, or an edit of a tree cannot be published. */
+export declare class Refused extends TruceError {}
+/** The call or its input is wrong. Sending it again fails again. */
+export declare class Invalid extends TruceError {}
+/** A maximum was reached, or an account has too little available. */
+export declare class Limit extends TruceError {}
+/** The deadline of the call passed. Nothing was changed. */
+export declare class Timeout extends TruceError {}
+/** The disk or the network of the store failed. */
+export declare class StoreFailed extends TruceError {}
+/** The file is damaged, is not a truce store, or is newer than this library. */
+export declare class Corrupt extends TruceError {}
+/** The user is not logged in, or lacks the role for this command. */
+export declare class Unauthorized extends TruceError {}
+/** The server (or libtruce) does not know the operation: it is not truce, or an older version. */
+export declare class WrongServer extends TruceError {}
+/** No server answered, or the connection was lost. The command may have taken effect or not. */
+export declare class Unreachable extends TruceError {}

@@ -1,275 +1,605 @@
-// The package of clients/node, as it is installed, against `truce serve`: each part of it as its README says, and with wrong input.
+// The Node package as it is installed: each part of it as its README says, and with wrong input.
+//
+//     module.mjs             in process, in a file; then through a server, if TRUCE_TEST_CLIENT_URI names one
+//     module.mjs DATABASE    a worker on that server until SIGTERM
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import path from "node:path";
 import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
-import { MongoClient, ObjectId } from "mongodb";
-import * as truce from "truce";
+import { MongoClient } from "mongodb";
+import * as truce from "truce-db";
+import { assertEnqueued, enqueued, openTemporary, runJobs, startServer } from "truce-db/testing";
+import { all, check, end, raises, until, within } from "./check.mjs";
 
+const { Decimal128, ObjectId, Worker } = truce;
 const uri = process.env.TRUCE_TEST_CLIENT_URI;
-const database = process.argv[2] ?? "module_" + randomUUID().slice(0, 8);
-const school = await truce.connect(uri, database);
+const silent = { warn() {}, error() {} };
 
-if (process.argv[2]) { // a worker in a process of its own, until SIGTERM
+if (process.argv[2]) {
+  const db = await truce.connect(uri, { database: process.argv[2] });
   const lines = createInterface({ input: process.stdin });
-  await school.queue("slow").run(async () => {
+  await new Worker(db, "slow", async () => {
     console.log("at work");
     await new Promise((heard) => lines.once("line", heard));
     return { by: "the worker" };
-  });
+  }).run();
   console.log("ended");
   process.exit(0);
 }
 
-const db = school.database;
-let checks = 0, failed = 0;
-
-async function check(what, call) {
-  checks++;
-  try {
-    await call();
-  } catch (error) {
-    failed++;
-    console.log(`FAILED: ${what}: ${error.message}`);
-  }
+async function checkCommits(db) {
+  const accounts = db.collection("accounts");
+  await accounts.insertMany([{ _id: "a", n: 9 }, { _id: "b", n: 0 }]);
+  const pay = () => db.commit((c) => {
+    c.update("accounts", "b", { $inc: { n: 5 } });
+    c.update("accounts", "a", { $inc: { n: -5 } }, { where: { n: { $gte: 5 } } });
+  });
+  await check("a commit", async () => {
+    assert.equal((await pay()).earlier, false);
+    assert.equal((await accounts.findOne({ _id: "b" })).n, 5);
+  });
+  await check("a condition that does not match", async () => {
+    const error = await raises(truce.NotFound, pay);
+    assert.deepEqual([error.code, error.status, error.name], [125, "not found", "NotFound"]);
+    assert.equal((await accounts.findOne({ _id: "b" })).n, 5);
+  });
+  await check("a function that throws changes nothing", async () => {
+    await raises(RangeError, () => db.commit((c) => {
+      c.remove("accounts", "a");
+      throw new RangeError("no");
+    }));
+    assert.ok(await accounts.findOne({ _id: "a" }));
+  });
+  await check("a key", async () => {
+    const options = { key: "k", keyTime: new Date("2026-01-01"), leave: { receipt: 1 } };
+    const once = () => db.commit((c) => void c.insert("receipts", { _id: 1 }), options);
+    assert.equal((await once()).earlier, false);
+    const again = await once();
+    assert.deepEqual([again.earlier, again.result], [true, { receipt: 1 }]);
+    assert.deepEqual((await db.commitResult("k")).result, { receipt: 1 });
+    assert.equal((await db.commitResult("none")).status, "not found");
+    await raises(truce.Duplicate, () => db.commit((c) => void c.insert("receipts", { _id: 2 }), options));
+  });
+  await check("operations within a commit", async () => {
+    let number;
+    const { inserted, results } = await db.commit(async (c) => {
+      c.insert("accounts", { n: 1 });
+      number = c.enqueue("from commits", { payload: { n: 1 }, delayMS: 3600000 });
+      c.missing("accounts", "z");
+    });
+    assert.deepEqual([inserted.length, results.get(number).added], [1, "new"]);
+    assert.deepEqual((await all(db.iterateJobs("from commits"))).map((job) => job.state), ["delayed"]);
+  });
+  await check("wrong commits", async () => {
+    await raises(TypeError, () => db.commit(() => {}, { key: "k" }));
+    await raises(TypeError, () => db.commit(() => {}, { kye: "k" }));
+    await raises(TypeError, () => db.commit([{ remove: "accounts", id: 1 }]));
+    await raises(TypeError, () => db.commit((c) => c.update("accounts", "a", { $inc: { n: 1 } }, { when: {} })));
+    await raises(TypeError, () => db.commit((c) => c.insert(undefined, {})));
+    await raises(truce.Conflict, () => db.commitChanges([{ change: "accounts", id: "a", with: { n: [9, 1] } }]));
+    await raises(truce.Invalid, () => db.commitChanges([{ dance: 1 }]));
+    await raises(TypeError, () => db.commitChanges({ dance: 1 }));
+  });
+  await check("unknown options, fields, and commands", async () => {
+    const error = await raises(TypeError, () => db.sequence("s", { taek: 1 }));
+    assert.match(error.message, /unknown option "taek" of sequence: did you mean "take"/);
+    await raises(TypeError, () => db.enqueue("q", { to: "ada" }));
+    await raises(TypeError, () => db.enqueue("q", "ada"));
+    await raises(TypeError, () => db.enqueue({ payload: {} }));
+    await raises(TypeError, () => db.enqueue("q", { payload: {} }, { delayMS: 1 }));
+    await raises(TypeError, () => db.queues("mail"));
+    await raises(TypeError, () => db.enqueue("q", { payload: {}, delayMS: new Date("never") }));
+    await raises(truce.Invalid, () => db.command({ truceSequence: "s", steps: 1 }));
+    await raises(truce.WrongServer, () => db.command({ truceNothing: 1 }));
+    await raises(TypeError, () => db.command([1]));
+  });
 }
-const all = async (iterable) => {
-  const list = [];
-  for await (const one of iterable) list.push(one);
-  return list;
-};
-const raises = async (kind, call) => {
-  const error = await call().then(() => undefined, (thrown) => thrown);
-  assert.ok(error instanceof kind, `raised ${error}, not ${kind.name}`);
-  return error;
-};
 
-await check("commits", async () => {
-  await db.collection("accounts").insertMany([{ _id: "a", n: 9 }, { _id: "b", n: 0 }]);
-  const pay = () => school.commit((change) => change
-    .update("accounts", "a", { $inc: { n: -5 } }, { n: { $gte: 5 } })
-    .update("accounts", "b", { $inc: { n: 5 } }));
-  assert.equal((await pay()).earlier, false);
-  const error = await raises(truce.NotFound, pay);
-  assert.equal(error.code, 125);
-  assert.ok(error.cause);
-  assert.equal((await db.collection("accounts").findOne({ _id: "b" })).n, 5);
-  const once = { key: "k", keyTime: new Date("2026-01-01"), leave: { receipt: 1 } };
-  const changes = [{ insert: "receipts", with: { _id: 1 } }];
-  assert.equal((await school.commit(changes, once)).earlier, false);
-  assert.deepEqual((await school.commit(changes, once)).result, { receipt: 1 });
-  assert.deepEqual(await school.commitResult("k"), { receipt: 1 });
-  assert.equal(await school.commitResult("none"), undefined);
-  await raises(truce.Duplicate, () => school.commit([{ insert: "receipts", with: { _id: 2 } }], once));
-  await raises(truce.Conflict, () => school.commit([{ change: "accounts", id: "b", with: { n: [4, 6] } }]));
-  await raises(truce.Invalid, () => school.commit([{ dance: 1 }]));
-  await raises(truce.Invalid, () => school.commit(changes, { nothing: 1 }));
-});
-
-await check("transactions", async () => {
-  let tried = 0;
-  const given = await school.transact(async (inner) => {
-    await inner.commit([{ update: "accounts", id: "a", with: { $inc: { n: 1 } } }]);
-    if (!tried++) await db.collection("accounts").updateOne({ _id: "a" }, { $inc: { n: 1000 } });
-    await db.collection("accounts").updateOne({ _id: "a" }, { $inc: { n: 1 } }, { session: inner.session });
-    return "given";
+async function checkTransactions(db) {
+  const accounts = db.collection("accounts");
+  const numberOf = async (id) => (await accounts.findOne({ _id: id })).n;
+  await check("transact", async () => {
+    const given = await db.transact(async (tx) => {
+      await tx.collection("accounts").updateOne({ _id: "a" }, { $inc: { n: 100 } });
+      await tx.commit((c) => void c.update("accounts", "b", { $inc: { n: 100 } }));
+      await raises(TypeError, () => tx.transact(async () => {}));
+      return "given";
+    });
+    assert.deepEqual([given, await numberOf("a"), await numberOf("b")], ["given", 104, 105]);
   });
-  assert.deepEqual([given, tried, (await db.collection("accounts").findOne({ _id: "a" })).n], ["given", 2, 1006]);
-  await assert.rejects(school.transact(async (inner) => {
-    await inner.commit([{ update: "accounts", id: "a", with: { $inc: { n: 1 } } }]);
-    throw new RangeError("no");
-  }), RangeError);
-  assert.equal((await db.collection("accounts").findOne({ _id: "a" })).n, 1006);
-});
-
-await check("sequences, requests, help", async () => {
-  const orders = school.sequence("orders");
-  assert.deepEqual(await orders.take(3), [1, 2, 3]);
-  await orders.raise(10);
-  assert.deepEqual([await orders.next(), await orders.last()], [11, 11]);
-  await school.request("mail 1", "mail", { to: "ada" });
-  assert.equal((await school.requestState("mail 1")).state, "waiting");
-  assert.ok((await school.help()).includes("truceTree") && (await school.help("truceClaim")).fields.length);
-});
-
-await check("sets, items, copies", async () => {
-  const classes = school.set("students", { field: "classes", name: "name" });
-  assert.equal(await classes.add({ student_id: 1 }, { name: "CS" }, 2), "applied");
-  assert.equal(await classes.remove({ student_id: 1 }, { name: "CS" }, 1), "stale");
-  assert.deepEqual((await classes.members({ student_id: 1 })).map((one) => one.name), ["CS"]);
-  assert.deepEqual(await classes.members({ student_id: 9 }), []);
-  await classes.source("student_id", { idle: 3 });
-  const badges = school.items("employees", { field: "badges", identity: "type" });
-  assert.equal(await badges.upsert({ _id: 1 }, { type: "A" }), undefined);
-  await db.collection("employees").insertOne({ _id: 1 });
-  assert.equal((await badges.upsert({ _id: 1 }, { type: "A", n: 1 })).added, true);
-  assert.equal((await badges.update({ _id: 1 }, { type: "A" }, { $inc: { n: 1 } })).modified, 1);
-  await school.sync.declare("author", { source: "users", dependent: "comments", reference: "user",
-    copies: { author: "name" }, settleMS: 1 });
-  await db.collection("users").insertOne({ _id: 17, name: "John" });
-  await school.sync.insert("comments", { _id: 1, user: 17 });
-  assert.equal((await school.sync.update("users", 17, { $set: { name: "J" } })).copies, 1);
-  assert.equal((await school.sync.read("comments", 1)).author, "J");
-  assert.equal(await school.sync.update("users", 9, { $set: { a: 1 } }), undefined);
-  await raises(truce.Invalid, () => school.sync.update("comments", 1, { $set: { author: "x" } }));
-  assert.equal((await school.sync.repair("author", { dryRun: true })).differ, 0);
-  assert.deepEqual([await school.sync.drop("author"), await school.sync.drop("author")], [true, false]);
-});
-
-await check("revisions", async () => {
-  const posts = school.revisions("posts", { keep: 5 });
-  assert.equal((await posts.save({ _id: 1, title: "a", n: 0 })).version, 1);
-  const mine = await posts.get(1), theirs = await posts.get(1);
-  theirs.document.title = "b";
-  assert.equal((await posts.save(theirs)).version, 2);
-  mine.document.n = 5;
-  assert.equal((await raises(truce.Conflict, () => posts.save(mine))).answer.version, 2);
-  const merged = await posts.merge(mine);
-  assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
-  await posts.remove(merged);
-  assert.equal(await posts.get(1), undefined);
-  for (const [id, how] of [[2, "save"], [3, "merge"]]) { // an edit within a list or a document
-    await posts.save({ _id: id, tags: ["a"], by: { names: [{ n: 1 }] } });
-    const edited = await posts.get(id);
-    edited.document.tags.push("b");
-    edited.document.by.names[0].n = 2;
-    await posts[how](edited);
-    const stored = (await posts.get(id)).document;
-    assert.deepEqual([stored.tags, stored.by], [["a", "b"], { names: [{ n: 2 }] }]);
-  }
-  await raises(truce.Invalid, () => school.revisions("posts", { kep: 5 }).get(1));
-  await assert.rejects(school.queue("mail").work({ untilEmty: true }).next(), TypeError);
-  await assert.rejects(school.ledger("bank").statement("cash", { pages: 1 }).next(), TypeError);
-  const away = new truce.Truce(new MongoClient("mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=100").db("x"));
-  await raises(truce.Unreachable, () => away.queue("q").add({}));
-  await raises(truce.Unreachable, () => away.help());
-});
-
-await check("money", async () => {
-  const bank = school.ledger("bank");
-  await bank.open("EUR", { digits: 2 });
-  await bank.open("EUR", { account: "cash", min: 0 });
-  await bank.open("EUR", { account: "world" });
-  assert.deepEqual([await bank.post(1, { world: -10, cash: 10 }), await bank.post(1, { world: -10, cash: 10 })], [true, false]);
-  await raises(truce.Limit, () => bank.post(2, { cash: -11, world: 11 }));
-  for (let i = 0; i < 3; i++) await bank.post(`x${i}`, { cash: -1, world: 1 });
-  assert.equal((await bank.balance("cash")).balance, 7);
-  assert.equal(await bank.balance("nobody"), undefined);
-  assert.deepEqual((await all(bank.statement("cash", { page: 2 }))).map((one) => one.value), [0, 10, -1, -1, -1]);
-  await db.collection("purses").insertMany([{ _id: "a", balance: 5 }, { _id: "b", balance: 0 }]);
-  const moves = school.transfers("moves", { accounts: "purses" });
-  const move = { source: "a", destination: "b", amount: 5 };
-  assert.deepEqual([await moves.start(1, move), await moves.start(1, move)], [true, false]);
-  await raises(truce.Refused, () => moves.start(2, move));
-  assert.deepEqual((await all(moves.list({ page: 1 }))).map((one) => one._id), [2, 1]);
-  assert.deepEqual([await moves.cancel(2), await moves.cancel(9), await moves.resume(1)], ["canceled", undefined, "done"]);
-  assert.equal((await moves.show(2)).state, "canceled");
-});
-
-await check("trees", async () => {
-  const site = school.tree("site", { collection: "pages", parent: "up" });
-  await raises(truce.NotFound, () => site.read());
-  assert.equal(await site.status(), undefined);
-  assert.equal((await site.edit((edit) => {
-    edit.put({ itemId: "home" });
-    for (let i = 0; i < 7; i++) edit.put({ itemId: i, up: "home", n: i % 2 });
-  }, { message: "the first pages" })).version, 1);
-  const first = await site.read();
-  await site.edit((edit) => edit.put({ itemId: "jobs", up: "home" }).remove(3));
-  assert.deepEqual((await all(first.find(undefined, { page: 3 }))).map((one) => one.itemId), [0, 1, 2, 3, 4, 5, 6, "home"]);
-  assert.deepEqual((await all(first.find({ n: { $gte: 0 } }, { sort: { n: -1 }, page: 2 }))).map((one) => one.itemId),
-    [1, 3, 5, 0, 2, 4, 6]);
-  assert.equal((await all(await site.read())).length, 8);
-  assert.equal(await first.get("jobs"), undefined);
-  const late = (options) => site.edit(async (edit) => {
-    edit.put({ itemId: 0, up: "home", n: 9 });
-    await site.edit((theirs) => theirs.put({ itemId: 1, up: "home", n: Math.random() }));
-  }, options);
-  assert.equal((await raises(truce.Conflict, () => late())).answer.version, 3);
-  assert.equal((await late({ merge: true })).version, 5);
-  await raises(truce.Invalid, () => site.publish([{ put: { itemId: "x", up: "nobody" } }]));
-  const again = { id: new ObjectId(), base: (await site.read()).token };
-  const outcomes = [];
-  for (let i = 0; i < 2; i++) outcomes.push((await site.publish([{ put: { itemId: 1, up: "home" } }], again)).outcome);
-  assert.deepEqual(outcomes, ["published", "exists"]);
-  assert.ok(await site.tag("launch", 1));
-  assert.equal((await site.read({ tag: "launch" })).version, 1);
-  assert.equal((await site.read({ timeMS: new Date() })).version, 6);
-  assert.deepEqual([await site.untag("launch"), await site.untag("launch")], [true, false]);
-  assert.deepEqual((await all(site.log({ page: 2 }))).map((one) => one.version), [6, 5, 4, 3, 2, 1]);
-  assert.deepEqual((await all(site.diff(1, 2, { page: 1 }))).map((one) => one.change), ["removed", "added"]);
-  assert.equal((await site.revert(1)).version, 7);
-  const draft = await site.branch("draft");
-  await draft.edit((edit) => edit.put({ itemId: "team", up: "home" }));
-  assert.equal((await site.merge(draft)).outcome, "published");
-  await site.keep({ versions: 1 });
-  await site.collect();
-  await raises(truce.Expired, () => first.get("home"));
-  assert.ok(await draft.drop());
-});
-
-await check("queues", async () => {
-  const mail = school.queue("mail"), id = new ObjectId();
-  assert.ok((await mail.add({ n: 0 }, { id })).equals(id));
-  await mail.addMany([1, 2, 3, 4, 5].map((n) => ({ n })));
-  const seen = [];
-  for await (const job of mail.work({ untilEmpty: true, most: 4 })) {
-    seen.push(job.payload.n);
-    if (job.payload.n === 1) await job.commit([{ insert: "letters", with: { _id: 1 } }], { sent: true });
-    if (job.payload.n === 2) await job.fail(new Error("no"), 3600000);
-  }
-  assert.deepEqual(seen.sort(), [0, 1, 2, 3, 4, 5]);
-  const jobs = (await mail.jobs()).sort((a, b) => a.payload.n - b.payload.n);
-  assert.deepEqual(jobs.map((one) => one.state), ["done", "done", "delayed", "done", "done", "done"]);
-  assert.deepEqual(jobs[1].result, { sent: true });
-  await mail.addMany([10, 11, 12].map((n) => ({ n })));
-  for await (const job of mail.work({ most: 3 })) if (job) break; // all three go back
-  assert.equal((await mail.jobs()).filter((one) => one.state === "running").length, 0);
-  const [job] = await mail.claim({ waitMS: 1000 });
-  await school.transact(async (inner) => {
-    await inner.commit([{ insert: "letters", with: { _id: 9 } }]);
-    await job.done(undefined, inner);
+  await check("a transaction that throws", async () => {
+    await raises(RangeError, () => db.transact(async (tx) => {
+      await tx.collection("accounts").updateOne({ _id: "b" }, { $inc: { n: 100 } });
+      throw new RangeError("no");
+    }));
+    assert.equal(await numberOf("b"), 105);
   });
-  assert.equal((await mail.jobs({ id: job.id }))[0].state, "done");
-  await raises(truce.Expired, () => job.commit([{ insert: "letters", with: { _id: 2 } }]));
-  const stop = new AbortController(), errors = [];
-  await mail.add({ n: 50 }, { priority: 5 });
-  await mail.run(() => {
-    stop.abort();
-    throw new Error("again");
-  }, { signal: stop.signal, onError: (error) => errors.push(error.message) });
-  assert.deepEqual(errors, ["again"]);
-});
+  await check("a conflict is repeated", async () => {
+    let tried = 0;
+    await db.transact(async (tx) => {
+      await tx.collection("accounts").findOne({ _id: "a" });
+      if (tried++ === 0) await accounts.updateOne({ _id: "a" }, { $inc: { n: 1000 } });
+      await tx.collection("accounts").updateOne({ _id: "a" }, { $inc: { n: 2 } });
+    });
+    assert.deepEqual([tried, await numberOf("a")], [2, 1106]);
+  });
+}
 
-await check("a lease is kept, and told when it is lost", async () => {
-  const held = school.queue("held");
-  await held.add({});
-  for await (const job of held.work({ leaseMS: 1000, untilEmpty: true })) {
-    await sleep(2500);
-    assert.equal(job.lost, false);
-    assert.deepEqual(await held.claim(), []);
-    await held.cancel(job.id);
-    while (!job.lost) await sleep(20);
-    await raises(truce.Expired, () => job.done());
-    job.ended = true;
-  }
-});
+async function checkDocuments(db) {
+  const people = db.collection("people");
+  await check("inserts", async () => {
+    const documents = Array.from({ length: 250 }, (_, i) => ({ _id: i, n: i % 3 }));
+    const { insertedCount, insertedIds } = await people.insertMany(documents);
+    assert.deepEqual([insertedCount, insertedIds[249]], [250, 249]);
+    const added = { n: 0 };
+    assert.ok((await people.insertOne(added)).insertedId.equals(added._id));
+    assert.deepEqual(await people.deleteOne({ _id: added._id }), { acknowledged: true, deletedCount: 1 });
+  });
+  await check("find", async () => {
+    assert.deepEqual((await all(people.find({}, { sort: "_id", batchSize: 60 }))).map((one) => one._id),
+      Array.from({ length: 250 }, (_, i) => i));
+    assert.deepEqual(await people.find({ n: 0 }).project({ n: 1 }).sort({ _id: -1 }).limit(2).toArray(),
+      [{ _id: 249, n: 0 }, { _id: 246, n: 0 }]);
+    assert.deepEqual(await people.find({}, { sort: [["n", "desc"], "_id"], skip: 1, limit: 1 }).toArray(), [{ _id: 5, n: 2 }]);
+    assert.equal((await people.findOne({}, { sort: { _id: -1 } }))._id, 249);
+    assert.equal(await people.findOne({ _id: "none" }), null);
+    const cursor = people.find().sort("_id", -1).batchSize(2);
+    assert.deepEqual([await cursor.hasNext(), (await cursor.next())._id, cursor.closed], [true, 249, false]);
+    await raises(TypeError, () => cursor.limit(1));
+    await cursor.close();
+    assert.deepEqual([await cursor.next(), await cursor.toArray(), cursor.closed], [null, [], true]);
+    for await (const one of people.find({}, { batchSize: 2 })) if (one) break; // closes the cursor
+    let seen = 0;
+    await people.find().forEach(() => ++seen < 7);
+    assert.equal(seen, 7);
+  });
+  await check("counts and groups", async () => {
+    assert.deepEqual([await people.countDocuments({ n: 1 }), await people.estimatedDocumentCount()], [83, 250]);
+    assert.deepEqual((await people.distinct("n")).sort(), [0, 1, 2]);
+    const groups = [{ $group: { _id: "$n", all: { $sum: 1 } } }, { $sort: { _id: 1 } }];
+    assert.deepEqual((await people.aggregate(groups, { batchSize: 2 }).toArray()).map((one) => one.all), [84, 83, 83]);
+  });
+  await check("updates", async () => {
+    assert.deepEqual(await people.updateOne({ _id: 1 }, { $set: { name: "Ada" } }),
+      { acknowledged: true, matchedCount: 1, modifiedCount: 1, upsertedCount: 0, upsertedId: null });
+    assert.deepEqual(await people.updateOne({ _id: "new" }, { $set: { name: "Bob" } }, { upsert: true }),
+      { acknowledged: true, matchedCount: 0, modifiedCount: 0, upsertedCount: 1, upsertedId: "new" });
+    assert.equal((await people.updateMany({ n: 0 }, [{ $set: { n: 3 } }])).modifiedCount, 84);
+    assert.equal((await people.replaceOne({ _id: 1 }, { name: "Eve" })).modifiedCount, 1);
+    assert.deepEqual(await people.findOneAndUpdate({ _id: 1 }, { $set: { age: 3 } }, { returnDocument: "after" }),
+      { _id: 1, name: "Eve", age: 3 });
+    assert.equal((await people.findOneAndReplace({ _id: 1 }, { name: "Ina" })).name, "Eve");
+    assert.equal((await people.findOneAndDelete({ _id: 1 }, { projection: { name: 1 } })).name, "Ina");
+    assert.equal(await people.findOneAndDelete({ _id: 1 }), null);
+    assert.equal((await people.deleteMany({ n: 3 })).deletedCount, 84);
+  });
+  await check("indexes", async () => {
+    assert.equal(await people.createIndex({ name: 1 }, { unique: true, sparse: true }), "name_1");
+    assert.equal(await people.createIndex([["n", -1], ["name", 1]]), "n_-1_name_1");
+    assert.deepEqual((await people.indexes()).map((one) => one.name), ["_id_", "name_1", "n_-1_name_1"]);
+    const error = await raises(truce.Duplicate, () => people.insertOne({ name: "Bob" }));
+    assert.equal(error.code, 11000);
+    await raises(truce.Duplicate, () => people.insertMany([{ name: "Bob" }, { _id: "after" }], { ordered: false }));
+    assert.ok(await people.findOne({ _id: "after" }));
+    await people.dropIndex("name_1");
+  });
+  await check("wrong documents", async () => {
+    for (const call of [
+      () => people.findOne(new ObjectId()), () => people.findOne("a"), () => people.find([]), () => people.updateOne({}, { n: 1 }),
+      () => people.updateOne({}), () => people.replaceOne({}, { $set: {} }), () => people.insertOne(), () => people.insertMany([]),
+      () => people.insertMany({}), () => people.findOne({}, { projetion: {} }), () => people.find({}, { limits: 1 }),
+      () => people.findOneAndUpdate({}, { $set: {} }, { returnDocument: true }), () => people.createIndex({}),
+      () => people.createIndex({ n: 1 }, { uniqe: true }), () => people.aggregate({}), () => people.watch({}),
+      () => db.collection(), () => db.collection(""),
+    ]) await raises(TypeError, call);
+    await raises(truce.TruceError, () => people.findOne({ $nothing: 1 }));
+  });
+  await check("values of BSON", async () => {
+    const value = { _id: new ObjectId(), at: new Date(0), big: 2 ** 40, half: 0.5, price: Decimal128.fromString("1.10"),
+      bytes: Buffer.from("ab"), none: null, list: [{}], text: "ä\0" };
+    await db.collection("values").insertOne(value);
+    const found = await db.collection("values").findOne();
+    assert.deepEqual([found._id, found.at, found.big, found.half, found.price, found.none, found.list, found.text],
+      [value._id, value.at, value.big, value.half, value.price, null, [{}], "ä\0"]);
+    assert.equal(Buffer.from(found.bytes.buffer).toString(), "ab");
+  });
+  await check("more than one command can hold", async () => {
+    const large = db.collection("large"), text = "x".repeat(1 << 20);
+    await large.insertMany(Array.from({ length: 24 }, (_, i) => ({ _id: i, text: i < 20 ? text : "" })));
+    await large.insertMany(Array.from({ length: 150 }, (_, i) => ({ _id: 100 + i, text: text.slice(0, 200000) })));
+    assert.equal(await large.countDocuments(), 174);
+    assert.equal((await large.find().toArray()).length, 174);
+    const number = (count) => db.commit((c) => {
+      for (let i = 0; i < count; i++) c.insert("large", { _id: `c${i}`, text });
+    });
+    await number(20);
+    assert.equal((await raises(truce.Limit, () => number(60))).status, "limit reached");
+    await large.drop();
+  });
+  await check("collections", async () => {
+    assert.ok((await db.listCollections().toArray()).some((one) => one.name === "people"));
+    await people.drop();
+    assert.equal(await people.findOne(), null);
+  });
+}
 
-await check("SIGTERM", async () => {
-  const slow = school.queue("slow");
-  await slow.addMany([{}, {}]);
-  const worker = spawn(process.execPath, [fileURLToPath(import.meta.url), database], { stdio: ["pipe", "pipe", "inherit"] });
-  const lines = createInterface({ input: worker.stdout })[Symbol.asyncIterator]();
-  assert.equal((await lines.next()).value, "at work");
-  worker.kill("SIGTERM");
-  worker.stdin.write("\n");
-  assert.equal((await lines.next()).value, "ended");
-  assert.deepEqual((await slow.jobs()).map((one) => one.state).sort(), ["done", "ready"]);
-});
+async function checkSmallPatterns(db) {
+  await check("sequences, requests, help", async () => {
+    const { first, last } = await db.sequence("orders", { take: 3 });
+    assert.deepEqual([first, last, (await db.sequence("orders", { take: 1 })).first, (await db.sequence("orders")).last], [1, 3, 4, 4]);
+    await db.sequence("orders", { raise: 10 });
+    assert.equal((await db.sequence("orders", { take: 1 })).first, 11);
+    await db.request("mail 1", { name: "mail", input: { to: "ada" } });
+    assert.equal((await db.requestState("mail 1")).request.state, "waiting");
+    assert.equal((await db.requestState("x")).status, "not found");
+    assert.ok((await db.help()).commands.some((one) => one.name === "truceTree"));
+    const help = await db.help("truceClaim");
+    assert.ok(help.fields.length > 0 && !("ok" in help) && !("operationTime" in help));
+  });
+  await check("sets", async () => {
+    const how = { field: "classes", name: "name" }, key = { student_id: 1 };
+    assert.equal((await db.set("students", { key, add: { name: "CS" }, seq: 2, ...how })).outcome, "applied");
+    assert.equal((await db.set("students", { key, remove: { name: "CS" }, seq: 1, ...how })).outcome, "stale");
+    assert.deepEqual((await db.set("students", { key, ...how })).members.map((one) => one.name), ["CS"]);
+    assert.equal((await db.set("students", { key: { student_id: 9 }, ...how })).status, "not found");
+    assert.equal((await db.setSource("students", { key: "student_id", idle: 3, ...how })).status, "ok");
+  });
+  await check("items", async () => {
+    const badges = { field: "badges", identity: "type", filter: { _id: 1 } };
+    assert.equal((await db.item("employees", { upsert: { type: "A" }, ...badges })).status, "not found");
+    await db.collection("employees").insertOne({ _id: 1 });
+    assert.equal((await db.item("employees", { upsert: { type: "A", n: 1 }, ...badges })).added, true);
+    assert.equal((await db.item("employees", { query: { type: "A" }, update: { $inc: { n: 1 } }, ...badges })).modified, 1);
+  });
+  await check("copies", async () => {
+    await db.syncDeclare("author", { source: "users", dependent: "comments", reference: "user", copies: { author: "name" }, settleMS: 1 });
+    await db.collection("users").insertOne({ _id: 17, name: "John" });
+    await db.syncInsert("comments", { document: { _id: 1, user: 17 } });
+    assert.equal((await db.syncUpdate("users", { id: 17, update: { $set: { name: "J" } } })).copies, 1);
+    assert.equal((await db.syncRead("comments", { id: 1 })).document.author, "J");
+    await raises(truce.Invalid, () => db.syncUpdate("comments", { id: 1, update: { $set: { author: "x" } } }));
+    assert.deepEqual([(await db.syncDrop("author")).status, (await db.syncDrop("author")).status], ["ok", "not found"]);
+  });
+}
 
-await db.dropDatabase();
-await school.close();
-console.log(`module-node: node ${process.version}: ${checks - failed} passed, ${failed} failed`);
-process.exit(failed ? 1 : 0);
+async function checkRevisions(db) {
+  await check("revisions", async () => {
+    assert.equal((await db.revision("posts", { save: { _id: 1, title: "a", n: 0 } })).version, 1);
+    const mine = (await db.revision("posts", { get: 1 })).document;
+    assert.equal((await db.revision("posts", { save: { ...mine, title: "b" }, version: 1, base: mine })).version, 2);
+    const error = await raises(truce.Conflict, () => db.revision("posts", { save: { ...mine, n: 5 }, version: 1, base: mine }));
+    assert.equal(error.reply.version, 2);
+    const merged = await db.revision("posts", { merge: { ...mine, n: 5 }, version: 1, base: mine });
+    assert.deepEqual([merged.outcome, merged.document.title, merged.document.n], ["merged", "b", 5]);
+    await db.revision("posts", { remove: 1, version: merged.version });
+    assert.equal((await db.revision("posts", { get: 1 })).status, "not found");
+  });
+  await check("the JSON that a browser sent back", async () => {
+    const pages = db.collection("pages of posts"), name = "pages of posts", keep = 5;
+    const _id = new ObjectId(), author = new ObjectId();
+    const saved = await db.revision(name, { keep, save: { _id, author, title: "a", price: Decimal128.fromString("1.10"),
+      at: new Date(0), tags: ["x"], comments: [{ at: new Date(1), text: "one" }] } });
+    const form = JSON.parse(JSON.stringify(saved.document));
+    await pages.merge({ ...form, tags: ["x", "y"] }, { version: 1, keep }); // another editor
+    form.title = "b";
+    form.comments.push({ at: "2026-03-01T09:00:00.000Z", text: "2026-03-01T09:00:00.000Z" });
+    const merged = await pages.merge(form, { version: 1, keep });
+    assert.deepEqual([merged.outcome, merged.version], ["merged", 3]);
+    const { document } = merged;
+    assert.ok(document._id.equals(_id) && document.author.equals(author) && document.at instanceof Date);
+    assert.deepEqual([document.title, document.tags, document.price.toString()], ["b", ["x", "y"], "1.10"]);
+    assert.ok(document.comments[1].at instanceof Date && typeof document.comments[1].text === "string");
+    const conflict = await raises(truce.Conflict, () => pages.merge({ ...form, title: "c" }, { version: 1, keep }));
+    assert.deepEqual(conflict.conflicts.map((one) => one.path), ["title"]);
+    await raises(TypeError, () => pages.merge(form));
+    await raises(TypeError, () => pages.merge({ title: "b" }, { version: 1 }));
+    await raises(TypeError, () => pages.merge(form, { version: 1, merge: form }));
+  });
+}
+
+async function checkMoney(db) {
+  await check("ledgers", async () => {
+    await db.ledgerOpen("bank", { currency: "EUR", digits: 2 });
+    await db.ledgerOpen("bank", { currency: "EUR", account: "cash", min: 0 });
+    await db.ledgerOpen("bank", { currency: "EUR", account: "world" });
+    const post = (id, value) => db.ledgerPost("bank", { id, entries: [{ account: "world", value: -value }, { account: "cash", value }] });
+    assert.deepEqual([(await post(1, 1000)).exists, (await post(1, 1000)).exists], [false, true]);
+    await raises(truce.Limit, () => post(2, -1001));
+    await raises(truce.Limit, () => db.commit((c) => void c.ledgerPost("bank", { id: 2,
+      entries: [{ account: "world", value: 1001 }, { account: "cash", value: -1001 }] })));
+    for (let i = 0; i < 5; i++) await post(`x${i}`, -1);
+    assert.equal((await db.ledgerBalance("bank", { account: "cash" })).balance, 995);
+    assert.deepEqual((await all(db.iterateStatement("bank", "cash", { page: 2 }))).map((one) => one.value), [0, 1000, -1, -1, -1, -1, -1]);
+  });
+  await check("transfers", async () => {
+    await db.collection("purses").insertMany([{ _id: "a", balance: 5 }, { _id: "b", balance: 0 }]);
+    const move = { accounts: "purses", source: "a", destination: "b", amount: 5 };
+    assert.deepEqual([(await db.transfer("moves", { id: 1, ...move })).exists, (await db.transfer("moves", { id: 1, ...move })).exists], [false, true]);
+    await raises(truce.Refused, () => db.transfer("moves", { id: 2, ...move }));
+    assert.deepEqual((await all(db.iterateTransfers("moves", { page: 1 }))).map((one) => one._id), [2, 1]);
+    assert.equal((await db.transferShow("moves", { id: 2 })).transfer.state, "canceled");
+  });
+}
+
+async function checkTrees(db) {
+  await check("trees", async () => {
+    assert.equal((await db.treeRead("site")).status, "not found");
+    assert.deepEqual(await all(db.iterateTreeLog("site")), []);
+    const first = await db.edit("site", (edit) => {
+      edit.put({ itemId: "home" });
+      for (let i = 0; i < 7; i++) edit.put({ itemId: i, up: "home", n: i % 2 });
+    }, { message: "the first pages", collection: "pages", parent: "up" });
+    assert.deepEqual([first.version, first.outcome], [1, "published"]);
+    const { token } = await db.treeRead("site", { limit: 1 });
+    await db.edit("site", (edit) => edit.put({ itemId: "jobs", up: "home" }).remove(3));
+    const ids = async (options) => (await all(db.iterateTree("site", options))).map((one) => one.itemId);
+    assert.deepEqual(await ids({ token, page: 3 }), [0, 1, 2, 3, 4, 5, 6, "home"]);
+    assert.deepEqual(await ids({ token, filter: { n: { $gte: 0 } }, sort: { n: -1 }, page: 2 }), [1, 3, 5, 0, 2, 4, 6]);
+    assert.equal((await ids()).length, 8);
+    const late = (options) => db.edit("site", async (edit) => {
+      edit.put({ itemId: 0, up: "home", n: 9 });
+      await db.edit("site", (theirs) => theirs.put({ itemId: 1, up: "home", n: Math.random() }));
+    }, options);
+    assert.equal((await raises(truce.Conflict, () => late())).reply.version, 3);
+    assert.equal((await late({ merge: true })).version, 5);
+    await raises(truce.Invalid, () => db.treePublish("site", { changes: [{ put: { itemId: "x", up: "nothing" } }] }));
+    await raises(TypeError, () => db.edit("site", () => {}, { base: "x" }));
+    await db.tree("site", { tag: "launch", version: 1 });
+    assert.equal((await db.treeRead("site", { tag: "launch", limit: 1 })).version, 1);
+    assert.equal((await db.treeRead("site", { timeMS: new Date(), limit: 1 })).version, 5);
+    assert.deepEqual((await all(db.iterateTreeLog("site", { page: 2 }))).map((one) => one.version), [5, 4, 3, 2, 1]);
+    const changes = await all(db.iterateTreeDiff("site", { from: 1, to: 2, page: 1 }));
+    assert.deepEqual(changes.map((one) => [one.itemId, one.change]), [[3, "removed"], ["jobs", "added"]]);
+  });
+}
+
+async function checkJobs(db) {
+  const states = async (queue) => (await all(db.iterateJobs(queue))).map((job) => job.state).sort();
+  await check("a worker", async () => {
+    const id = new ObjectId(), seen = [];
+    assert.ok((await db.enqueue("mail", { payload: { n: 0 }, id })).id.equals(id));
+    await db.enqueue("mail", { payloads: [1, 2, 3, 4, 5].map((n) => ({ n })) });
+    assert.equal((await all(db.iterateJobs("mail", { page: 4 }))).length, 6);
+    const work = async (job) => {
+      const { n } = job.payload;
+      seen.push(n);
+      if (n === 1) await job.commit((c) => void c.insert("letters", { _id: 1 }), { result: { sent: true } });
+      if (n === 2) await job.fail("no", { delayMS: 3600000 });
+      if (n === 3) throw new Error("a bad payload");
+      if (n === 4) assert.equal(await job.heartbeat({ percent: 50 }), 30000);
+      return { n };
+    };
+    await new Worker(db, "mail", work, { untilEmpty: true, concurrency: 2, logger: silent }).run();
+    const jobs = (await all(db.iterateJobs("mail"))).sort((a, b) => a.payload.n - b.payload.n);
+    assert.deepEqual(seen.sort(), [0, 1, 2, 3, 4, 5]);
+    assert.deepEqual(jobs.map((one) => one.state), ["done", "done", "delayed", "delayed", "done", "done"]);
+    assert.deepEqual([jobs[0].result, jobs[1].result, jobs[4].progress], [{ n: 0 }, { sent: true }, { percent: 50 }]);
+    assert.ok(await db.collection("letters").findOne({ _id: 1 }));
+    assert.match(jobs[3].errors[0].text, /a bad payload/);
+  });
+  await check("jobs without a worker", async () => {
+    await db.enqueue("by hand", { payloads: [{ n: 1 }, { n: 2 }, { n: 3 }] });
+    const [done, failed, later] = await db.claimJobs("by hand", { most: 3 });
+    await done.run(() => ({ ok: 1 }));
+    await failed.run(() => {
+      throw new TypeError("no answer");
+    }, silent);
+    await later.snooze();
+    assert.deepEqual(await states("by hand"), ["delayed", "done", "ready"]);
+    await raises(truce.Expired, () => done.done());
+    const [job] = await db.claimJobs("by hand", { waitMS: 1000 });
+    await db.transact(async (tx) => {
+      await tx.collection("letters").insertOne({ _id: 9 });
+      await job.done(undefined, { database: tx });
+    });
+    assert.deepEqual(await states("by hand"), ["delayed", "done", "done"]);
+    assert.deepEqual(await db.claimJobs("by hand"), []);
+  });
+  await check("four jobs at a time", async () => {
+    let running = 0, go;
+    const four = new Promise((resolve) => (go = resolve));
+    await db.enqueue("many", { payloads: [{}, {}, {}, {}] });
+    const worker = new Worker(db, "many", () => (++running === 4 && go(), four), { concurrency: 4, waitMS: 100 }).start();
+    await four;
+    await worker.stop();
+    assert.deepEqual(await states("many"), ["done", "done", "done", "done"]);
+  });
+  await check("a graceful stop", async () => {
+    let began, finish, stopped = false;
+    const begun = new Promise((resolve) => (began = resolve));
+    const finished = new Promise((resolve) => (finish = resolve));
+    await db.enqueue("stopped", { payloads: [{}, {}] });
+    const worker = new Worker(db, "stopped", () => (began(), finished), { waitMS: 100 }).start();
+    await begun;
+    const end = worker.stop().then(() => (stopped = true));
+    await sleep(50);
+    assert.equal(stopped, false);
+    finish();
+    await end;
+    assert.deepEqual(await states("stopped"), ["done", "ready"]);
+    assert.throws(() => worker.start());
+    const abort = new AbortController();
+    await new Worker(db, "stopped", () => abort.abort(), { signal: abort.signal, waitMS: 100 }).run();
+    assert.deepEqual(await states("stopped"), ["done", "done"]);
+  });
+  await check("wrong workers", async () => {
+    const work = () => {};
+    for (const make of [() => new Worker(db, "q", work, { concurrency: 0 }), () => new Worker(db, "q", work, { untilempty: true }),
+      () => new Worker(db, "q", { work }), () => new Worker(db, work)]) await raises(TypeError, make);
+    await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1 }).run());
+  });
+  await check("the lease is extended, and a cancellation is seen", async () => {
+    await db.enqueue("held", { payload: {} });
+    const seen = [];
+    await new Worker(db, "held", async (job) => {
+      await sleep(1500);
+      seen.push(job.lost, (await db.claimJobs("held")).length);
+      await db.queue("held", { action: "cancel", id: job.id });
+      await new Promise((aborted) => job.signal.addEventListener("abort", aborted));
+      seen.push(job.lost);
+    }, { leaseMS: 1000, untilEmpty: true, logger: silent }).run();
+    assert.deepEqual(seen, [false, 0, true]);
+    assert.deepEqual(await states("held"), ["cancelled"]);
+  });
+  await check("steps", async () => {
+    const attempts = [];
+    const { id } = await db.enqueue("steps", { payload: {} });
+    const worker = new Worker(db, "steps", async (job) => {
+      const step = await job.step("charge", (c) => void c.insert("charges", { n: 1 }), { result: { n: attempts.length } });
+      attempts.push(step);
+      await job.sleep("a moment", 1);
+      return job.wait("paid", { timeoutMS: 86400000 });
+    }, { waitMS: 100, logger: silent }).start();
+    const state = async () => (await db.jobs("steps", { id })).jobs[0];
+    await until(async () => attempts.length >= 2 && (await state()).state !== "running");
+    await db.signal("steps", { id, name: "paid", event: { by: "ada" } });
+    await until(async () => (await state()).state === "done");
+    await worker.stop();
+    assert.deepEqual((await state()).result, { by: "ada" });
+    assert.equal(await db.collection("charges").countDocuments(), 1);
+    assert.deepEqual([attempts[0], attempts.at(-1)], [{ earlier: false, result: { n: 0 } }, { earlier: true, result: { n: 0 } }]);
+    await db.enqueue("discarded", { payload: {} });
+    await new Worker(db, "discarded", (job) => job.discard("no"), { untilEmpty: true }).run();
+    assert.deepEqual(await states("discarded"), ["discarded"]);
+  });
+}
+
+async function checkTesting(db) {
+  await check("helpers for tests", async () => {
+    await db.enqueue("inline", { payload: { to: { name: "ada" }, n: 1 } });
+    await db.enqueue("inline", { payload: { to: { name: "bob" } }, delayMS: 60000 });
+    const jobs = await assertEnqueued(db, "inline", { payload: { to: { name: "ada" } } });
+    assert.deepEqual(jobs.map((job) => job.payload.n), [1]);
+    await assertEnqueued(db, "inline", { count: 2 });
+    const error = await raises(assert.AssertionError, () => assertEnqueued(db, "inline", { payload: { to: "eve" } }));
+    assert.match(error.message, /bob/);
+    await raises(assert.AssertionError, () => assertEnqueued(db, "inline", { count: 1 }));
+    assert.equal(await runJobs(db, "inline", (job) => ({ n: job.payload.n })), 1);
+    assert.deepEqual((await db.jobs("inline", { state: "done" })).jobs.map((job) => job.result), [{ n: 1 }]);
+    await db.enqueue("inline", { payload: {} });
+    await raises(RangeError, () => runJobs(db, "inline", () => {
+      throw new RangeError("no");
+    }));
+    assert.equal((await enqueued(db, "inline")).length, 2);
+  });
+}
+
+async function checkAll(db) {
+  for (const part of [checkCommits, checkTransactions, checkDocuments, checkSmallPatterns, checkRevisions, checkMoney, checkTrees,
+    checkJobs, checkTesting]) await part(db);
+}
+
+async function checkInProcess(folder) {
+  const file = path.join(folder, "school.truce");
+  const db = await truce.open(file, { database: "school" });
+  await checkAll(db);
+  await db.close();
+  await check("a closed store", async () => {
+    await raises(truce.Invalid, () => db.queues());
+    await db.close();
+  });
+  await check("options of open", async () => {
+    const again = await truce.open(file, { database: "school", readOnly: true });
+    assert.equal((await again.collection("accounts").findOne({ _id: "b" })).n, 105);
+    await raises(truce.TruceError, () => again.collection("accounts").insertOne({}));
+    await again.close();
+    const other = await truce.open(file, { mustExist: true });
+    assert.equal(await other.collection("accounts").findOne(), null);
+    await other.close();
+    for (const options of [{ mustExits: true }, { readOnly: 1 }, { cacheMB: -1 }, { cacheMB: "64" }, { database: 1 }])
+      await raises(TypeError, () => truce.open("memory:", options));
+    for (const name of [undefined, "", 1, "mongodb://127.0.0.1"]) await raises(TypeError, () => truce.open(name));
+    const wrong = await truce.open("memory:", { database: "a b" });
+    const error = await raises(truce.Invalid, () => wrong.queues());
+    assert.match(error.message, /a b/);
+    await wrong.close();
+  });
+  await check("files that cannot be opened", async () => {
+    await raises(truce.NotFound, () => truce.open(path.join(folder, "none"), { mustExist: true }));
+    const text = path.join(folder, "text");
+    writeFileSync(text, "no store".repeat(100));
+    await raises(truce.Corrupt, () => truce.open(text));
+  });
+  await check("a temporary store", async () => {
+    const temporary = await openTemporary();
+    await temporary.collection("x").insertOne({ _id: 1 });
+    await temporary.close();
+  });
+}
+
+async function checkServer() {
+  const database = "module_" + randomUUID().slice(0, 8);
+  const db = await truce.connect(uri, { database });
+  await checkAll(db);
+  await check("watch", async () => {
+    const watched = db.collection("watched"), stream = watched.watch([], { maxAwaitTimeMS: 100 });
+    assert.equal(await stream.tryNext(), null);
+    await watched.insertOne({ _id: 1 });
+    assert.deepEqual([(await stream.next()).documentKey, await stream.tryNext()], [{ _id: 1 }, null]);
+    await watched.insertOne({ _id: 2 });
+    for await (const change of db.watch([], { resumeAfter: stream.resumeToken })) {
+      assert.deepEqual(change.documentKey, { _id: 2 });
+      break;
+    }
+    await stream.next(); // the second document
+    const next = stream.next();
+    await stream.close();
+    assert.deepEqual([await next, stream.closed], [null, true]);
+  });
+  await check("SIGTERM", async () => {
+    await db.enqueue("slow", { payloads: [{}, {}] });
+    const worker = spawn(process.execPath, [fileURLToPath(import.meta.url), database], { stdio: ["pipe", "pipe", "inherit"] });
+    const lines = createInterface({ input: worker.stdout })[Symbol.asyncIterator]();
+    assert.equal((await lines.next()).value, "at work");
+    worker.kill("SIGTERM");
+    worker.stdin.write("\n");
+    assert.equal((await lines.next()).value, "ended");
+    assert.deepEqual((await all(db.iterateJobs("slow"))).map((one) => one.state).sort(), ["done", "ready"]);
+  });
+  await check("a client", async () => {
+    const client = new MongoClient(uri);
+    const same = await truce.connect(client, { database });
+    assert.equal((await same.collection("accounts").findOne({ _id: "b" })).n, 105);
+    await same.close();
+    assert.equal(await client.db(database).collection("accounts").countDocuments({ _id: "b" }), 1);
+    await client.close();
+  });
+  await db.dropDatabase();
+  await db.close();
+  await check("no server", async () => {
+    const away = "mongodb://127.0.0.1:9/?directConnection=true&serverSelectionTimeoutMS=50";
+    await raises(truce.Unreachable, () => truce.connect(away));
+    await raises(TypeError, () => truce.connect("127.0.0.1"));
+    await raises(TypeError, () => truce.connect());
+  });
+}
+
+async function checkPrivateServer() {
+  await check("a private server", async () => {
+    const server = await startServer({ program: process.env.TRUCE_TEST_PROGRAM });
+    const db = await truce.connect(server.uri);
+    await db.enqueue("q", { payload: {} });
+    await assertEnqueued(db, "q");
+    await db.close();
+    await server.close();
+    await assert.rejects(startServer({ program: "/none/truce" }), /no program/);
+    await assert.rejects(startServer({ program: process.env.TRUCE_TEST_PROGRAM, args: ["--nothing"] }), /--nothing/);
+  });
+}
+
+within("in process");
+const folder = mkdtempSync(path.join(tmpdir(), "truce-module-"));
+await check("versions", () => assert.equal(truce.libraryVersion(), truce.version));
+await checkInProcess(folder);
+rmSync(folder, { recursive: true });
+if (uri) {
+  within("through a server");
+  await checkServer();
+  await checkPrivateServer();
+}
+end(`truce ${truce.version}, node ${process.version}`);

@@ -1,0 +1,716 @@
+/*
+ * libtruce for Node: an addon of the stable Node-API that runs truce_command in threads.
+ *
+ *     JavaScript thread            threads of the pool
+ *     command(store, ...)  ----->  queue  ----->  truce_command
+ *     settle the promises  <-----  done   <-----
+ *
+ * The pool is the addon's own. libuv's pool has four threads, which files, DNS, and cryptography
+ * share: a few writes that wait for the disk would stop them. The pool belongs to the process, and
+ * starts with the first call. A call that waits for a job or a change gets a thread of its own, so
+ * any number of waiting calls up to WAITING_MAX leaves the pool free.
+ *
+ * Each JavaScript thread (the main thread and each of worker_threads) has an environment with a
+ * list of completed calls. The first call of a list wakes the JavaScript thread, which settles the
+ * promises of the whole list.
+ *
+ * 1. A store is closed after its last call, by the thread that drops the last reference. References
+ *    are the handle in JavaScript, until close() or garbage collection, and each call.
+ * 2. After the end of its JavaScript thread, an environment gets no further completed calls. Its
+ *    running calls end, and their results are discarded.
+ * 3. The addon is never unloaded (-z nodelete), because threads may run in it.
+ *
+ * libtruce is loaded at run time. RTLD_DEEPBIND keeps it from using the functions of SQLite that
+ * some versions of Node export. If the process ends while calls run, they end as by a crash: an
+ * acknowledged write is stored.
+ */
+#define _GNU_SOURCE
+#define NAPI_VERSION 8
+#include <node_api.h>
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_MAX    16
+#define WAITING_MAX 1000
+#define STACK_BYTES (8 << 20)
+
+/* The status of a call that did not run. */
+#define STATUS_NO_THREAD (-1)
+
+#if defined RTLD_DEEPBIND && !defined __SANITIZE_ADDRESS__
+#define DEEPBIND RTLD_DEEPBIND
+#else
+#define DEEPBIND 0
+#endif
+
+/* ---- libtruce --------------------------------------------------------------------------------- */
+
+/* The declarations of truce/store.h and of libbson, so that a build needs no headers of them. */
+typedef struct {
+    _Alignas(128) uint32_t flags;
+    uint32_t len;
+    uint8_t padding[120];
+} bson_t;
+
+typedef struct {
+    uint32_t domain;
+    uint32_t code;
+    char message[504];
+} bson_error_t;
+
+typedef struct truce_store truce_store;
+
+typedef struct {
+    bool read_only, must_exist, relaxed;
+    uint32_t deadline_ms, snapshot_age_ms, cache_mb;
+    uint64_t snapshot_log_bytes;
+    const void *hooks;
+    const char *database;
+    uint64_t reserved[3];
+} truce_store_options;
+
+static struct library {
+    void *handle;
+    const char *(*truce_version)(void);
+    const char *(*truce_status_name)(int);
+    int (*truce_store_open)(const char *, const truce_store_options *, truce_store **,
+                            bson_error_t *);
+    void (*truce_store_close)(truce_store *);
+    int (*truce_command)(truce_store *, const char *, const bson_t *, bson_t *, bson_error_t *);
+    bool (*bson_init_static)(bson_t *, const uint8_t *, size_t);
+    const uint8_t *(*bson_get_data)(const bson_t *);
+    void (*bson_destroy)(bson_t *);
+} lib;
+
+static pthread_mutex_t lib_mutex = PTHREAD_MUTEX_INITIALIZER;
+
+/* Loads the functions. Returns NULL, or the reason why the library cannot be used. */
+static const char *library_load(const char *path)
+{
+    const struct {
+        const char *name;
+        void *function;
+    } names[] = {
+        {"truce_version", &lib.truce_version},       {"truce_status_name", &lib.truce_status_name},
+        {"truce_store_open", &lib.truce_store_open}, {"truce_store_close", &lib.truce_store_close},
+        {"truce_command", &lib.truce_command},       {"bson_init_static", &lib.bson_init_static},
+        {"bson_get_data", &lib.bson_get_data},       {"bson_destroy", &lib.bson_destroy},
+    };
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | DEEPBIND);
+
+    if (!handle)
+        return dlerror();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        void *found = dlsym(handle, names[i].name);
+
+        if (!found)
+            return dlerror();
+        memcpy(names[i].function, &found, sizeof found);
+    }
+    lib.handle = handle;
+    return NULL;
+}
+
+/* ---- environments, stores, calls -------------------------------------------------------------- */
+
+struct environment {
+    pthread_mutex_t mutex;
+    /* Guarded by the mutex: */
+    struct call *done;
+    struct call **done_end;
+    bool ended;
+    /* The JavaScript thread, and each call. */
+    atomic_int references;
+    napi_threadsafe_function wake;
+    /* The calls whose promises are pending. Only the JavaScript thread uses it. */
+    size_t pending;
+};
+
+struct store {
+    atomic_int references;
+    truce_store *store;
+    /* The call of close(), if JavaScript waits for the end. */
+    struct call *closing;
+};
+
+/* What JavaScript has of a store. */
+struct handle {
+    struct environment *environment;
+    /* NULL: closed. Only the JavaScript thread uses it. */
+    struct store *store;
+};
+
+enum call_kind { CALL_OPEN, CALL_COMMAND, CALL_CLOSE };
+
+struct call {
+    struct call *next;
+    enum call_kind kind;
+    struct environment *environment;
+    /* NULL: a store without a handle is closed, and no promise is pending. */
+    napi_deferred deferred;
+    struct store *store;
+    truce_store_options options;
+    /* The database, or the URI to open. NULL: the store's own database. */
+    char *name;
+    uint8_t *request;
+    size_t request_len;
+    bson_t reply;
+    bool has_reply;
+    int status;
+    bson_error_t error;
+};
+
+static void environment_release(struct environment *environment)
+{
+    if (atomic_fetch_sub(&environment->references, 1) > 1)
+        return;
+    pthread_mutex_destroy(&environment->mutex);
+    free(environment);
+}
+
+static void call_free(struct call *call)
+{
+    if (call->has_reply)
+        lib.bson_destroy(&call->reply);
+    environment_release(call->environment);
+    free(call->name);
+    free(call->request);
+    free(call);
+}
+
+static struct call *call_new(struct environment *environment, enum call_kind kind)
+{
+    struct call *call = aligned_alloc(_Alignof(struct call), sizeof *call);
+
+    if (!call)
+        abort();
+    memset(call, 0, sizeof *call);
+    call->kind = kind;
+    call->environment = environment;
+    atomic_fetch_add(&environment->references, 1);
+    return call;
+}
+
+/* Frees a completed call whose JavaScript thread has ended. */
+static void call_discard(struct call *call)
+{
+    if (call->kind == CALL_OPEN && call->store) { /* no handle was made */
+        lib.truce_store_close(call->store->store);
+        free(call->store);
+    }
+    call_free(call);
+}
+
+/* Passes a call to its JavaScript thread, or frees it if that thread has ended. */
+static void call_complete(struct call *call)
+{
+    struct environment *environment = call->environment;
+    bool ended;
+
+    pthread_mutex_lock(&environment->mutex);
+    ended = environment->ended;
+    if (!ended) {
+        bool first = !environment->done;
+
+        *environment->done_end = call;
+        environment->done_end = &call->next;
+        if (first)
+            napi_call_threadsafe_function(environment->wake, NULL, napi_tsfn_nonblocking);
+    }
+    pthread_mutex_unlock(&environment->mutex);
+    if (ended)
+        call_discard(call);
+}
+
+/* Closes the store if this was its last reference. */
+static void store_release(struct store *store)
+{
+    struct call *closing;
+
+    if (atomic_fetch_sub(&store->references, 1) > 1)
+        return;
+    lib.truce_store_close(store->store);
+    closing = store->closing;
+    free(store);
+    if (closing)
+        call_complete(closing);
+}
+
+static void call_run(struct call *call)
+{
+    struct store *store = call->store;
+    bson_t request;
+
+    switch (call->kind) {
+    case CALL_OPEN:
+        store = calloc(1, sizeof *store);
+        if (!store)
+            abort();
+        atomic_init(&store->references, 1);
+        call->status =
+            lib.truce_store_open(call->name, &call->options, &store->store, &call->error);
+        if (call->status) {
+            free(store);
+            store = NULL;
+        }
+        call->store = store;
+        call_complete(call);
+        return;
+    case CALL_COMMAND:
+        lib.bson_init_static(&request, call->request, call->request_len);
+        call->status =
+            lib.truce_command(store->store, call->name, &request, &call->reply, &call->error);
+        call->has_reply = true;
+        call_complete(call);
+        break;
+    case CALL_CLOSE:
+        call_free(call); /* the promise belongs to store->closing */
+        break;
+    }
+    store_release(store);
+}
+
+/* ---- the pool ---------------------------------------------------------------------------------- */
+
+static struct pool {
+    pthread_mutex_t mutex;
+    pthread_cond_t more;
+    struct call *first;
+    struct call **end;
+    size_t queued;
+    size_t idle;
+    size_t threads;
+    atomic_int waiting;
+} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, &pool.first, 0, 0, 0, 0};
+
+static void *pool_work(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        struct call *call;
+
+        pthread_mutex_lock(&pool.mutex);
+        pool.idle++;
+        while (!pool.first)
+            pthread_cond_wait(&pool.more, &pool.mutex);
+        pool.idle--;
+        call = pool.first;
+        pool.first = call->next;
+        if (!pool.first)
+            pool.end = &pool.first;
+        pool.queued--;
+        pthread_mutex_unlock(&pool.mutex);
+        call->next = NULL;
+        call_run(call);
+    }
+    return NULL;
+}
+
+static void *pool_wait(void *call)
+{
+    call_run(call);
+    atomic_fetch_sub(&pool.waiting, 1);
+    return NULL;
+}
+
+/* Starts a thread that leaves the signals to Node, except those of its own faults. */
+static bool pool_start(void *(*function)(void *), void *argument)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    int failed;
+
+    sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGILL);
+    sigdelset(&all, SIGFPE);
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    failed = pthread_create(&thread, &attributes, function, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return !failed;
+}
+
+/* Queues a call. Returns false if no thread can be started. */
+static bool pool_submit(struct call *call)
+{
+    bool accepted = true;
+
+    pthread_mutex_lock(&pool.mutex);
+    if (pool.queued >= pool.idle && pool.threads < POOL_MAX) {
+        if (pool_start(pool_work, NULL))
+            pool.threads++;
+        accepted = pool.threads > 0;
+    }
+    if (accepted) {
+        *pool.end = call;
+        pool.end = &call->next;
+        pool.queued++;
+        pthread_cond_signal(&pool.more);
+    }
+    pthread_mutex_unlock(&pool.mutex);
+    return accepted;
+}
+
+/* Runs a call in a thread of its own. Returns false if there are too many of them. */
+static bool pool_submit_waiting(struct call *call)
+{
+    if (atomic_fetch_add(&pool.waiting, 1) < WAITING_MAX && pool_start(pool_wait, call))
+        return true;
+    atomic_fetch_sub(&pool.waiting, 1);
+    return false;
+}
+
+/* ---- results ----------------------------------------------------------------------------------- */
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        if ((call) != napi_ok)                                                                     \
+            return NULL;                                                                           \
+    } while (0)
+
+static napi_value result_text(napi_env env, const char *text)
+{
+    napi_value value = NULL;
+
+    napi_create_string_utf8(env, text, NAPI_AUTO_LENGTH, &value);
+    return value;
+}
+
+static napi_value result_reply(napi_env env, const struct call *call)
+{
+    napi_value value = NULL;
+
+    if (call->has_reply)
+        napi_create_buffer_copy(env, call->reply.len, lib.bson_get_data(&call->reply), NULL,
+                                &value);
+    return value;
+}
+
+/* Returns what the promise is rejected with: {status, code, message, reply}. */
+static napi_value result_failure(napi_env env, const struct call *call)
+{
+    napi_value failure = NULL, code = NULL, reply = result_reply(env, call);
+
+    napi_create_object(env, &failure);
+    napi_create_uint32(env, call->error.code, &code);
+    napi_set_named_property(env, failure, "status",
+                            result_text(env, call->status == STATUS_NO_THREAD
+                                                 ? "limit reached"
+                                                 : lib.truce_status_name(call->status)));
+    napi_set_named_property(env, failure, "code", code);
+    napi_set_named_property(env, failure, "message", result_text(env, call->error.message));
+    if (reply)
+        napi_set_named_property(env, failure, "reply", reply);
+    return failure;
+}
+
+/* Drops the handle's reference. The pool closes a store that has no running calls. */
+static void handle_close(struct handle *handle, struct call *closing)
+{
+    struct store *store = handle->store;
+    struct call *call = call_new(handle->environment, CALL_CLOSE);
+
+    handle->store = NULL;
+    store->closing = closing;
+    call->store = store;
+    if (pool_submit(call))
+        return;
+    call_free(call);
+    store_release(store);
+}
+
+static void handle_finalize(napi_env env, void *data, void *hint)
+{
+    struct handle *handle = data;
+
+    (void)env;
+    (void)hint;
+    if (handle->store && handle->environment->ended)
+        store_release(handle->store);
+    else if (handle->store)
+        handle_close(handle, NULL);
+    environment_release(handle->environment);
+    free(handle);
+}
+
+static napi_value handle_new(napi_env env, struct call *call)
+{
+    napi_value value = NULL;
+    struct handle *handle = calloc(1, sizeof *handle);
+
+    if (!handle)
+        abort();
+    handle->environment = call->environment;
+    handle->store = call->store;
+    atomic_fetch_add(&handle->environment->references, 1);
+    if (napi_create_external(env, handle, handle_finalize, NULL, &value) != napi_ok)
+        handle_finalize(env, handle, NULL);
+    return value;
+}
+
+static void result_settle(napi_env env, struct call *call)
+{
+    napi_value value = NULL;
+
+    if (call->status) {
+        napi_reject_deferred(env, call->deferred, result_failure(env, call));
+        return;
+    }
+    if (call->kind == CALL_COMMAND) {
+        value = result_reply(env, call);
+    } else if (call->kind == CALL_OPEN) {
+        value = handle_new(env, call);
+    }
+    if (!value)
+        napi_get_undefined(env, &value);
+    napi_resolve_deferred(env, call->deferred, value);
+}
+
+/* Settles the promises of the completed calls. `env` is NULL if JavaScript cannot run any more. */
+static void environment_drain(napi_env env, napi_value callback, void *context, void *data)
+{
+    struct environment *environment = context;
+    struct call *call, *next;
+
+    (void)callback;
+    (void)data;
+    if (!env)
+        return;
+    pthread_mutex_lock(&environment->mutex);
+    call = environment->done;
+    environment->done = NULL;
+    environment->done_end = &environment->done;
+    pthread_mutex_unlock(&environment->mutex);
+    for (; call; call = next) {
+        napi_handle_scope scope;
+
+        next = call->next;
+        napi_open_handle_scope(env, &scope);
+        result_settle(env, call);
+        napi_close_handle_scope(env, scope);
+        call_free(call);
+        environment->pending--;
+    }
+    if (!environment->pending)
+        napi_unref_threadsafe_function(env, environment->wake);
+}
+
+/* ---- the functions of the addon ---------------------------------------------------------------- */
+
+/* Queues a call, and returns its promise. */
+static napi_value call_start(napi_env env, struct call *call, bool waits)
+{
+    struct environment *environment = call->environment;
+    napi_value promise = NULL;
+
+    napi_create_promise(env, &call->deferred, &promise);
+    if (!environment->pending++)
+        napi_ref_threadsafe_function(env, environment->wake);
+    if (call->kind == CALL_CLOSE || (waits ? pool_submit_waiting(call) : pool_submit(call)))
+        return promise;
+    call->status = STATUS_NO_THREAD;
+    snprintf(call->error.message, sizeof call->error.message,
+             waits ? "%d calls are waiting: wait for fewer jobs and changes at a time"
+                   : "cannot start a thread of %d: the process has too many",
+             waits ? WAITING_MAX : POOL_MAX);
+    if (call->kind == CALL_COMMAND)
+        store_release(call->store);
+    call_complete(call);
+    return promise;
+}
+
+static struct environment *environment_of(napi_env env)
+{
+    void *environment = NULL;
+
+    napi_get_instance_data(env, &environment);
+    return environment;
+}
+
+static char *argument_text(napi_env env, napi_value value)
+{
+    size_t length = 0;
+    char *text;
+
+    if (napi_get_value_string_utf8(env, value, NULL, 0, &length) != napi_ok)
+        return NULL; /* undefined */
+    text = malloc(length + 1);
+    if (!text)
+        abort();
+    napi_get_value_string_utf8(env, value, text, length + 1, &length);
+    return text;
+}
+
+static bool argument_true(napi_env env, napi_value value)
+{
+    bool is_true = false;
+
+    napi_get_value_bool(env, value, &is_true);
+    return is_true;
+}
+
+static uint32_t argument_number(napi_env env, napi_value value)
+{
+    uint32_t number = 0;
+
+    napi_get_value_uint32(env, value, &number);
+    return number;
+}
+
+/* Returns an open handle, or NULL with an exception. */
+static struct handle *argument_handle(napi_env env, napi_value value)
+{
+    void *data = NULL;
+    struct handle *handle;
+
+    if (napi_get_value_external(env, value, &data) != napi_ok || !((struct handle *)data)->store) {
+        napi_throw_error(env, NULL, "the store is closed");
+        return NULL;
+    }
+    handle = data;
+    return handle;
+}
+
+/* load(path): returns the version of the library, which the first call of the process loads. */
+static napi_value addon_load(napi_env env, napi_callback_info info)
+{
+    size_t count = 1;
+    napi_value argument;
+    const char *reason = NULL;
+    char *path;
+
+    TRY(napi_get_cb_info(env, info, &count, &argument, NULL, NULL));
+    path = argument_text(env, argument);
+    pthread_mutex_lock(&lib_mutex);
+    if (!lib.handle)
+        reason = library_load(path);
+    if (reason)
+        napi_throw_error(env, NULL, reason);
+    pthread_mutex_unlock(&lib_mutex);
+    free(path);
+    return reason ? NULL : result_text(env, lib.truce_version());
+}
+
+/* open(uri, readOnly, mustExist, relaxed, deadlineMS, snapshotAgeMS, cacheMB): a promise of a
+ * handle. */
+static napi_value addon_open(napi_env env, napi_callback_info info)
+{
+    size_t count = 7;
+    napi_value arguments[7];
+    struct call *call;
+
+    TRY(napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+    call = call_new(environment_of(env), CALL_OPEN);
+    call->name = argument_text(env, arguments[0]);
+    call->options.read_only = argument_true(env, arguments[1]);
+    call->options.must_exist = argument_true(env, arguments[2]);
+    call->options.relaxed = argument_true(env, arguments[3]);
+    call->options.deadline_ms = argument_number(env, arguments[4]);
+    call->options.snapshot_age_ms = argument_number(env, arguments[5]);
+    call->options.cache_mb = argument_number(env, arguments[6]);
+    return call_start(env, call, false);
+}
+
+/* command(handle, database, request, waits): a promise of the reply's bytes. */
+static napi_value addon_command(napi_env env, napi_callback_info info)
+{
+    size_t count = 4;
+    napi_value arguments[4];
+    struct handle *handle;
+    struct call *call;
+    void *bytes = NULL;
+    size_t length = 0;
+
+    TRY(napi_get_cb_info(env, info, &count, arguments, NULL, NULL));
+    handle = argument_handle(env, arguments[0]);
+    if (!handle)
+        return NULL;
+    TRY(napi_get_buffer_info(env, arguments[2], &bytes, &length));
+    call = call_new(handle->environment, CALL_COMMAND);
+    call->name = argument_text(env, arguments[1]);
+    call->request = malloc(length);
+    if (!call->request)
+        abort();
+    memcpy(call->request, bytes, length);
+    call->request_len = length;
+    call->store = handle->store;
+    atomic_fetch_add(&call->store->references, 1);
+    return call_start(env, call, argument_true(env, arguments[3]));
+}
+
+/* close(handle): a promise of the end. It waits for the store's running calls. */
+static napi_value addon_close(napi_env env, napi_callback_info info)
+{
+    size_t count = 1;
+    napi_value argument, promise;
+    struct handle *handle;
+    struct call *call;
+
+    TRY(napi_get_cb_info(env, info, &count, &argument, NULL, NULL));
+    handle = argument_handle(env, argument);
+    if (!handle)
+        return NULL;
+    call = call_new(handle->environment, CALL_CLOSE);
+    promise = call_start(env, call, false);
+    handle_close(handle, call);
+    return promise;
+}
+
+static void environment_end(void *data)
+{
+    struct environment *environment = data;
+    struct call *call, *next;
+
+    pthread_mutex_lock(&environment->mutex);
+    environment->ended = true;
+    call = environment->done;
+    environment->done = NULL;
+    pthread_mutex_unlock(&environment->mutex);
+    for (; call; call = next) {
+        next = call->next;
+        call_discard(call);
+    }
+    environment_release(environment);
+}
+
+static napi_value addon_init(napi_env env, napi_value exports)
+{
+    const napi_property_descriptor functions[] = {
+        {"load", NULL, addon_load, NULL, NULL, NULL, napi_enumerable, NULL},
+        {"open", NULL, addon_open, NULL, NULL, NULL, napi_enumerable, NULL},
+        {"command", NULL, addon_command, NULL, NULL, NULL, napi_enumerable, NULL},
+        {"close", NULL, addon_close, NULL, NULL, NULL, napi_enumerable, NULL},
+    };
+    struct environment *environment = calloc(1, sizeof *environment);
+
+    if (!environment)
+        abort();
+    pthread_mutex_init(&environment->mutex, NULL);
+    environment->done_end = &environment->done;
+    atomic_init(&environment->references, 1);
+    TRY(napi_create_threadsafe_function(env, NULL, NULL, result_text(env, "truce"), 0, 1, NULL,
+                                        NULL, environment, environment_drain, &environment->wake));
+    napi_unref_threadsafe_function(env, environment->wake);
+    napi_set_instance_data(env, environment, NULL, NULL);
+    /* After the hook of the function: hooks run in the reverse order. */
+    napi_add_env_cleanup_hook(env, environment_end, environment);
+    TRY(napi_define_properties(env, exports, sizeof functions / sizeof *functions, functions));
+    return exports;
+}
+
+NAPI_MODULE(truce, addon_init)

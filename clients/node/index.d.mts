@@ -1,0 +1,3 @@
+export * from "./index.js";
+import * as truce from "./index.js";
+export default truce;

@@ -1,0 +1,66 @@
+"use strict";
+/* The changes of a commit: documents by the methods here, operations by their own names. */
+const { addOperations } = require("./operations_base.js");
+const { checked, checkFunction, checkText } = require("./options.js");
+
+const WHERE = ["where"];
+
+/* Each method adds a change and returns its number. */
+class Changes {
+    list = [];
+
+    /* The operations call it. */
+    _run(document) {
+        return this.list.push(document);
+    }
+
+    #add(kind, collection, fields, options) {
+        checkText(collection, `the collection of ${kind}`);
+        const { where } = checked(options, WHERE, kind);
+        return this._run({ [kind]: collection, ...fields, ...(where && { if: where }) });
+    }
+
+    insert(collection, document) {
+        return this.#add("insert", collection, { with: document });
+    }
+
+    update(collection, id, operators, options) {
+        return this.#add("update", collection, { id, with: operators }, options);
+    }
+
+    replace(collection, id, document, options) {
+        return this.#add("replace", collection, { id, with: document }, options);
+    }
+
+    remove(collection, id, options) {
+        return this.#add("remove", collection, { id }, options);
+    }
+
+    require(collection, id, options) {
+        return this.#add("require", collection, { id }, options);
+    }
+
+    hold(collection, id, options) {
+        return this.#add("hold", collection, { id }, options);
+    }
+
+    missing(collection, id) {
+        return this.#add("missing", collection, { id });
+    }
+
+    change(collection, id, oldAndNew) {
+        return this.#add("change", collection, { id, with: oldAndNew });
+    }
+}
+
+addOperations(Changes.prototype, (row) => row.commit);
+
+/* Returns the changes that `fill(changes)` adds. */
+async function changesOf(fill, method) {
+    checkFunction(fill, `the first argument of ${method}`);
+    const changes = new Changes();
+    await fill(changes);
+    return changes.list;
+}
+
+module.exports = { Changes, changesOf };

@@ -1,0 +1,243 @@
+"use strict";
+/* The documents of a reply, batch by batch. */
+const { Long } = require("./bson.js");
+
+const isZero = (id) => (typeof id === "object" ? id.isZero() : Number(id) === 0);
+
+function longOf(id) {
+    if (typeof id === "number") return Long.fromNumber(id);
+    return typeof id === "bigint" ? Long.fromBigInt(id) : id;
+}
+
+const asyncDispose = Symbol.asyncDispose ?? Symbol.for("Symbol.asyncDispose");
+
+class BaseCursor {
+    _batch = [];
+    _state = { id: 0, name: "", session: undefined };
+    _started = false;
+    _ended = false;
+    _more = {};
+
+    constructor(database, command) {
+        this._database = database;
+        this._command = command;
+        if (command.batchSize) this._more.batchSize = command.batchSize;
+    }
+
+    get closed() {
+        return this._ended;
+    }
+
+    async _start() {
+        this._started = true;
+        await this._database._killAbandoned();
+        // A server knows a cursor in the session that made it.
+        this._state.session = await this._database._beginCursor();
+        try {
+            const { cursor } = await this._database._command(
+                this._command,
+                false,
+                this._state.session,
+            );
+            this._state.name = cursor.ns.slice(cursor.ns.indexOf(".") + 1);
+            this._take(cursor, cursor.firstBatch);
+        } catch (error) {
+            await this._end();
+            throw error;
+        }
+        if (isZero(this._state.id)) await this._end();
+        else this._database._abandonable(this, this._state);
+    }
+
+    _take(cursor, batch) {
+        this._state.id = longOf(cursor.id);
+        this._batch = batch.reverse(); // pop() returns the first one
+    }
+
+    async _getMore() {
+        const request = { getMore: this._state.id, collection: this._state.name, ...this._more };
+        try {
+            const { cursor } = await this._database._command(request, false, this._state.session);
+            if (this._ended) return; // closed in the meantime
+            this._take(cursor, cursor.nextBatch);
+        } catch (error) {
+            if (this._ended) return;
+            this._state.id = 0;
+            await this._end();
+            throw error;
+        }
+        if (isZero(this._state.id)) await this._end();
+    }
+
+    async _end() {
+        const { session } = this._state;
+        this._state.session = undefined;
+        this._ended = true;
+        await this._database._endCursor(session);
+    }
+
+    /* Reads until a document is here. Returns whether one is. */
+    async hasNext() {
+        if (!this._started) await this._start();
+        while (this._batch.length === 0 && !this._ended) await this._getMore();
+        return this._batch.length > 0;
+    }
+
+    async next() {
+        return (await this.hasNext()) ? this._batch.pop() : null;
+    }
+
+    async tryNext() {
+        if (!this._started) await this._start();
+        if (this._batch.length === 0 && !this._ended) await this._getMore();
+        return this._batch.pop() ?? null;
+    }
+
+    async close() {
+        const { id, name, session } = this._state;
+        const open = this._started && !this._ended;
+        this._batch = [];
+        this._started = true;
+        this._ended = true;
+        if (!open) return;
+        this._state.id = 0;
+        try {
+            await this._database._command(
+                { killCursors: name, cursors: [longOf(id)] },
+                false,
+                session,
+            );
+        } finally {
+            await this._end();
+        }
+    }
+
+    async *[Symbol.asyncIterator]() {
+        try {
+            for (;;) {
+                if (this._batch.length === 0 && !(await this.hasNext())) return;
+                yield this._batch.pop();
+            }
+        } finally {
+            await this.close();
+        }
+    }
+
+    [asyncDispose]() {
+        return this.close();
+    }
+}
+
+class Cursor extends BaseCursor {
+    async toArray() {
+        const found = [];
+        try {
+            while (await this.hasNext()) {
+                found.push(...this._batch.reverse());
+                this._batch = [];
+            }
+        } finally {
+            await this.close();
+        }
+        return found;
+    }
+
+    async forEach(function_) {
+        for await (const document of this) if (function_(document) === false) return;
+    }
+}
+
+/* The documents of find, with the driver's methods that refine it before its first use. */
+class FindCursor extends Cursor {
+    #set(name, value) {
+        if (this._started)
+            throw new TypeError(`the cursor has begun: call ${name} before you read it`);
+        this._command[name] = value;
+        return this;
+    }
+
+    sort(keys, direction) {
+        return this.#set("sort", sortOf(keys, direction));
+    }
+
+    project(projection) {
+        return this.#set("projection", projection);
+    }
+
+    skip(count) {
+        return this.#set("skip", count);
+    }
+
+    limit(count) {
+        return this.#set("limit", count);
+    }
+
+    hint(index) {
+        return this.#set("hint", index);
+    }
+
+    maxTimeMS(ms) {
+        return this.#set("maxTimeMS", ms);
+    }
+
+    batchSize(size) {
+        this._more.batchSize = size;
+        return this.#set("batchSize", size);
+    }
+}
+
+/* The changes of a collection or database. */
+class ChangeStream extends BaseCursor {
+    #token;
+
+    constructor(database, command, maxAwaitTimeMS, resumeAfter) {
+        super(database, command);
+        this._more.maxTimeMS = maxAwaitTimeMS;
+        this.#token = resumeAfter;
+    }
+
+    get resumeToken() {
+        return this.#token;
+    }
+
+    #returned(change) {
+        if (change) this.#token = change._id;
+        return change;
+    }
+
+    async next() {
+        return this.#returned(await super.next());
+    }
+
+    async tryNext() {
+        return this.#returned(await super.tryNext());
+    }
+
+    async *[Symbol.asyncIterator]() {
+        try {
+            for (let change = await this.next(); change; change = await this.next()) yield change;
+        } finally {
+            await this.close();
+        }
+    }
+}
+
+/* Returns the sort document of the forms that the driver accepts: "name", {name: -1},
+ * [["name", -1]], ["name", "age"], and a Map. */
+function sortOf(keys, direction = 1) {
+    const number = (way) => ({ asc: 1, ascending: 1, desc: -1, descending: -1 })[way] ?? way;
+    if (keys === undefined || keys === null) return undefined;
+    if (typeof keys === "string") return { [keys]: number(direction) };
+    if (
+        Array.isArray(keys) &&
+        keys.length === 2 &&
+        [1, -1, "asc", "desc", "ascending", "descending"].includes(keys[1])
+    )
+        return { [keys[0]]: number(keys[1]) };
+    const pairs = Array.isArray(keys) || keys instanceof Map ? [...keys] : Object.entries(keys);
+    return Object.fromEntries(
+        pairs.map((pair) => (typeof pair === "string" ? [pair, 1] : [pair[0], number(pair[1])])),
+    );
+}
+
+module.exports = { ChangeStream, Cursor, FindCursor, asyncDispose, sortOf };

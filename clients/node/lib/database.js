@@ -1,0 +1,331 @@
+"use strict";
+/*
+ * The client core: every method makes one command document and runs it through a transport.
+ *
+ * Replies are the documents of the server without `ok`, `$clusterTime`, and `operationTime`. If the
+ * `outcome` of a reply is "conflict", Conflict is thrown.
+ */
+const { setTimeout: sleep } = require("node:timers/promises");
+const { ObjectId } = require("./bson.js");
+const { changesOf } = require("./changes.js");
+const { Collection } = require("./collection.js");
+const { ChangeStream, Cursor, asyncDispose } = require("./cursor.js");
+const errors = require("./errors.js");
+const { Job } = require("./job.js");
+const rows = require("./operations.js");
+const { addOperations } = require("./operations_base.js");
+const { checked, checkFunction, checkText } = require("./options.js");
+
+const TRIES = 4;
+const TRANSACTION_TRIES = 120;
+const WATCH = [
+    "fullDocument",
+    "fullDocumentBeforeChange",
+    "resumeAfter",
+    "startAfter",
+    "startAtOperationTime",
+    "maxAwaitTimeMS",
+];
+const COMMIT = rows.commitChanges.options;
+const EDIT = rows.treePublish.options.filter(
+    (name) => !["changes", "base", "id", "revert"].includes(name),
+);
+const PAGE = ["page"];
+const STATE_PAGE = ["state", "page"];
+const AFTER_PAGE = ["after", "page"];
+const TREE = ["filter", "sort", "version", "tag", "token", "timeMS", "page"];
+const DIFF = ["from", "to", "contents", "page"];
+
+class Database {
+    #transport;
+    #session;
+    #abandoned = [];
+    #registry = new FinalizationRegistry((state) => this.#abandoned.push(state));
+
+    constructor(transport, name, session) {
+        this.#transport = transport;
+        this.#session = session;
+        this.databaseName = name;
+    }
+
+    close() {
+        return this.#transport.close();
+    }
+
+    [asyncDispose]() {
+        return this.close();
+    }
+
+    /* ---- commands ---- */
+
+    async command(document, options) {
+        const { again = false } = checked(options, ["again"], "command");
+        if (document === null || typeof document !== "object" || Array.isArray(document))
+            throw new TypeError(
+                "the argument of command must be a document, such as {truceHelp: 1}",
+            );
+        return this._command(document, again);
+    }
+
+    /*
+     * Runs a command. With `again`, it is sent again if its reply is lost, or if the server says
+     * that it may be repeated.
+     */
+    async _command(document, again = false, session = this.#session) {
+        let reply;
+        for (let left = TRIES - 1; ; left--) {
+            try {
+                reply = await this.#transport.command(this.databaseName, document, session);
+                break;
+            } catch (error) {
+                const lost = error instanceof errors.Unreachable;
+                const repeats =
+                    lost ||
+                    (error instanceof errors.TruceError &&
+                        error.hasErrorLabel("RetryableWriteError"));
+                if (!again || !repeats || left === 0 || this.#session) throw error;
+                await sleep(lost ? 50 : 100 * (TRIES - left));
+            }
+        }
+        delete reply.ok;
+        delete reply.$clusterTime;
+        delete reply.operationTime;
+        if (reply.outcome === "conflict") {
+            const details = {
+                errmsg: "another write conflicts with this one",
+                code: 112,
+                ...reply,
+            };
+            throw errors.ofReply(details, "", { status: "conflict" });
+        }
+        return reply;
+    }
+
+    _run(document, again) {
+        return this._command(document, again);
+    }
+
+    /* ---- collections ---- */
+
+    collection(name) {
+        return new Collection(this, checkText(name, "the name of a collection"));
+    }
+
+    listCollections(filter = {}) {
+        return new Cursor(this, { listCollections: 1, filter, cursor: {} });
+    }
+
+    async dropDatabase() {
+        await this._command({ dropDatabase: 1 });
+        return true;
+    }
+
+    watch(pipeline, options) {
+        return this._watch(1, pipeline, options);
+    }
+
+    _watch(of, pipeline = [], options = undefined) {
+        const { maxAwaitTimeMS = 1000, ...stage } = checked(options, WATCH, "watch");
+        if (!Array.isArray(pipeline))
+            throw new TypeError("the pipeline of watch must be an array of stages");
+        const command = {
+            aggregate: of,
+            pipeline: [{ $changeStream: stage }, ...pipeline],
+            cursor: {},
+        };
+        return new ChangeStream(
+            this,
+            command,
+            maxAwaitTimeMS,
+            stage.resumeAfter ?? stage.startAfter,
+        );
+    }
+
+    async _beginCursor() {
+        return this.#session ?? this.#transport.begin({ transaction: false });
+    }
+
+    async _endCursor(session) {
+        if (session && session !== this.#session) await this.#transport.end(session);
+    }
+
+    /* Registers a cursor that the garbage collector may find before its end. */
+    _abandonable(cursor, state) {
+        this.#registry.register(cursor, state);
+    }
+
+    /* Closes the cursors that were collected before their end. */
+    async _killAbandoned() {
+        while (this.#abandoned.length > 0) {
+            const { id, name, session } = this.#abandoned.pop();
+            if (!id || id.isZero()) continue;
+            try {
+                await this._command({ killCursors: name, cursors: [id] }, false, session);
+                await this._endCursor(session);
+            } catch (error) {
+                // The store closes an unused cursor after some minutes.
+                if (!(error instanceof errors.TruceError)) throw error;
+            }
+        }
+    }
+
+    /* ---- commits and transactions ---- */
+
+    async commit(fill, options) {
+        const given = checked(options, COMMIT, "commit");
+        if ((given.key === undefined) !== (given.keyTime === undefined))
+            throw new TypeError("the options key and keyTime of commit must be given together");
+        const changes = await changesOf(fill, "commit");
+        const results = new Map();
+        if (changes.length === 0)
+            return { earlier: false, result: undefined, inserted: [], results };
+        const reply = await this.commitChanges(changes, given);
+        for (const { change, ...result } of reply.results ?? []) results.set(change, result);
+        return {
+            earlier: reply.earlier,
+            result: reply.result,
+            inserted: reply.inserted ?? [],
+            results,
+        };
+    }
+
+    async transact(function_) {
+        checkFunction(function_, "the argument of transact");
+        if (this.#session) throw new TypeError("transact cannot be used within a transaction");
+        for (let tried = 0; ; tried++) {
+            try {
+                return await this.#transaction(function_);
+            } catch (error) {
+                const repeats =
+                    error instanceof errors.TruceError &&
+                    error.hasErrorLabel("TransientTransactionError");
+                if (!repeats || tried + 1 === TRANSACTION_TRIES) throw error;
+            }
+            await sleep(Math.min(10 * 2 ** tried, 1000) * (0.5 + Math.random()));
+        }
+    }
+
+    async #transaction(function_) {
+        const session = await this.#transport.begin({ transaction: true });
+        try {
+            const result = await function_(
+                new Database(this.#transport, this.databaseName, session),
+            );
+            await this.#transport.commit(session);
+            return result;
+        } finally {
+            await this.#transport.end(session);
+        }
+    }
+
+    /* ---- jobs ---- */
+
+    async claimJobs(queue, options) {
+        const { jobs = [] } = await this.claim(queue, options);
+        return jobs.map((document) => new Job(this, queue, document));
+    }
+
+    /* ---- all pages of a reply ---- */
+
+    async *iterateJobs(queue, options) {
+        const { page: limit = 100, state } = checked(options, STATE_PAGE, "iterateJobs");
+        for (let after; ;) {
+            const { jobs, more } = await this.jobs(queue, { state, after, limit });
+            yield* jobs;
+            if (!more) return;
+            after = jobs.at(-1)._id;
+        }
+    }
+
+    async *iterateStatement(ledger, account, options) {
+        let { page: limit = 100, after } = checked(options, AFTER_PAGE, "iterateStatement");
+        for (;;) {
+            const { lines = [], more } = await this.ledgerStatement(ledger, {
+                account,
+                after,
+                limit,
+            });
+            yield* lines;
+            if (!more) return;
+            after = lines.at(-1).number;
+        }
+    }
+
+    async *iterateTransfers(collection, options) {
+        const { page: limit = 100, state } = checked(options, STATE_PAGE, "iterateTransfers");
+        for (let skip = 0; ;) {
+            const { transfers, more } = await this.transfers(collection, { state, limit, skip });
+            yield* transfers;
+            if (!more) return;
+            skip += transfers.length;
+        }
+    }
+
+    async *iterateTree(tree, options) {
+        const { page: limit = 100, filter, sort, ...at } = checked(options, TREE, "iterateTree");
+        let reply = await this.treeRead(tree, { filter, sort, limit, ...at });
+        for (let skip = 0; ;) {
+            const { items = [], more, token } = reply;
+            yield* items;
+            if (!more) return;
+            skip += items.length;
+            const next = sort ? { skip } : { after: items.at(-1).itemId };
+            reply = await this.treeRead(tree, { filter, sort, limit, token, ...next });
+        }
+    }
+
+    async *iterateTreeLog(tree, options) {
+        const { page: limit = 100 } = checked(options, PAGE, "iterateTreeLog");
+        for (let before; before !== 1;) {
+            const { versions = [], more } = await this.treeLog(tree, { before, limit });
+            yield* versions;
+            if (!more) return;
+            before = versions.at(-1).version;
+        }
+    }
+
+    async *iterateTreeDiff(tree, options) {
+        const { page: limit = 100, ...given } = checked(options, DIFF, "iterateTreeDiff");
+        for (let after; ;) {
+            const { changes = [], more } = await this.treeDiff(tree, { ...given, after, limit });
+            yield* changes;
+            if (!more) return;
+            after = changes.at(-1).itemId;
+        }
+    }
+
+    /* ---- trees ---- */
+
+    async edit(tree, fill, options) {
+        const given = checked(options, EDIT, "edit");
+        checkFunction(fill, "the second argument of edit");
+        const { token: base = "new" } = await this.treeRead(tree, { limit: 1 });
+        const edit = new Edit();
+        await fill(edit);
+        return this.treePublish(tree, {
+            ...given,
+            changes: edit.changes,
+            base,
+            id: new ObjectId(),
+        });
+    }
+}
+
+addOperations(Database.prototype, () => true);
+
+/* Changes of a tree, published together. */
+class Edit {
+    changes = [];
+
+    put(item) {
+        this.changes.push({ put: item });
+        return this;
+    }
+
+    remove(id) {
+        this.changes.push({ remove: id });
+        return this;
+    }
+}
+
+module.exports = { Database, Edit };

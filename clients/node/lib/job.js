@@ -1,0 +1,174 @@
+"use strict";
+/* A claimed job. */
+const { changesOf } = require("./changes.js");
+const errors = require("./errors.js");
+const { checked, milliseconds } = require("./options.js");
+
+const END = ["database"];
+const FAIL = ["delayMS", "database"];
+
+const textOf = (error) => (error instanceof Error ? error.message || error.name : String(error));
+const isResult = (value) =>
+    value !== null && typeof value === "object" && !Array.isArray(value) && !value._bsontype;
+
+class Job {
+    #database;
+    #lost = new AbortController();
+
+    /* Whether this worker has reported the end of the job. */
+    ended = false;
+
+    constructor(database, queue, document) {
+        this.#database = database;
+        this.queue = queue;
+        this.document = document;
+        this.id = document._id;
+        this.token = document.token;
+        this.payload = document.payload ?? {};
+        this.metadata = document.metadata ?? {};
+        this.attempt = document.attempt ?? 1;
+    }
+
+    get lost() {
+        return this.#lost.signal.aborted;
+    }
+
+    get signal() {
+        return this.#lost.signal;
+    }
+
+    get #claim() {
+        return { id: this.id, token: this.token };
+    }
+
+    async #end(method, fields, database = this.#database) {
+        if (this.ended) throw new errors.Expired(`job ${this.id} has already ended`, { code: 125 });
+        const reply = await database[method](this.queue, { ...this.#claim, ...fields });
+        this.ended = true;
+        return reply;
+    }
+
+    /* ---- the end ---- */
+
+    async done(result, options) {
+        const { database } = checked(options, END, "done");
+        await this.#end("done", { result }, database);
+    }
+
+    async fail(error, options) {
+        const { delayMS, database } = checked(options, FAIL, "fail");
+        await this.#end("fail", { error: textOf(error), delayMS }, database);
+    }
+
+    async snooze(delayMS = 0, options = undefined) {
+        const { database } = checked(options, END, "snooze");
+        await this.#end("snooze", { delayMS: milliseconds(delayMS) }, database);
+    }
+
+    async discard(error, options) {
+        const { database } = checked(options, END, "discard");
+        await this.#end("discard", { error: textOf(error) }, database);
+    }
+
+    async commit(fill, options) {
+        const { result } = checked(options, ["result"], "commit");
+        const changes = await changesOf(fill, "commit");
+        if (changes.length === 0) await this.done(result);
+        else await this.#end("jobCommit", { changes, result });
+    }
+
+    /* ---- steps: what happens once in all attempts ---- */
+
+    async step(name, fill, options) {
+        const { result } = checked(options, ["result"], "step");
+        const changes = await changesOf(fill, "step");
+        const fields = {
+            ...this.#claim,
+            name,
+            result,
+            changes: changes.length > 0 ? changes : undefined,
+        };
+        const reply = await this.#database.jobStep(this.queue, fields);
+        return { earlier: reply.earlier, result: reply.result };
+    }
+
+    async sleep(name, delayMS) {
+        this.#checkSuspended(
+            await this.#database.jobSleep(this.queue, { ...this.#claim, name, delayMS }),
+        );
+    }
+
+    async wait(name, options) {
+        const { timeoutMS } = checked(options, ["timeoutMS"], "wait");
+        const reply = await this.#database.jobWait(this.queue, { ...this.#claim, name, timeoutMS });
+        this.#checkSuspended(reply);
+        return reply.came ? (reply.event ?? {}) : null;
+    }
+
+    #checkSuspended(reply) {
+        if (reply.status !== "not found") return;
+        this.ended = true;
+        throw new errors.Suspended(`job ${this.id} of queue ${this.queue} is suspended`);
+    }
+
+    /* ---- the lease ---- */
+
+    async heartbeat(progress) {
+        try {
+            const { leaseMS } = await this.#database.heartbeat(this.queue, {
+                ...this.#claim,
+                progress,
+            });
+            return leaseMS;
+        } catch (error) {
+            if (error instanceof errors.Expired && !this.ended) this.#lost.abort(error);
+            throw error;
+        }
+    }
+
+    /* ---- for workers ---- */
+
+    /*
+     * Runs the handler and reports the outcome. If the handler throws, the job fails.
+     * Errors of the report are logged.
+     */
+    async run(handler, logger = console) {
+        let result;
+        try {
+            result = await handler(this);
+        } catch (error) {
+            await this.#failed(error, logger);
+            return;
+        }
+        if (this.ended) return;
+        await this.#report(() => this.done(isResult(result) ? result : undefined), logger);
+    }
+
+    async #failed(error, logger) {
+        if (error instanceof errors.Suspended) return;
+        if (this.lost || (error instanceof errors.Expired && !this.ended)) {
+            logger.warn(`${this.#name}: it was canceled, or another worker has it`);
+            this.ended = true;
+            return;
+        }
+        logger.error(`${this.#name} failed:`, error);
+        if (!this.ended) await this.#report(() => this.fail(error), logger);
+    }
+
+    /* Calls a function that reports an outcome. If it cannot, the lease ends, and another worker
+     * gets the job. */
+    async #report(function_, logger) {
+        try {
+            await function_();
+        } catch (error) {
+            if (!(error instanceof errors.TruceError)) throw error;
+            logger.warn(`${this.#name}: ${error.message}`);
+        }
+    }
+
+    get #name() {
+        return `job ${this.id} of queue ${this.queue}`;
+    }
+}
+
+module.exports = { Job };

@@ -1,0 +1,55 @@
+"use strict";
+/* The methods of the table of operations, for the database and for the lists of changes. */
+const { checked, milliseconds } = require("./options.js");
+const rows = require("./operations.js");
+
+const isTime = (name) => name.endsWith("MS") || name === "keyTime";
+
+/* Returns the command of a row. */
+function commandOf(method, row, target, options) {
+    const given = checked(options, row.options, method);
+    const document = { [row.command]: row.target === null ? 1 : target };
+    for (const name of Object.keys(given))
+        document[name] = isTime(name) ? milliseconds(given[name]) : given[name];
+    return document;
+}
+
+function checkTarget(method, row, target) {
+    if (row.target === "changes" ? Array.isArray(target) : target?._bsontype === "Long") return;
+    if (row.target === "cursor" && typeof target === "number") return;
+    if (row.target === "changes" || typeof target !== "string" || target === "")
+        throw new TypeError(
+            `${method} needs its ${row.target} as the first argument: ` +
+                (row.target === "changes" ? "an array" : "a string that is not empty"),
+        );
+}
+
+/*
+ * Gives a class one method for each row that `includes` selects. Each calls `_run(document, again)`
+ * of the object.
+ */
+function addOperations(prototype, includes) {
+    for (const [method, row] of Object.entries(rows)) {
+        if (!includes(row)) continue;
+        const function_ = function (...given) {
+            const [target, options] = row.target === null ? [undefined, ...given] : given;
+            const most = (row.target === null ? 0 : 1) + (row.options.length > 0 ? 1 : 0);
+            if (given.length > most)
+                throw new TypeError(`${method} has at most ${most} arguments, not ${given.length}`);
+            if (row.target === "name") return this._run({ truceHelp: target ?? 1 }, true);
+            if (row.target !== null) checkTarget(method, row, target);
+            const document = commandOf(method, row, target, options);
+            const again =
+                typeof row.again === "string" ? document[row.again] !== undefined : row.again;
+            return this._run(document, again);
+        };
+        Object.defineProperty(function_, "name", { value: method });
+        Object.defineProperty(prototype, method, {
+            value: function_,
+            writable: true,
+            configurable: true,
+        });
+    }
+}
+
+module.exports = { addOperations };

@@ -1,0 +1,120 @@
+"use strict";
+/*
+ * The two ways of a command: to libtruce in this process, or to a server through the driver. Both
+ * have the same methods, and the client core uses nothing else:
+ *
+ *     command(database, document, session)   runs a command
+ *     begin({transaction})                   returns a session: one of cursors, or a transaction
+ *     commit(session), end(session)
+ *     close()
+ */
+const bson = require("./bson.js");
+const errors = require("./errors.js");
+const { withRoom } = require("./room.js");
+
+/* A transaction in process: the fields that its commands carry. */
+class Transaction {
+    open = true;
+    used = false;
+    fields = {
+        lsid: { id: new bson.UUID() },
+        txnNumber: bson.Long.fromNumber(1),
+        autocommit: false,
+    };
+
+    take() {
+        const fields = this.used ? this.fields : { ...this.fields, startTransaction: true };
+        this.used = true;
+        return fields;
+    }
+}
+
+class NativeTransport {
+    #store;
+
+    constructor(store) {
+        this.#store = store;
+    }
+
+    command(database, document, session) {
+        return this.#store.command(
+            database,
+            session ? { ...document, ...session.take() } : document,
+        );
+    }
+
+    async begin({ transaction }) {
+        return transaction ? new Transaction() : undefined;
+    }
+
+    async #finish(session, command) {
+        session.open = false;
+        if (session.used) await this.#store.command("admin", { [command]: 1, ...session.fields });
+    }
+
+    commit(session) {
+        return this.#finish(session, "commitTransaction");
+    }
+
+    async end(session) {
+        if (!session?.open) return;
+        try {
+            await this.#finish(session, "abortTransaction");
+        } catch (error) {
+            // An error of the store has ended the transaction.
+            if (!(error instanceof errors.TruceError)) throw error;
+        }
+    }
+
+    close() {
+        return this.#store.close();
+    }
+}
+
+class ServerTransport {
+    #client;
+    #owned;
+
+    constructor(client, owned) {
+        this.#client = client;
+        this.#owned = owned;
+    }
+
+    async #run(command, function_) {
+        try {
+            return await function_();
+        } catch (error) {
+            throw errors.ofDriver(error, command);
+        }
+    }
+
+    command(database, document, session) {
+        return this.#run(Object.keys(document)[0], () =>
+            withRoom(document, () =>
+                this.#client.db(database).command({ ...document }, { session }),
+            ),
+        );
+    }
+
+    begin({ transaction }) {
+        return this.#run("startSession", () => {
+            const session = this.#client.startSession();
+            if (transaction) session.startTransaction();
+            return session;
+        });
+    }
+
+    commit(session) {
+        return this.#run("commitTransaction", () => session.commitTransaction());
+    }
+
+    async end(session) {
+        await session?.endSession();
+    }
+
+    async close() {
+        if (this.#owned) await this.#client.close();
+    }
+}
+
+module.exports = { NativeTransport, ServerTransport };

@@ -1,0 +1,148 @@
+"use strict";
+/* Workers claim jobs, run a function, and report its outcome. */
+const os = require("node:os");
+const { setTimeout: sleep } = require("node:timers/promises");
+const { isMainThread } = require("node:worker_threads");
+const errors = require("./errors.js");
+const { checked, checkFunction, checkText } = require("./options.js");
+
+const OPTIONS = ["concurrency", "leaseMS", "waitMS", "untilEmpty", "name", "signal", "logger"];
+const RETRY_MS = 1000;
+const CLAIM_MAX = 1000;
+
+class Worker {
+    #database;
+    #handler;
+    #options;
+    #running = new Map(); // job -> its promise
+    #ended;
+    #stopping = false;
+
+    constructor(database, queue, handler, options) {
+        const given = checked(options, OPTIONS, "Worker");
+        this.queue = checkText(queue, "the queue of a worker");
+        this.#database = database;
+        this.#handler = checkFunction(handler, "the handler of a worker");
+        this.#options = {
+            concurrency: 1,
+            leaseMS: 30000,
+            waitMS: 1000,
+            untilEmpty: false,
+            name: `${os.hostname()}:${process.pid}`,
+            logger: console,
+            ...given,
+        };
+        const { concurrency } = this.#options;
+        if (!Number.isInteger(concurrency) || concurrency < 1)
+            throw new TypeError(
+                `the option concurrency must be an integer from 1, not ${concurrency}`,
+            );
+    }
+
+    /* ---- start and end ---- */
+
+    start() {
+        if (this.#ended) throw new Error("the worker was started before: make a new one");
+        this.#ended = this.#work();
+        this.#ended.catch(() => {}); // stop() and run() throw it
+        return this;
+    }
+
+    stop() {
+        this.#stopping = true;
+        return this.#ended ?? Promise.resolve();
+    }
+
+    async run(options) {
+        const { signals = ["SIGTERM", "SIGINT"] } = checked(options, ["signals"], "run");
+        const stop = () => void (this.#stopping = true);
+        const { signal } = this.#options;
+        const watched = isMainThread ? signals : [];
+        for (const one of watched) process.once(one, stop);
+        signal?.addEventListener("abort", stop, { once: true });
+        if (signal?.aborted) stop();
+        try {
+            await this.start().#ended;
+        } finally {
+            for (const one of watched) process.removeListener(one, stop);
+            signal?.removeEventListener("abort", stop);
+        }
+    }
+
+    /* ---- the loop ---- */
+
+    async #work() {
+        const { concurrency, untilEmpty, leaseMS } = this.#options;
+        const keeper = setInterval(() => void this.#keepLeases(), leaseMS / 3);
+        try {
+            while (!this.#stopping) {
+                if (this.#running.size === concurrency) {
+                    await Promise.race(this.#running.values());
+                    continue;
+                }
+                const jobs = await this.#claim(concurrency - this.#running.size);
+                for (const job of jobs) {
+                    if (this.#stopping)
+                        await this.#requeue(job); // the claim was sent before
+                    else this.#start(job);
+                }
+                if (jobs.length > 0 || !untilEmpty) continue;
+                if (this.#running.size === 0) return;
+                await Promise.race(this.#running.values());
+            }
+        } finally {
+            await Promise.all(this.#running.values());
+            clearInterval(keeper);
+        }
+    }
+
+    /* Claims jobs. One call waits for the first of them. */
+    async #claim(free) {
+        const { leaseMS, waitMS, untilEmpty, name, logger } = this.#options;
+        const wait = untilEmpty ? 0 : waitMS;
+        try {
+            return await this.#database.claimJobs(this.queue, {
+                most: Math.min(free, CLAIM_MAX),
+                waitMS: wait,
+                leaseMS,
+                worker: name,
+            });
+        } catch (error) {
+            if (!(error instanceof errors.Unreachable)) throw error;
+            logger.warn(`queue ${this.queue}: ${error.message}`);
+            await sleep(RETRY_MS);
+            return [];
+        }
+    }
+
+    async #requeue(job) {
+        try {
+            await job.snooze();
+        } catch (error) {
+            this.#options.logger.warn(`job ${job.id} of queue ${this.queue}: ${error.message}`);
+        }
+    }
+
+    #start(job) {
+        const ended = job
+            .run(this.#handler, this.#options.logger)
+            .finally(() => this.#running.delete(job));
+        this.#running.set(job, ended);
+    }
+
+    async #keepLeases() {
+        for (const job of this.#running.keys()) {
+            if (job.ended || job.lost) continue;
+            try {
+                await job.heartbeat();
+            } catch (error) {
+                if (error instanceof errors.Expired) continue; // job.lost
+                this.#options.logger.warn(
+                    `job ${job.id} of queue ${this.queue}: no heartbeat: ${error.message}`,
+                );
+            }
+        }
+    }
+}
+
+module.exports = { Worker };

@@ -1,0 +1,47 @@
+/** Helpers for the tests of programs that use truce. */
+import type { Document } from "bson";
+import type { Database, Job, OpenOptions } from "./index";
+
+/** Opens an empty store in a temporary file, which `close` removes. */
+export declare function openTemporary(options?: OpenOptions): Promise<Database>;
+
+export interface ServerOptions {
+    /** the program truce; absent: TRUCE_PROGRAM, or `truce` of the PATH */
+    program?: string;
+    /** the file of the store; absent: a store in memory */
+    file?: string;
+    /** further arguments of `truce serve` */
+    args?: string[];
+}
+
+/** Starts a private `truce serve` on a Unix socket. It ends by `close`, or with this process. */
+export declare function startServer(
+    options?: ServerOptions,
+): Promise<{ uri: string; close(): Promise<void> }>;
+
+/** Returns the jobs of a queue that have not begun, whose payload has these fields. */
+export declare function enqueued(
+    db: Database,
+    queue: string,
+    options?: { payload?: Document },
+): Promise<Document[]>;
+
+/**
+ * Fails unless the queue has a job whose payload has these fields, or exactly `count` of them.
+ * Returns the jobs.
+ */
+export declare function assertEnqueued(
+    db: Database,
+    queue: string,
+    options?: { payload?: Document; count?: number },
+): Promise<Document[]>;
+
+/**
+ * Runs the jobs that are ready, one after the other, and returns their number. If the handler
+ * throws, the job fails and the error propagates.
+ */
+export declare function runJobs<P extends Document = any>(
+    db: Database,
+    queue: string,
+    handler: (job: Job<P>) => unknown,
+): Promise<number>;

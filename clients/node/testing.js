@@ -1,0 +1,161 @@
+"use strict";
+/*
+ * Helpers for the tests of programs that use truce.
+ *
+ *     const db = await openTemporary();                  // an empty store, removed by db.close()
+ *     await register(db, "ada@example.org");
+ *     await assertEnqueued(db, "mail", { payload: { to: "ada@example.org" } });
+ *     await runJobs(db, "mail", send);                   // inline: an error of send fails the test
+ */
+const { AssertionError } = require("node:assert");
+const { spawn } = require("node:child_process");
+const { once } = require("node:events");
+const { mkdtemp, rm } = require("node:fs/promises");
+const { tmpdir } = require("node:os");
+const path = require("node:path");
+const { createInterface } = require("node:readline");
+const { isDeepStrictEqual } = require("node:util");
+const truce = require("./index.js");
+const { checked, checkFunction } = require("./lib/options.js");
+
+const NOT_BEGUN = ["ready", "delayed", "waiting", "blocked"];
+
+/* ---- stores and servers ---------------------------------------------------------------------- */
+
+async function makeFolder() {
+    return mkdtemp(path.join(tmpdir(), "truce-test-"));
+}
+
+async function openTemporary(options) {
+    const folder = await makeFolder();
+    const remove = () => rm(folder, { recursive: true, force: true });
+    try {
+        const db = await truce.open(path.join(folder, "test.truce"), options);
+        const close = db.close.bind(db);
+        db.close = async () => {
+            await close();
+            await remove();
+        };
+        return db;
+    } catch (error) {
+        await remove();
+        throw error;
+    }
+}
+
+/* Starts `truce serve` on a store in memory, or in `file`. */
+async function startServer(options) {
+    const {
+        program = process.env.TRUCE_PROGRAM || "truce",
+        file = "memory:",
+        args = [],
+    } = checked(options, ["program", "file", "args"], "startServer");
+    const folder = await makeFolder();
+    const server = spawn(
+        program,
+        [
+            "serve",
+            file,
+            "--socket",
+            path.join(folder, "truce.sock"),
+            "--parent",
+            String(process.pid),
+            "--json",
+            "--quiet",
+            ...args,
+        ],
+        { stdio: ["ignore", "pipe", "pipe"] },
+    );
+    const ended = new Promise((resolve) => server.once("close", resolve));
+    const close = async () => {
+        server.kill();
+        await ended;
+        await rm(folder, { recursive: true, force: true });
+    };
+    let log = "";
+    server.stderr.on("data", (data) => (log = (log + data).slice(-4000)));
+    try {
+        await once(server, "spawn");
+        const line = await Promise.race([
+            once(createInterface({ input: server.stdout }), "line"),
+            ended,
+        ]);
+        if (!Array.isArray(line))
+            throw new Error(`"${program} serve ${file}" ended: ${log.trim()}`);
+        return { uri: JSON.parse(line[0]).listening, close };
+    } catch (error) {
+        await rm(folder, { recursive: true, force: true });
+        if (error.code === "ENOENT")
+            throw new Error(
+                `no program "${program}": install truce, or set TRUCE_PROGRAM to its path`,
+            );
+        throw error;
+    }
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+/* Returns whether a value has the wanted fields with these values, at any depth. */
+function matches(value, wanted) {
+    const isPlain = (one) =>
+        one !== null &&
+        typeof one === "object" &&
+        [Object.prototype, null].includes(Object.getPrototypeOf(one));
+    if (isPlain(value) && isPlain(wanted))
+        return Object.keys(wanted).every(
+            (name) => Object.hasOwn(value, name) && matches(value[name], wanted[name]),
+        );
+    return typeof wanted?.equals === "function"
+        ? wanted.equals(value)
+        : isDeepStrictEqual(value, wanted);
+}
+
+async function enqueued(db, queue, options) {
+    const { payload = {} } = checked(options, ["payload"], "enqueued");
+    const found = [];
+    for await (const job of db.iterateJobs(queue))
+        if (NOT_BEGUN.includes(job.state) && matches(job.payload ?? {}, payload)) found.push(job);
+    return found;
+}
+
+async function assertEnqueued(db, queue, options) {
+    const { payload = {}, count } = checked(options, ["payload", "count"], "assertEnqueued");
+    const found = await enqueued(db, queue, { payload });
+    if (count === undefined ? found.length > 0 : found.length === count) return found;
+    const others = (await enqueued(db, queue)).map((job) => job.payload ?? {});
+    const wanted = count === undefined ? "a job" : `${count} jobs`;
+    throw new AssertionError({
+        message:
+            `expected ${wanted} of queue "${queue}" with the payload ${JSON.stringify(payload)}, ` +
+            `found ${found.length}; the payloads of its jobs: ${JSON.stringify(others)}`,
+        actual: others,
+        expected: payload,
+        operator: "assertEnqueued",
+        stackStartFn: assertEnqueued,
+    });
+}
+
+/*
+ * Runs the jobs that are ready, one after the other, and returns their number. If the handler
+ * throws, the job fails and the error propagates.
+ */
+async function runJobs(db, queue, handler) {
+    checkFunction(handler, "the handler of runJobs");
+    for (let count = 0; ;) {
+        const [job] = await db.claimJobs(queue);
+        if (!job) return count;
+        let result;
+        try {
+            result = await handler(job);
+        } catch (error) {
+            if (error instanceof truce.Suspended) continue;
+            if (!job.ended) await job.fail(error);
+            throw error;
+        }
+        if (!job.ended)
+            await job.done(result !== null && typeof result === "object" ? result : undefined);
+        count++;
+    }
+}
+
+module.exports = { assertEnqueued, enqueued, openTemporary, runJobs, startServer };

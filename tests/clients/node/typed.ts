@@ -1,0 +1,71 @@
+// The types of the installed package: compiled by tsc --strict, never run.
+import truceDefault, * as truce from "truce-db";
+import { assertEnqueued, openTemporary, runJobs, startServer } from "truce-db/testing";
+
+interface Mail {
+  to: string;
+}
+
+export async function main(): Promise<void> {
+  const db: truce.Database = await truce.open("school.truce", { readOnly: true });
+  await truceDefault.open("memory:");
+  const reply = await db.enqueue("mail", { payload: { to: "ada" }, delayMS: 5, keyTime: undefined } as truce.EnqueueOptions);
+  const state: "ok" | "not found" = reply.status;
+  await db.enqueue("mail", { payload: { to: state } });
+  // @ts-expect-error an unknown option
+  await db.enqueue("mail", { payload: {}, delayMs: 5 });
+  // @ts-expect-error a wrong type
+  await db.enqueue("mail", { payload: {}, priority: "high" });
+  // @ts-expect-error a word that the operation does not have
+  await db.revisionPatch("posts", { id: 1, patch: {}, kind: "yaml" });
+  // @ts-expect-error an option that is needed
+  await db.ledgerPost("bank", { entries: [] });
+  // @ts-expect-error no target
+  await db.enqueue({ payload: {} });
+  // @ts-expect-error an unknown option
+  await truce.open("memory:", { mustExits: true });
+  // @ts-expect-error an unknown operation
+  await db.enqueu("mail", {});
+
+  const students = db.collection<{ _id: number; name: string }>("students");
+  const found = await students.findOne({ _id: 1 });
+  const name: string | undefined = found?.name;
+  for await (const one of students.find({ name }).sort({ name: 1 })) one.name.toUpperCase();
+  await students.insertOne({ _id: 1, name: "Ada" });
+  // @ts-expect-error an unknown option
+  students.find({}, { limits: 1 });
+  await students.merge({ _id: 1 }, { version: 1, keep: 5 });
+  // @ts-expect-error the version is needed
+  await students.merge({ _id: 1 }, { keep: 5 });
+
+  const done = await db.commit((c) => {
+    const number: number = c.enqueue("mail", { payload: {} });
+    c.update("students", number, { $set: { n: 1 } }, { where: { n: 2 } });
+    // @ts-expect-error claims cannot be a part of a commit
+    c.claim("mail");
+  }, { key: "k", keyTime: new Date() });
+  const earlier: boolean = done.earlier;
+  await db.transact(async (tx) => {
+    await tx.collection("x").updateOne({ earlier }, { $set: { n: 1 } });
+    // @ts-expect-error transactions do not nest
+    await tx.transact(async () => 1);
+  });
+  const worker = new truce.Worker<Mail>(db, "mail", async (job) => {
+    await fetch(job.payload.to, { signal: job.signal });
+  }, { concurrency: 2 });
+  // @ts-expect-error an unknown option
+  new truce.Worker(db, "mail", () => {}, { untilempty: true });
+  await worker.start().stop();
+  try {
+    await db.edit("site", (edit) => edit.put({ itemId: 1 }), { message: "a" });
+  } catch (error) {
+    if (error instanceof truce.Conflict) error.conflicts.map((one) => one.path);
+  }
+  const temporary = await openTemporary();
+  await runJobs<Mail>(temporary, "mail", (job) => job.payload.to);
+  const { uri, close } = await startServer({ file: "a.truce" });
+  await assertEnqueued(await truce.connect(uri), "mail", { count: 1 });
+  await close();
+  const id: truce.ObjectId = new truce.ObjectId();
+  await db.jobs("mail", { id });
+}
