@@ -565,6 +565,10 @@ export interface QueueOptions {
   action: "cancel" | "retry" | "discard" | "close" | "pause" | "resume" | "redrive";
   /** the job; with cancel, retry, discard, and close */
   id?: ObjectId;
+  /**
+   * instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself
+   */
+  ids?: readonly any[];
   /** with redrive: the maximum number of jobs; absent: 1,000 (1 to 2147483647) */
   limit?: number | Long;
 }
@@ -1267,7 +1271,8 @@ export interface CommitOperations<R> {
    *
    * queue: the queue
    *
-   * Reply: with redrive `count`, and `more`: true if others may exist; send the command again. "not
+   * Reply: with redrive `count`, and `more`: true if others may exist; send the command again. With
+   * `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "not
    * found": no such job exists in the queue. An error: 2 (invalid) the state of the job does not
    * allow the action
    */
@@ -1428,6 +1433,14 @@ export interface Operations<R> extends CommitOperations<R> {
    * `answer`, `transaction`, `example`
    */
   help(name?: string): R;
+
+  /**
+   * Returns what the caller may do in the database.
+   *
+   * Reply: `write`, `monitor`, `maintain`: whether the caller may write in the database, and
+   * examine or maintain the whole store. The own `database` of the store, and the `version`
+   */
+  access(): R;
 
   /**
    * Changes several documents, all or none.

@@ -14,6 +14,13 @@ module.exports = {
     again: true,
     commit: false,
   },
+  access: {
+    command: "truceAccess",
+    target: null,
+    options: [],
+    again: true,
+    commit: false,
+  },
   commitChanges: {
     command: "truceCommit",
     target: "changes",
@@ -271,7 +278,7 @@ module.exports = {
   queue: {
     command: "truceQueue",
     target: "queue",
-    options: ["action", "id", "limit"],
+    options: ["action", "id", "ids", "limit"],
     again: false,
     commit: true,
   },
