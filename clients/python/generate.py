@@ -131,7 +131,7 @@ def docstring(row, target):
 def method(row):
     wire, fields = row["name"], row["fields"]
     target = python_name(row["target"]) if row.get("target") else None
-    optional_target = target == "name"  # truceHelp
+    optional_target = row.get("optional", False)
     name = METHODS.get(wire, python_name(wire[len("truce"):]))
     lines = [f"    def {name}(", "        self,"]
     if optional_target:

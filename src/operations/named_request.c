@@ -159,7 +159,7 @@ static truce_status request_append_target(const struct operation_row *row, const
                            row->target, row->name);
     if (has_target || has_name)
         BSON_APPEND_VALUE(command, row->name, bson_iter_value(has_target ? &by_target : &by_name));
-    else if (!row->target || !strcmp(row->target, "name"))
+    else if (!row->target || row->optional)
         BSON_APPEND_INT32(command, row->name, 1);
     else
         return truce__fail(TRUCE_INVALID, error, "'%s' needs the field '%s': %s", row->name,

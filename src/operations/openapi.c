@@ -101,17 +101,6 @@ static void openapi_append_field(const struct operation_row *row,
     bson_append_document_end(properties, &schema);
 }
 
-/* The target is optional, as its value is 1 otherwise. */
-static bool openapi_target_is_name(const struct operation_row *row)
-{
-    return row->target && !strcmp(row->target, "name");
-}
-
-static bool openapi_needs_target(const struct operation_row *row)
-{
-    return row->target && !openapi_target_is_name(row);
-}
-
 /* Reads the example of the row. Returns whether it has one. */
 static bool openapi_read_example(const struct operation_row *row, bson_t *example)
 {
@@ -141,7 +130,7 @@ static void openapi_append_target_type(const struct operation_row *row, bson_t *
         BCON_APPEND(schema, "type", BCON_UTF8("integer"), "format", BCON_UTF8("int64"));
     else if (type == BSON_TYPE_OID)
         BSON_APPEND_UTF8(schema, "$ref", OBJECT_ID);
-    else if (type == BSON_TYPE_UTF8 || openapi_target_is_name(row))
+    else if (type == BSON_TYPE_UTF8 || row->optional)
         BCON_APPEND(schema, "type", BCON_UTF8("string"), "minLength", BCON_INT32(1));
     else
         openapi_append_any(schema);
@@ -172,7 +161,7 @@ static uint32_t openapi_append_schema(const struct operation_row *row, bson_t *m
         openapi_append_field(row, at, &properties);
     bson_append_document_end(&schema, &properties);
     BSON_APPEND_ARRAY_BEGIN(&schema, "required", &required);
-    if (openapi_needs_target(row)) {
+    if (row->target && !row->optional) {
         BSON_APPEND_UTF8(&required, "0", row->target);
         count = 1;
     }
@@ -204,7 +193,7 @@ static void openapi_append_example(const struct operation_row *row, bson_t *medi
         while (bson_iter_next(&at))
             if (strcmp(bson_iter_key(&at), row->name) != 0)
                 bson_append_iter(&example, bson_iter_key(&at), -1, &at);
-            else if (row->target && !(openapi_target_is_name(row) && BSON_ITER_HOLDS_INT32(&at)))
+            else if (row->target && !(row->optional && BSON_ITER_HOLDS_INT32(&at)))
                 bson_append_iter(&example, row->target, -1, &at);
         bson_append_document_end(media, &example);
     }

@@ -57,6 +57,8 @@ struct operation_field {
     bool needed;
     /* The words that a string may be, NULL after the last; NULL: any. */
     const char *const *words;
+    /* The type of an array's elements; 0: strings. */
+    enum field_type each;
 };
 
 /* The fields of an operation without fields. */
@@ -71,6 +73,8 @@ struct operation_row {
     /* The name of the operation's own field outside of the wire protocol: {queue: "mail"} is
      * {truceEnqueue: "mail"} there. NULL: its value is 1. */
     const char *target;
+    /* The target may be absent: its value is 1 then. */
+    bool optional;
     /* The value of that field, for people: "the queue". */
     const char *value;
     /* The fields of the reply besides `status`, for people. */

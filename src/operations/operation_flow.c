@@ -1,4 +1,6 @@
 /* Queues: workflows, results of jobs, and events. Batches are options of truceEnqueue and truceQueue. */
+#include <stdio.h>
+
 #include "operations/operation_queue.h"
 #include "operations/reply_list.h"
 
@@ -13,7 +15,7 @@ struct flow_given {
 static const struct operation_field flow_fields[] = {
     {GIVEN(flow_given, jobs, FIELD_ARRAY),
      "up to 500 jobs, each {name, payload, after: [names], queue} with options of truceEnqueue",
-     .needed = true},
+     .needed = true, .each = FIELD_DOCUMENT},
     {{0}}};
 
 struct flow_job_given {
@@ -25,7 +27,7 @@ struct flow_job_given {
 static const struct operation_field flow_job_fields[] = {
     {GIVEN(flow_job_given, name, FIELD_TEXT), "unique in the workflow", .needed = true},
     {GIVEN(flow_job_given, queue, FIELD_TEXT), "absent: the queue of the workflow"},
-    {GIVEN(flow_job_given, payload, FIELD_DOCUMENT), "the payload", .needed = true},
+    {GIVEN(flow_job_given, payload, FIELD_DOCUMENT), "the payload; absent: empty"},
     {GIVEN(flow_job_given, after, FIELD_ARRAY), "the names of the jobs that it waits for"},
     JOB_TIMED_FIELDS,
     {{0}}};
@@ -38,6 +40,15 @@ struct flow {
     /* The number of jobs whose handle is taken. */
     size_t count;
 };
+
+/* Puts the number of the job in front of the message. */
+static void flow_name_job(size_t number, bson_error_t *error)
+{
+    char *message = bson_strdup_printf("job %zu of the workflow: %s", number, error->message);
+
+    snprintf(error->message, sizeof error->message, "%s", message);
+    bson_free(message);
+}
 
 static truce_status flow_read_after(struct operation_call *call, const bson_t *array,
                                     truce_flow_job *job, bson_error_t *error)
@@ -52,8 +63,7 @@ static truce_status flow_read_after(struct operation_call *call, const bson_t *a
     (void)bson_iter_init(&at, array);
     while (bson_iter_next(&at)) {
         if (!BSON_ITER_HOLDS_UTF8(&at))
-            return truce__refuse(CODE_TYPE_MISMATCH, error,
-                                 "job \"%.80s\": 'after' must be an array of names", job->name);
+            return truce__refuse(CODE_TYPE_MISMATCH, error, "'after' must be an array of names");
         names[i++] = bson_iter_utf8(&at, NULL);
     }
     names[i] = NULL;
@@ -64,7 +74,8 @@ static truce_status flow_read_after(struct operation_call *call, const bson_t *a
 static truce_status flow_read_job(struct operation_call *call, const bson_iter_t *at,
                                   const char *queue, struct flow *flow, bson_error_t *error)
 {
-    struct flow_job_given given = {0};
+    static const bson_t none = BSON_INITIALIZER;
+    struct flow_job_given given = {.payload = &none};
     truce_flow_job *job = &flow->jobs[flow->count];
     truce_job_options *options = &flow->options[flow->count];
     truce_status status;
@@ -80,6 +91,8 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     status = flow_read_after(call, given.after, job, error);
     if (status)
         return status;
+    if (!given.queue && !queue)
+        return truce__refuse(CODE_BAD_VALUE, error, "it has no queue, and the workflow names none");
     flow->handles[flow->count] =
         truce__operation_queue_named(call, given.queue ? given.queue : queue, NULL, 0);
     job->queue = flow->handles[flow->count++]->thing;
@@ -90,9 +103,10 @@ static truce_status flow_read(struct operation_call *call, const bson_t *jobs, s
                               bson_error_t *error)
 {
     uint32_t count = bson_count_keys(jobs);
-    const char *queue;
+    bool named = !BSON_ITER_HOLDS_INT(&call->target) && !BSON_ITER_HOLDS_DOUBLE(&call->target);
+    const char *queue = NULL;
     bson_iter_t at;
-    truce_status status = truce__operation_text(call, &queue, error);
+    truce_status status = named ? truce__operation_text(call, &queue, error) : TRUCE_OK;
 
     *flow = (struct flow){0};
     if (status)
@@ -106,6 +120,8 @@ static truce_status flow_read(struct operation_call *call, const bson_t *jobs, s
     (void)bson_iter_init(&at, jobs);
     while (!status && bson_iter_next(&at))
         status = flow_read_job(call, &at, queue, flow, error);
+    if (status)
+        flow_name_job(flow->count + 1, error);
     return status;
 }
 
@@ -148,7 +164,8 @@ static truce_status flow_run(struct operation_call *call, const void *arg, bson_
 static const struct operation_row flow_operation = {
     OPERATION("truceFlow", ROLE_WRITE, "adds jobs that wait for each other, all or none"),
     .target = "queue",
-    .value = "the queue of the jobs that name no other queue",
+    .optional = true,
+    .value = "the queue of the jobs that name no other queue; 1: every job names one",
     .answer = "`jobs`: each {name, id}. An error, with nothing added: 2 (invalid) a name occurs "
               "twice or does not exist, or jobs wait for each other in a cycle",
     .fields = flow_fields,
@@ -242,7 +259,7 @@ static truce_status flow_run_signal(struct operation_call *call, const void *arg
 {
     const struct signal_given *given = arg;
     struct handle *handle;
-    truce_status status = truce__operation_queue(call, NULL, 0, &handle, error);
+    truce_status status = truce__operation_queue_of(call, given->id, &handle, error);
 
     (void)reply;
     if (status)
@@ -257,7 +274,8 @@ static const struct operation_row signal_operation = {
     OPERATION("truceSignal", ROLE_WRITE,
               "sends an event to a job, which waits for it now or later (truceJobWait)"),
     .target = "queue",
-    .value = "the queue",
+    .optional = true,
+    .value = "the queue; 1: that of the job",
     .answer =
         "nothing more. The first event of a name counts; later ones change nothing. \"not "
         "found\": no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 "

@@ -50,7 +50,7 @@ static truce_status help_of(const char *name, bson_t *reply, bson_error_t *error
     BCON_APPEND(reply, "name", BCON_UTF8(name), "help", BCON_UTF8(row->help), "value",
                 BCON_UTF8(row->value));
     if (row->target)
-        BSON_APPEND_UTF8(reply, "target", row->target);
+        BCON_APPEND(reply, "target", BCON_UTF8(row->target), "optional", BCON_BOOL(row->optional));
     help_append_fields(row, reply);
     BCON_APPEND(reply, "answer", BCON_UTF8(row->answer), "transaction",
                 BCON_BOOL(row->ways & OPERATION_TRANSACTS), "again",
@@ -88,6 +88,7 @@ static truce_status run_help(struct operation_call *call, const void *given, bso
 const struct operation_row truce_help_operation = {
     OPERATION("truceHelp", ROLE_NONE, "lists the operations, or describes one of them"),
     .target = "name",
+    .optional = true,
     .value = "1, or the name of an operation",
     .answer = "`commands`: an array of {name, group, help}; for one operation `help`, `fields`, "
               "`answer`, `transaction`, `example`",

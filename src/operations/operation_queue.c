@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/field.h"
+#include "operations/reply_list.h"
 #include "store/reserved.h"
 #include "store/restored.h"
 
@@ -41,6 +43,23 @@ truce_status truce__operation_queue(struct operation_call *call, const char *wor
 
     if (!status)
         *handle = truce__operation_queue_named(call, name, worker, lease_ms);
+    return status;
+}
+
+truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
+                                       struct handle **handle, bson_error_t *error)
+{
+    bson_t *filter, job;
+    truce_status status;
+
+    if (!id || BSON_ITER_HOLDS_UTF8(&call->target))
+        return truce__operation_queue(call, NULL, 0, handle, error);
+    filter = BCON_NEW("_id", BCON_OID(id));
+    status = truce_find_one(call->store, QUEUE, filter, NULL, &job, error);
+    if (!status)
+        *handle = truce__operation_queue_named(call, truce__field_text(&job, "queue"), NULL, 0);
+    bson_destroy(filter);
+    bson_destroy(&job);
     return status;
 }
 
@@ -130,7 +149,8 @@ static const struct operation_field enqueue_fields[] = {
      "the effect of a conflict: nothing is added, the job gets the new payload or the new time, or "
      "the call fails; absent: \"ignore\"",
      .words = policies},
-    {GIVEN(enqueue_given, after, FIELD_ARRAY), "the ids of the jobs that must end before it"},
+    {GIVEN(enqueue_given, after, FIELD_ARRAY), "the ids of the jobs that must end before it",
+     .each = FIELD_OID},
     {GIVEN(enqueue_given, open, FIELD_FLAG),
      "the job closes a batch: it waits for the jobs of the batch, and for the action \"close\" of "
      "truceQueue"},
@@ -262,6 +282,9 @@ static truce_status queue_add_job(struct operation_call *call, truce_queue *queu
     if (!status && !given->payload == !given->payloads)
         status =
             truce__refuse(CODE_INVALID_OPTIONS, error, "'payload' or 'payloads' must be given");
+    if (!status && given->timed.failure && !options.after_count && !options.open)
+        status = truce__refuse(CODE_INVALID_OPTIONS, error,
+                               "'failure' needs 'after', or 'open' for a batch");
     if (!status && given->payloads)
         return add_many(call, queue, given->payloads, &options, reply, error);
     if (!status)
@@ -321,7 +344,8 @@ static const struct operation_field look_after_fields[] = {
      .needed = true, .words = actions},
     {GIVEN(queue_given, id, FIELD_OID), "the job; with cancel, retry, discard, and close"},
     {GIVEN(queue_given, ids, FIELD_ARRAY),
-     "instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself"},
+     "instead, with cancel, retry, and discard: the _ids of up to 1,000 jobs, each changed by itself",
+     .each = FIELD_OID},
     {GIVEN(queue_given, limit, FIELD_NUMBER),
      "with redrive: the maximum number of jobs; absent: 1,000", 1, INT32_MAX},
     {{0}}};
@@ -425,7 +449,7 @@ static truce_status run_look_after(struct operation_call *call, const void *arg,
                              given->action, given->id ? "has no" : "needs");
     status = given->ids ? queue_check_ids(given->ids, error) : TRUCE_OK;
     if (!status)
-        status = truce__operation_queue(call, NULL, 0, &handle, error);
+        status = truce__operation_queue_of(call, given->id, &handle, error);
     if (status)
         return status;
     status = queue_act(call, handle->thing, (enum look_after)action, given, reply, error);
@@ -437,7 +461,8 @@ static const struct operation_row look_after_operation = {
     OPERATION("truceQueue", ROLE_WRITE,
               "cancels, retries, or discards a job; closes a batch; pauses or resumes a queue"),
     .target = "queue",
-    .value = "the queue",
+    .optional = true,
+    .value = "the queue; with `id`, 1 is the queue of the job",
     .answer =
         "with redrive `count`, and `more`: true if others may exist; send the command again. With "
         "`ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. \"not "
@@ -482,6 +507,9 @@ static truce_status run_limit(struct operation_call *call, const void *arg, bson
     if (!given->rate != !given->perMS)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'rate' and 'perMS' must be given together");
+    if (given->pool && !given->rate && !given->running)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'pool' needs 'running' or 'rate': the limits of the pool");
     status = truce__operation_queue(call, NULL, 0, &handle, error);
     if (status)
         return status;
@@ -508,7 +536,7 @@ static const struct operation_row limit_operation = {
 
 struct jobs_given {
     const bson_oid_t *id, *after;
-    const char *state;
+    const char *state, *tag;
     int64_t limit;
 };
 
@@ -518,72 +546,59 @@ static const char *const job_states[] = {"ready", "delayed", "running",   "waiti
 static const struct operation_field jobs_fields[] = {
     {GIVEN(jobs_given, id, FIELD_OID), "only this job"},
     {GIVEN(jobs_given, state, FIELD_TEXT), "only jobs in this state", .words = job_states},
+    {GIVEN(jobs_given, tag, FIELD_TEXT), "only jobs with this tag"},
     {GIVEN(jobs_given, after, FIELD_OID),
      "only jobs after this _id, the last one of the previous page"},
-    {GIVEN(jobs_given, limit, FIELD_NUMBER), "the maximum number of jobs; absent: 100", 1, 1000},
+    {GIVEN(jobs_given, limit, FIELD_NUMBER), "the maximum number of jobs; absent: 100", 1,
+     REPLY_LIST_MAX},
     {{0}}};
 
-/* Appends as many jobs as the limit allows and the reply has room for. */
-static truce_status append_jobs(struct operation_call *call, truce_cursor *cursor, int64_t limit,
-                                bson_t *reply, bson_error_t *error)
+static void jobs_filter(const struct jobs_given *given, const char *queue, bson_t *filter)
 {
-    const bson_t *job = NULL;
-    truce_status status;
-    uint32_t i = 0;
-    bson_t array;
-
-    BSON_APPEND_ARRAY_BEGIN(reply, "jobs", &array);
-    do {
-        char buffer[16];
-        const char *key;
-
-        status = truce_cursor_next(cursor, &job, error);
-        if (status || !job || i == limit || (i && array.len + job->len > TRUCE_DOCUMENT_BYTES_MAX))
-            break;
-        bson_uint32_to_string(i++, &key, buffer, sizeof buffer);
-        truce__operation_append_job(job, NULL, key, &array);
-    } while (true);
-    bson_append_array_end(reply, &array);
-    BSON_APPEND_BOOL(reply, "more", !status && job);
-    return status;
+    if (given->id)
+        BSON_APPEND_OID(filter, "_id", given->id);
+    else if (given->after)
+        BCON_APPEND(filter, "_id", "{", "$gt", BCON_OID(given->after), "}");
+    if (queue)
+        BSON_APPEND_UTF8(filter, "queue", queue);
+    if (given->state)
+        BSON_APPEND_UTF8(filter, "state", given->state);
+    if (given->tag)
+        BSON_APPEND_UTF8(filter, "tags", given->tag);
 }
 
 static truce_status run_jobs(struct operation_call *call, const void *arg, bson_t *reply,
                              bson_error_t *error)
 {
     const struct jobs_given *given = arg;
-    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1));
-    int64_t limit = given->limit ? given->limit : 100;
-    truce_find_options options = {.sort = sort, .limit = limit + 1};
-    const char *name;
+    bool all = BSON_ITER_HOLDS_INT(&call->target) || BSON_ITER_HOLDS_DOUBLE(&call->target);
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1)),
+           *projection = BCON_NEW("undone", BCON_INT32(0), "_rev", BCON_INT32(0), "_intent",
+                                  BCON_INT32(0), "told", BCON_INT32(0), "then", BCON_INT32(0));
+    const truce_find_options options = {.sort = sort, .projection = projection};
+    const char *name = NULL;
+    struct reply_list list;
     truce_cursor *cursor;
-    truce_status status = truce__operation_text(call, &name, error);
+    truce_status status = all ? TRUCE_OK : truce__operation_text(call, &name, error);
 
-    if (!status) {
-        if (given->id)
-            BSON_APPEND_OID(&filter, "_id", given->id);
-        else if (given->after)
-            BCON_APPEND(&filter, "_id", "{", "$gt", BCON_OID(given->after), "}");
-        BSON_APPEND_UTF8(&filter, "queue", name);
-        if (given->state)
-            BSON_APPEND_UTF8(&filter, "state", given->state);
+    truce__reply_list_begin(&list, given->limit);
+    jobs_filter(given, name, &filter);
+    if (!status)
         status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);
-        if (!status)
-            cursor = truce__restored_cursor(cursor);
-    }
-    if (!status) {
-        status = append_jobs(call, cursor, limit, reply, error);
-        truce_cursor_close(cursor);
-    }
+    if (!status)
+        status = truce__reply_list_read(&list, truce__restored_cursor(cursor), error);
+    bson_destroy(projection);
     bson_destroy(sort);
     bson_destroy(&filter);
-    return status;
+    return truce__reply_list_end(&list, status, "jobs", reply);
 }
 
 static const struct operation_row jobs_operation = {
-    OPERATION("truceJobs", ROLE_READ, "lists the jobs of a queue, the oldest first"),
+    OPERATION("truceJobs", ROLE_READ,
+              "lists the jobs of a queue, or of all queues, the oldest first"),
     .target = "queue",
-    .value = "the queue",
+    .optional = true,
+    .value = "the queue; 1: all queues",
     .answer =
         "`jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors, "
         "...}; and `more`: continue with `after` the last _id",

@@ -8,6 +8,9 @@
 /* Returns the queue that the operation names. `worker` NULL: the name of the server. `lease_ms` 0: the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
+/* The same; if the operation names no queue, that of the job. NOT_FOUND: no such job exists. */
+truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
+                                       struct handle **handle, bson_error_t *error);
 /* Returns the queue of that name. */
 struct handle *truce__operation_queue_named(struct operation_call *call, const char *name,
                                             const char *worker, int64_t lease_ms);

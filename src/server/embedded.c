@@ -51,9 +51,10 @@ static void embedded_free(struct truce_memo *base)
     bson_free(embedded);
 }
 
-static bool embedded_is_remote(const truce_store *store)
+/* Returns the database of a server that the store is, or NULL. */
+static const char *embedded_remote(truce_store *store)
 {
-    return !strcmp(store->ops->scheme, "mongodb");
+    return store->ops->database ? store->ops->database(store) : NULL;
 }
 
 /* The database whose collections have the store's own names. A MongoDB store is one database of
@@ -61,17 +62,12 @@ static bool embedded_is_remote(const truce_store *store)
 static truce_status embedded_own(truce_store *store, char own[DATABASE_NAME_MAX + 1],
                                  bson_error_t *error)
 {
-    truce_status status = TRUCE_OK;
-    bson_t facts;
+    const char *remote = embedded_remote(store);
 
-    if (!embedded_is_remote(store))
+    if (!remote)
         return truce__own_database(store, own, error);
-    bson_init(&facts);
-    status = store->ops->facts(store, &facts, error);
-    if (!status)
-        snprintf(own, DATABASE_NAME_MAX + 1, "%s", truce__field_text(&facts, "database"));
-    bson_destroy(&facts);
-    return status;
+    snprintf(own, DATABASE_NAME_MAX + 1, "%s", remote);
+    return TRUCE_OK;
 }
 
 static truce_status embedded_make(truce_store *store, struct embedded **made, bson_error_t *error)
@@ -139,6 +135,44 @@ static truce_status embedded_status(const bson_t *reply, truce_status status, bs
     return status;
 }
 
+/* Returns the row of an operation that the server of the store runs itself, or NULL. An operation
+ * in a transaction runs here, where its transaction is. */
+static const struct operation_row *embedded_row_of_server(const truce_store *store,
+                                                          const bson_t *request)
+{
+    bson_iter_t name;
+
+    return store->capabilities & TRUCE_CAN_COMMAND && store->ops->command &&
+                   bson_iter_init(&name, request) && bson_iter_next(&name) &&
+                   !bson_has_field(request, "lsid") && !bson_has_field(request, "txnNumber")
+               ? truce__operation_named(bson_iter_key(&name))
+               : NULL;
+}
+
+/* Sends the operation. The reply has the fields of its row and of errors, and no cluster time. */
+static truce_status embedded_send(truce_store *store, const struct operation_row *row,
+                                  const bson_t *request, bson_t *reply, bson_error_t *error)
+{
+    bool writes = row->role == ROLE_WRITE || row->role == ROLE_MAINTAIN;
+    bson_error_t caught = {0};
+    truce_status status;
+    bson_t answer;
+
+    status = store->ops->command(store, request, writes, &answer, &caught);
+    bson_copy_to_excluding_noinit(&answer, reply, "operationTime", "$clusterTime", NULL);
+    if (status && !bson_has_field(reply, "ok")) {
+        uint32_t code = call_code(status, &caught);
+
+        BCON_APPEND(reply, "ok", BCON_DOUBLE(0), "errmsg", BCON_UTF8(caught.message), "code",
+                    BCON_INT32((int32_t)code), "codeName", BCON_UTF8(truce_error_name(code)));
+        truce__operation_append_error(row, status, code, false, reply);
+    }
+    if (status && error)
+        *error = caught;
+    bson_destroy(&answer);
+    return status;
+}
+
 truce_status truce_command(truce_store *store, const char *database, const bson_t *request,
                            bson_t *reply, bson_error_t *error)
 {
@@ -146,6 +180,7 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
     struct connection connection = {.socket = -1};
     /* In this form, the database is not part of the request. */
     struct wire_request wire = {.old = true, .namespace = namespace};
+    const struct operation_row *row;
     struct embedded *embedded;
     truce_status status;
 
@@ -157,7 +192,7 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
     status = embedded_of(truce__database_holder(store), &embedded, error);
     if (!status && database)
         status = truce__database_name_check(database, error);
-    if (!status && database && embedded_is_remote(store) &&
+    if (!status && database && embedded_remote(truce__database_holder(store)) &&
         strcmp(database, embedded->server.database) != 0)
         status =
             truce__fail(TRUCE_INVALID, error,
@@ -168,6 +203,9 @@ truce_status truce_command(truce_store *store, const char *database, const bson_
         status = truce__fail(TRUCE_INVALID, error, "the request is not a valid document");
     if (status)
         return status;
+    row = embedded_row_of_server(truce__database_holder(store), &wire.body);
+    if (row)
+        return embedded_send(truce__database_holder(store), row, &wire.body, reply, error);
     embedded_expire(embedded);
     snprintf(namespace, sizeof namespace, "%s.$cmd",
              database ? database : embedded->server.database);

@@ -28,9 +28,9 @@ TEST(lines_are_set_listed_paused_and_removed)
     ANSWERS(0, "paused nightly", NULL, "cron", "pause", "nightly");
     ANSWERS(0, "nightly: paused", NULL, "cron", "set", "nightly", "reports", "@daily", "{}");
     ANSWERS(0, "resumed nightly", NULL, "cron", "resume", "nightly");
-    ANSWERS(0, "{\"cron\": \"nightly\", \"next\": {\"$date\": ", NULL, "--json", "cron", "set",
-            "nightly", "reports", "@daily", "{}");
-    ANSWERS(1, "removed nightly\n", "no cron line has the name other", "cron", "remove", "nightly",
+    ANSWERS(0, "{\"next\": {\"$date\": ", NULL, "--json", "cron", "set", "nightly", "reports",
+            "@daily", "{}");
+    ANSWERS(1, "removed nightly\n", "there is no cron entry other", "cron", "remove", "nightly",
             "other");
     ANSWERS(0, "", NULL, "cron", "list");
 }
@@ -50,11 +50,11 @@ TEST(times_are_shown_without_a_store)
 {
     begin();
     ANSWERS(0, "2026-03-29T01:00:00.000Z\n2026-03-30T00:30:00.000Z\n", NULL, "cron", "next",
-            "30 2 * * *", "--zone", "Europe/Berlin", "--after", "2026-03-28T12:00:00Z", "-c", "2");
+            "30 2 * * *", "--zone", "Europe/Berlin", "--after", "2026-03-28T12:00:00Z", "-n", "2");
     ANSWERS(2, "", "invalid minute \"61\"", "cron", "next", "61 * * * *");
     ANSWERS(2, "", "never fires", "cron", "next", "0 0 30 2 *");
     ANSWERS(2, "", "unknown time zone \"Mars\"", "cron", "next", "@daily", "--zone", "Mars");
-    ANSWERS(2, "", "--after: invalid date", "cron", "next", "@daily", "--after", "soon");
+    ANSWERS(2, "", "--after needs a time", "cron", "next", "@daily", "--after", "soon");
     ANSWERS(2, "", "--missed must be once", "cron", "set", "a", "b", "@daily", "{}", "--missed",
             "x");
     ANSWERS(2, "", "five fields", "cron", "set", "a", "b", "daily", "{}");

@@ -150,7 +150,7 @@ TEST(indexes_are_made_listed_used_and_dropped)
     ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--hide");
     ANSWERS(2, "", "truce: ", "find", "s", "{\"a\": 2}", "--hint", "a_1");
     ANSWERS(0, "modified a_1\n", NULL, "index", "modify", "s", "a_1", "--show", "--expire-after",
-            "60");
+            "60s");
     c = RUN("index", "list", "s");
     CHECK(strstr(c->out, "\"expireAfterSeconds\": 60") && !strstr(c->out, "hidden"));
     ANSWERS(2, "", "truce: ", "index", "modify", "s", "a_1");
@@ -329,19 +329,19 @@ TEST(reports_slow_calls_on_request)
 
     fresh_store();
     RUN("insert", "people", "{_id: 1}");
-    run = RUN(LONG_WORK, "--slow", "1");
+    run = RUN(LONG_WORK, "--slow", "1ms");
     CHECK_INT(run->code, ==, 0);
     if (!strstr(run->err, "truce: slow: next of people took "))
         test_fail(__FILE__, __LINE__, "%s", run->err);
-    run = RUN(LONG_WORK, "--slow", "1", "--json");
+    run = RUN(LONG_WORK, "--slow", "1ms", "--json");
     if (!strstr(run->err, "{\"slow\": \"next\", \"collection\": \"people\", \"ms\": "))
         test_fail(__FILE__, __LINE__, "%s", run->err);
-    run = RUN(LONG_WORK, "--slow", "3600000");
+    run = RUN(LONG_WORK, "--slow", "1h");
     CHECK_TEXT("", run->err);
     setenv("TRUCE_SLOW_MS", "1", 1);
     run = RUN(LONG_WORK);
     CHECK(strstr(run->err, "slow: next of people"));
-    run = RUN(LONG_WORK, "--slow", "3600000"); /* the option wins over the environment */
+    run = RUN(LONG_WORK, "--slow", "1h"); /* the option wins over the environment */
     CHECK_TEXT("", run->err);
     setenv("TRUCE_SLOW_MS", "soon", 1);
     run = RUN(LONG_WORK);

@@ -15,25 +15,29 @@
 TEST(stores_the_options_of_a_job)
 {
     begin();
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--lane", "ada", "--rate", "2/1h",
-            "--keep-cancelled", "5", "--keep-discarded", "6", "--keep-dead", "7");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--lane", "ada", "--lane-rate", "2",
+            "--lane-per", "1h", "--keep-cancelled", "5ms", "--keep-discarded", "6ms", "--keep-dead",
+            "7ms");
     ANSWERS(0, "\"rate\": 2, \"per_ms\": 3600000", NULL, "queue", "list");
     ANSWERS(0, "\"keep\": {\"cancelled\": 5, \"discarded\": 6, \"dead\": 7}", NULL, "queue",
             "list");
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
-    ANSWERS(0, "existing ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unclaimed");
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--at", "2200-01-31T12:00:00Z");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unique-scope",
+            "unclaimed");
+    ANSWERS(0, "existing ", NULL, "queue", "add", "mail", "{}", "--unique", "k", "--unique-scope",
+            "unclaimed");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--run-at", "2200-01-31T12:00:00Z");
     ANSWERS(0, "1\n", NULL, "count", "truce_queue",
             "{'undone.at': {$date: '2200-01-31T12:00:00Z'}, state: 'delayed'}");
-    ANSWERS(2, "", "invalid date", "queue", "add", "mail", "{}", "--at", "tomorrow");
-    ANSWERS(2, "", "both a delay and a time", "queue", "add", "mail", "{}", "--at", "2200-01-31",
-            "--delay", "5");
-    ANSWERS(2, "", "--failure needs --after", "queue", "add", "mail", "{}", "--failure", "go-on");
-    ANSWERS(2, "", "exclude each other", "queue", "add", "mail", "{}", "--unique", "k",
-            "--unclaimed", "--once");
-    ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--once");
-    ANSWERS(2, "", "invalid rate", "queue", "add", "mail", "{}", "--lane", "a", "--rate", "5");
-    ANSWERS(2, "", "needs a lane", "queue", "add", "mail", "{}", "--rate", "5/1s");
+    ANSWERS(2, "", "--run-at needs a time", "queue", "add", "mail", "{}", "--run-at", "tomorrow");
+    ANSWERS(2, "", "both a delay and a time", "queue", "add", "mail", "{}", "--run-at",
+            "2200-01-31", "--delay", "5ms");
+    ANSWERS(2, "", "--failure needs --after", "queue", "add", "mail", "{}", "--failure", "goOn");
+    ANSWERS(2, "", "live, kept, or unclaimed", "queue", "add", "mail", "{}", "--unique", "k",
+            "--unique-scope", "once");
+    ANSWERS(2, "", "needs a unique key", "queue", "add", "mail", "{}", "--unique-scope", "kept");
+    ANSWERS(2, "", "rate", "queue", "add", "mail", "{}", "--lane", "a", "--lane-rate", "5");
+    ANSWERS(2, "", "needs a lane", "queue", "add", "mail", "{}", "--lane-rate", "5", "--lane-per",
+            "1s");
     ANSWERS(2, "", "--pool needs", "queue", "limit", "mail", "--pool", "smtp");
 }
 
@@ -69,19 +73,21 @@ TEST(commits_the_output_of_a_program_with_the_end_of_its_job)
 TEST(a_queue_has_limits)
 {
     begin();
-    ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail", "--running", "1", "--rate",
-            "2/1h");
+    ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail", "--running", "1", "--rate", "2",
+            "--per", "1h");
     ANSWERS(0, "\"running_max\": 1, \"rate\": 2, \"per_ms\": 3600000", NULL, "find",
             "truce_queue_gates");
     for (int i = 0; i < 3; i++)
         ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
     ANSWERS(0, "\"ready\": 1", NULL, "queue", "stats");
-    ANSWERS(0, "unlimited mail\n", NULL, "queue", "limit", "mail");
+    ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
-    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "5");
-    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "0/1s");
-    ANSWERS(2, "", "100/1m", "queue", "limit", "mail", "--rate", "5/1w");
+    ANSWERS(2, "", "--rate and --per must be given together", "queue", "limit", "mail", "--rate",
+            "5");
+    ANSWERS(2, "", "1 to", "queue", "limit", "mail", "--rate", "0", "--per", "1s");
+    ANSWERS(2, "", "500ms, 90s, 5m", "queue", "limit", "mail", "--rate", "5", "--per", "1w");
+    ANSWERS(2, "", "\"60\"", "queue", "limit", "mail", "--rate", "5", "--per", "60");
     ANSWERS(2, "", "1 to", "queue", "limit", "mail", "--running", "0");
 }
 
@@ -96,7 +102,7 @@ TEST(jobs_of_a_lane_run_one_after_the_other)
     ANSWERS(0, "\"lane\": {\"name\": \"ada\", \"width\": 1}", NULL, "queue", "list", "mail");
     ANSWERS(0, " done\n", NULL, "work", "--queue", "mail", "-n", "1", "--exec", "cat");
     ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "list", "--state", "done");
-    ANSWERS(2, "", "width", "queue", "add", "mail", "{}", "--width", "2");
+    ANSWERS(2, "", "width", "queue", "add", "mail", "{}", "--lane-width", "2");
 }
 
 TEST(jobs_wait_for_others)
@@ -116,8 +122,8 @@ TEST(jobs_wait_for_others)
     ANSWERS(2, "", "exclude", "queue", "graph", first, "--dot", "--svg");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");
     ANSWERS(0, "\"result\": {\"n\": 1}", NULL, "queue", "results", job);
-    ANSWERS(2, "", "invalid id of a job", "queue", "add", "mail", "{}", "--after", "7");
-    ANSWERS(2, "", "cancel, go-on, or wait", "queue", "add", "mail", "{}", "--failure", "no");
+    ANSWERS(2, "", "24 hexadecimal", "queue", "add", "mail", "{}", "--after", "7");
+    ANSWERS(2, "", "cancel, goOn, or wait", "queue", "add", "mail", "{}", "--failure", "no");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--open");
     memcpy(first, job, sizeof first);
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--batch", first);
@@ -134,7 +140,7 @@ TEST(the_figures_are_shown_once_where_there_is_no_terminal)
             NULL, "queue", "top");
     ANSWERS(0, "  paused\n", NULL, "queue", "top");
     ANSWERS(0, "\"ready\": 1", NULL, "queue", "top", "--json");
-    ANSWERS(2, "", "100 to", "queue", "top", "--every", "1");
+    ANSWERS(2, "", "100ms to", "queue", "top", "--every", "1ms");
 }
 
 TEST(delivers_an_event_to_a_job)
@@ -166,11 +172,11 @@ TEST(a_workflow_comes_from_a_file)
 
     begin();
     path = flow_of("[{name: 'a', payload: {n: 1}}, {name: 'b', queue: 'other', after: ['a'], "
-                   "failure: 'go-on', priority: 3, tags: ['t']}]");
+                   "failure: 'goOn', priority: 3, tags: ['t']}]");
     ANSWERS(2, "", "has no queue", "queue", "flow", path);
     ANSWERS(0, "a ", NULL, "queue", "flow", path, "--queue", "web");
     ANSWERS(0, "\"failure\": \"go on\"", NULL, "queue", "list", "other", "--tag", "t");
-    path = flow_of("[{name: 'c', lane: 'x', rate: '1/1m', keep_dead: 5}]");
+    path = flow_of("[{name: 'c', lane: 'x', laneRate: 1, lanePerMS: 60000, keepDeadMS: 5}]");
     ANSWERS(0, "c ", NULL, "queue", "flow", path, "--queue", "rated");
     ANSWERS(0, "\"per_ms\": 60000", NULL, "queue", "list", "rated");
     ANSWERS(0, "\"dead\": 5", NULL, "queue", "list", "rated");
@@ -181,13 +187,13 @@ TEST(workflows_that_cannot_be_are_refused)
     static const struct {
         const char *flow, *word;
     } bad[] = {{"{}", "an array of jobs"},
-               {"[7]", "is not a document"},
-               {"[{name: 'a', afer: []}]", "\"afer\" is unknown"},
-               {"[{name: 'a', after: 'b'}]", "\"after\" is unknown, or not"},
+               {"[7]", "job 1 of the workflow: a job must be a document"},
+               {"[{name: 'a', afer: []}]", "the field 'afer'"},
+               {"[{name: 'a', after: 'b'}]", "'after' must be an array"},
                {"[{name: 'a', after: [7]}]", "array of names"},
-               {"[{name: 'a', priority: 2000}]", "number out of range"},
+               {"[{name: 'a', priority: 2000}]", "from -1000 to 1000"},
                {"[{name: 'a', after: ['a']}]", "circle: a after a"},
-               {"[{name: 'a', failure: 'x'}]", "cancel, go-on, or wait"}};
+               {"[{name: 'a', failure: 'x'}]", "\"goOn\""}};
 
     begin();
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -211,10 +217,10 @@ TEST(exit_codes_say_later_or_failed)
     ANSWERS(0, "retried ", NULL, "queue", "retry", job);
     ANSWERS(1, " failed\n", "exit code 1\n", DRAIN, "--fixed", "--exec", "false");
     ANSWERS(0, "retried ", NULL, "queue", "retry", job);
-    ANSWERS(1, " failed\n", "exit code 4: said here", DRAIN, "--backoff-max", "5", "--exec", "sh",
+    ANSWERS(1, " failed\n", "exit code 4: said here", DRAIN, "--backoff-max", "5ms", "--exec", "sh",
             "--", "-c", "echo said here; exit 4");
     ANSWERS(0, "discarded ", NULL, "queue", "discard", job);
-    ANSWERS(1, "", "is discarded", "queue", "cancel", job);
+    ANSWERS(2, "", "is discarded", "queue", "cancel", job);
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "cannot be run", DRAIN, "--exec", "/nowhere/at/all");
     ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
@@ -223,11 +229,11 @@ TEST(exit_codes_say_later_or_failed)
 TEST(a_job_that_takes_too_long_is_ended)
 {
     begin();
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50", "--attempts", "1");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50ms", "--attempts", "1");
     ANSWERS(1, " failed\n", "timed out", DRAIN, "--exec", "sleep", "100");
     ANSWERS(0, "\"dead\": 1", NULL, "queue", "stats");
     ANSWERS(0, "1 retried\n", NULL, "queue", "redrive", "mail");
-    ANSWERS(1, " failed\n", "timed out", DRAIN, "--grace", "50", "--exec", "sh", "--", "-c",
+    ANSWERS(1, " failed\n", "timed out", DRAIN, "--grace", "50ms", "--exec", "sh", "--", "-c",
             "trap '' TERM; while :; do sleep 0.05; done");
 }
 
@@ -242,7 +248,7 @@ TEST(wrong_calls_are_refused)
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(2, "", "24 hexadecimal", "queue", "show", "x");
     ANSWERS(1, "", "there is no job", "queue", "cancel", "000000000000000000000000");
-    ANSWERS(2, "", "invalid state", "queue", "list", "--state", "tired");
+    ANSWERS(2, "", "--state must be ready", "queue", "list", "--state", "tired");
 }
 
 TEST(a_paused_queue_gives_nothing)
@@ -303,7 +309,7 @@ TEST(a_worker_that_is_asked_to_end_gives_its_job_back)
 
     begin();
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
-    worker = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--grace", "10", "--exec",
+    worker = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--grace", "10ms", "--exec",
                            "sleep", "1000", NULL);
     waits_for("\"running\": 1", "queue", "stats");
     kill(worker, SIGTERM);
@@ -342,11 +348,11 @@ TEST(a_worker_that_was_stopped_past_its_lease_changes_nothing)
     ANSWERS(0, NULL, NULL, "insert", "effects", "{\"_id\": 1, \"n\": 0}");
     ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     stopped =
-        command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "100",
+        command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "100ms",
                       "--commit", "--exec", "sh", "--", "-c", "sleep 0.3; echo '" COUNTS "'", NULL);
     waits_for("\"running\": 1", "queue", "stats");
     kill(stopped, SIGSTOP);
-    other = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "5000",
+    other = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "-n", "1", "--lease", "5s",
                           "--commit", "--exec", "echo", COUNTS, NULL);
     waits_for("\"state\": \"done\"", "queue", "list");
     ANSWERS(0, "\"n\": 1", NULL, "find", "effects");
@@ -379,8 +385,8 @@ TEST(does_jobs_once_despite_killed_processes)
                 workers[i] = 0;
             if (!workers[i])
                 workers[i] =
-                    command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--lease", "200",
-                                  "--backoff", "1", "--commit", "--exec", "echo", COUNTS, NULL);
+                    command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--lease", "200ms",
+                                  "--backoff", "1ms", "--commit", "--exec", "echo", COUNTS, NULL);
         }
         truce__clock_sleep_ms(20);
         if (round < kills)

@@ -62,22 +62,22 @@ TEST(a_password_is_never_echoed)
     CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "c", "{_id: 1}", NULL)->code, ==, 0);
     for (size_t i = 0; i < sizeof uris / sizeof *uris; i++) {
         is_quiet(uris[i], "count",
-                 command_run(TRUCE_CLI, uris[i], NULL, "count", "c", "--deadline", "50", NULL));
+                 command_run(TRUCE_CLI, uris[i], NULL, "count", "c", "--deadline", "50ms", NULL));
         if (i % 4)
             continue;
         is_quiet(uris[i], "insert",
                  command_run(TRUCE_CLI, NULL, NULL, "insert", "c", "{_id: 1}", "--json",
-                             "--deadline", "50", "--store", uris[i], NULL));
+                             "--deadline", "50ms", "--store", uris[i], NULL));
         is_quiet(uris[i], "doctor",
-                 command_run(TRUCE_CLI, uris[i], NULL, "doctor", "--slow", "1", "--deadline", "50",
-                             NULL));
+                 command_run(TRUCE_CLI, uris[i], NULL, "doctor", "--slow", "1ms", "--deadline",
+                             "50ms", NULL));
     }
     for (size_t i = 0; i < sizeof uris / sizeof *uris; i++) {
         is_quiet(
             uris[i], "copy to",
-            command_run(TRUCE_CLI, NULL, NULL, "copy", store, uris[i], "--deadline", "50", NULL));
-        is_quiet(
-            uris[i], "copy from and to",
-            command_run(TRUCE_CLI, NULL, NULL, "copy", uris[i], uris[i], "--deadline", "50", NULL));
+            command_run(TRUCE_CLI, NULL, NULL, "copy", store, uris[i], "--deadline", "50ms", NULL));
+        is_quiet(uris[i], "copy from and to",
+                 command_run(TRUCE_CLI, NULL, NULL, "copy", uris[i], uris[i], "--deadline", "50ms",
+                             NULL));
     }
 }

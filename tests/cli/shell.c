@@ -91,7 +91,7 @@ TEST(waiting_ends_with_a_match_a_write_or_the_time)
     ANSWERS(0, "{\"_id\": 1}\n", "wait", "j", "{_id: 1}");
     ANSWERS(1, "", "wait", "j", "{_id: 2}", "--timeout", "0");
     ANSWERS(1, "", "wait", "j", "-q", "--timeout", "0");
-    waiting = command_start(TRUCE_CLI, store, "wait", "j", "{_id: 3}", "--timeout", "100", NULL);
+    waiting = command_start(TRUCE_CLI, store, "wait", "j", "{_id: 3}", "--timeout", "100s", NULL);
     STORE("insert", "j", "{_id: 2}");
     STORE("insert", "j", "{_id: 3}");
     CHECK(waitpid(waiting, &state, 0) == waiting && WIFEXITED(state) && !WEXITSTATUS(state));
@@ -103,8 +103,8 @@ TEST(waiting_ends_with_the_deadline_or_an_interrupt)
 
     fresh();
     STORE("insert", "j", "{_id: 1}");
-    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "50");
-    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "100000", "--timeout", "0");
+    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "50ms");
+    ANSWERS(1, "", "wait", "j", "{_id: 2}", "--deadline", "100s", "--timeout", "0");
     /* 124: it ended by the interrupt; 137: it had to be killed */
     c = command_run("/usr/bin/timeout", store, NULL, "-s", "INT", "-k", "100", "1", TRUCE_CLI,
                     "wait", "j", "{_id: 2}", NULL);

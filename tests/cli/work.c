@@ -116,8 +116,7 @@ TEST(one_program_answers_many_jobs)
 TEST(a_job_comes_with_all_that_belongs_to_it)
 {
     begin();
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"to\": [\"ada\", 1.5]}", "--timeout",
-            "3600000");
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{\"to\": [\"ada\", 1.5]}", "--timeout", "1h");
     ANSWERS(0, " done\n", NULL, KEEPS, SH,
             EACH("end done \", \\\"result\\\": {\\\"got\\\": $line}\""));
     ANSWERS(0, "\"epoch\": 1, \"queue\": \"mail\", \"attempt\": 1, \"deadline\": ", NULL, "queue",
@@ -235,22 +234,22 @@ TEST(a_program_that_closes_its_output_or_its_input_is_ended)
 {
     begin();
     add("{}");
-    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50", SH,
+    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50ms", SH,
             NEXT "next; exec >&-; exec sleep 1000");
     add("{\"text\": \"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\"}");
-    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50", "-n", "1", SH,
+    ANSWERS(1, " failed\n", "closed its input or output", KEEPS, "--grace", "50ms", "-n", "1", SH,
             "exec <&-; trap '' TERM; while :; do sleep 0.05; done");
 }
 
 TEST(a_job_that_takes_too_long_is_cancelled_and_the_others_come_back)
 {
     begin();
-    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50", "--attempts", "1",
+    ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}", "--timeout", "50ms", "--attempts", "1",
             "--priority", "5");
     add("{}");
     /* the program gets both jobs and answers neither; after a restart it gets only the second
      * job */
-    ANSWERS(1, " returned\n", "timed out", KEEPS, "--at-once", "2", "--grace", "50", SH,
+    ANSWERS(1, " returned\n", "timed out", KEEPS, "--at-once", "2", "--grace", "50ms", SH,
             NEXT "next; case $line in *deadline*) next; exec sleep 1000;; esac; end done; "
                  "while next; do end done; done");
     ANSWERS(0, "\"state\": \"done\"", NULL, "queue", "show", job);
@@ -298,7 +297,7 @@ TEST(a_worker_that_is_asked_to_end_waits_for_its_answers)
 {
     begin();
     add("{}");
-    ends_when_asked(EACH("sleep 0.3; end snooze ', \"delay_ms\": 1000000'"), "600000",
+    ends_when_asked(EACH("sleep 0.3; end snooze ', \"delay_ms\": 1000000'"), "10m",
                     "\"state\": \"delayed\"");
 }
 
@@ -306,7 +305,7 @@ TEST(a_job_that_has_no_answer_by_then_is_given_back)
 {
     begin();
     add("{}");
-    ends_when_asked(NEXT "next; exec sleep 1000", "50", "\"state\": \"ready\"");
+    ends_when_asked(NEXT "next; exec sleep 1000", "50ms", "\"state\": \"ready\"");
     ANSWERS(0, "\"attempt\": 0", NULL, "queue", "show", job);
 }
 

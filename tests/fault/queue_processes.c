@@ -262,7 +262,7 @@ static pid_t start_at(const char *offset)
         setenv("FAKETIME", offset, 1);
         setenv("FAKETIME_DONT_FAKE_MONOTONIC", "1", 1);
         setenv("NO_FAKE_STAT", "1", 1); /* the times of files are the file system's */
-        execl(TRUCE_CLI, TRUCE_CLI, "work", "--queue", "mail", "--lease", "600000", "--commit",
+        execl(TRUCE_CLI, TRUCE_CLI, "work", "--queue", "mail", "--lease", "10m", "--commit",
               "--quiet", "--exec", "sh", "--", "-c",
               "unset LD_PRELOAD; n=$(tr -dc 0-9); sleep 0.05; "
               "echo \"[{update: 'effects', id: 'e$n', with: {\\$inc: {n: 1}}}]\"",

@@ -323,7 +323,7 @@ TEST(the_program_sweeps_and_ends)
     bson_t *reply;
     FILE *pipe;
 
-    snprintf(line, sizeof line, "echo $$; exec %s serve %s/s --port 0 --sweep-every 1 2>/dev/null",
+    snprintf(line, sizeof line, "echo $$; exec %s serve %s/s --port 0 --sweep-every 1s 2>/dev/null",
              TRUCE_CLI, test_directory());
     pipe = popen(line, "r");
     REQUIRE(pipe);

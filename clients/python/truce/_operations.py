@@ -411,7 +411,7 @@ class CommitOperations(Runs[R]):
 
     def queue(
         self,
-        queue: str,
+        queue: Optional[str] = None,
         *,
         action: Literal["cancel", "retry", "discard", "close", "pause", "resume", "redrive"],
         id: Optional[ObjectId] = None,
@@ -420,7 +420,7 @@ class CommitOperations(Runs[R]):
     ) -> R:
         """Cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
 
-        queue: the queue
+        queue: the queue; with `id`, 1 is the queue of the job
         action: cancel, retry, or discard a job; close the batch of a job; pause or resume the
             queue; redrive: retry all dead jobs
         id: the job; with cancel, retry, discard, and close
@@ -435,7 +435,7 @@ class CommitOperations(Runs[R]):
         """
         return self._run(
             {
-                "truceQueue": queue,
+                "truceQueue": 1 if queue is None else queue,
                 "action": action,
                 "id": id,
                 "ids": ids,
@@ -563,13 +563,13 @@ class CommitOperations(Runs[R]):
 
     def flow(
         self,
-        queue: str,
+        queue: Optional[str] = None,
         *,
         jobs: Sequence[Any],
     ) -> R:
         """Adds jobs that wait for each other, all or none.
 
-        queue: the queue of the jobs that name no other queue
+        queue: the queue of the jobs that name no other queue; 1: every job names one
         jobs: up to 500 jobs, each {name, payload, after: [names], queue} with options of
             truceEnqueue
 
@@ -578,7 +578,7 @@ class CommitOperations(Runs[R]):
         """
         return self._run(
             {
-                "truceFlow": queue,
+                "truceFlow": 1 if queue is None else queue,
                 "jobs": jobs,
             },
             again=False,
@@ -586,7 +586,7 @@ class CommitOperations(Runs[R]):
 
     def signal(
         self,
-        queue: str,
+        queue: Optional[str] = None,
         *,
         id: ObjectId,
         name: str,
@@ -594,7 +594,7 @@ class CommitOperations(Runs[R]):
     ) -> R:
         """Sends an event to a job, which waits for it now or later (truceJobWait).
 
-        queue: the queue
+        queue: the queue; 1: that of the job
         id: the _id of the job
         name: the name of the event
         event: the contents of the event, up to 64 KiB; absent: empty
@@ -605,7 +605,7 @@ class CommitOperations(Runs[R]):
         """
         return self._run(
             {
-                "truceSignal": queue,
+                "truceSignal": 1 if queue is None else queue,
                 "id": id,
                 "name": name,
                 "event": event,
@@ -1719,18 +1719,20 @@ class Operations(CommitOperations[R]):
 
     def jobs(
         self,
-        queue: str,
+        queue: Optional[str] = None,
         *,
         id: Optional[ObjectId] = None,
         state: Optional[Literal["ready", "delayed", "running", "waiting", "blocked", "done", "dead", "cancelled", "discarded"]] = None,
+        tag: Optional[str] = None,
         after: Optional[ObjectId] = None,
         limit: Optional[int] = None,
     ) -> R:
-        """Lists the jobs of a queue, the oldest first.
+        """Lists the jobs of a queue, or of all queues, the oldest first.
 
-        queue: the queue
+        queue: the queue; 1: all queues
         id: only this job
         state: only jobs in this state
+        tag: only jobs with this tag
         after: only jobs after this _id, the last one of the previous page
         limit: the maximum number of jobs; absent: 100 (1 to 1000)
 
@@ -1739,9 +1741,10 @@ class Operations(CommitOperations[R]):
         """
         return self._run(
             {
-                "truceJobs": queue,
+                "truceJobs": 1 if queue is None else queue,
                 "id": id,
                 "state": state,
+                "tag": tag,
                 "after": after,
                 "limit": limit,
             },

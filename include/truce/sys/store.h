@@ -51,6 +51,8 @@ enum {
     TRUCE_CAN_SORT_UPDATE = 1 << 17,
     /* A property: the store was opened with `read_only`. */
     TRUCE_IS_READ_ONLY = 1 << 18,
+    /* command(): the store is a truce server, which runs operations itself. */
+    TRUCE_CAN_COMMAND = 1 << 19,
     /* A property: the store is one transaction, which a conflict ends. */
     TRUCE_IS_TRANSACTION = 1 << 16,
 };
@@ -244,6 +246,14 @@ typedef struct truce_store_ops {
      * change, or stops that. NULL: the store has no such feed. */
     truce_status (*keep_images)(truce_store *store, const char *collection, bool on,
                                 bson_error_t *error);
+    /* Returns the name of the database of a server that the store is. NULL, or the result NULL: the
+     * store is not a database of a server. */
+    const char *(*database)(truce_store *store);
+    /* Sends an operation (docs/commands.md) to the server once. `reply` is always initialized. If
+     * the server has answered, it is the server's reply, also of a failure. `writes`: without an
+     * answer, the outcome is unknown. Requires TRUCE_CAN_COMMAND. */
+    truce_status (*command)(truce_store *store, const bson_t *request, bool writes, bson_t *reply,
+                            bson_error_t *error);
 } truce_store_ops;
 
 /* The metadata cache of the layers above, for one store: for example the indexes that they have

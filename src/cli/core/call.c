@@ -4,6 +4,7 @@
 
 #include "cli/core/config.h"
 #include "cli/core/help.h"
+#include "cli/core/row.h"
 #include "cli/core/slow.h"
 
 /* ---- options in the table ------------------------------------------------------------------ */
@@ -22,7 +23,8 @@ static const struct cli_option *call_find_in(const struct cli_option *table, con
 static const struct cli_option *find_option(const struct cli *cli, const char *name, size_t length,
                                             char letter)
 {
-    const struct cli_option *own = call_find_in(cli->command->options, name, length, letter);
+    const struct cli_option *own =
+        call_find_in(cli_command_options(cli->command), name, length, letter);
 
     return own ? own : call_find_in(cli_common_options, name, length, letter);
 }
@@ -34,8 +36,8 @@ static bool call_is_known(const char *word)
     bool known = call_find_in(cli_common_options, word + 2, length, words ? 0 : word[1]) != NULL;
 
     for (int i = 0; cli_commands[i] && !known; i++)
-        known =
-            call_find_in(cli_commands[i]->options, word + 2, length, words ? 0 : word[1]) != NULL;
+        known = call_find_in(cli_command_options(cli_commands[i]), word + 2, length,
+                             words ? 0 : word[1]) != NULL;
     return known;
 }
 
@@ -49,7 +51,7 @@ static enum takes takes_value(const char *name, size_t length, char letter)
     bool any = option && option->value, all = !option || option->value;
 
     for (int i = 0; cli_commands[i]; i++) {
-        option = call_find_in(cli_commands[i]->options, name, length, letter);
+        option = call_find_in(cli_command_options(cli_commands[i]), name, length, letter);
         any |= option && option->value;
         all &= !option || option->value;
     }
@@ -102,12 +104,12 @@ const struct cli_option *cli_option_before_value(const struct cli_command *comma
         return NULL;
     if (word[1] == '-') {
         length = strlen(word + 2);
-        option = call_find_in(command->options, word + 2, length, 0);
+        option = call_find_in(cli_command_options(command), word + 2, length, 0);
         option = option ? option : call_find_in(cli_common_options, word + 2, length, 0);
         return option && option->value ? option : NULL;
     }
     for (const char *letter = word + 1; *letter; letter++) {
-        option = call_find_in(command->options, NULL, 0, *letter);
+        option = call_find_in(cli_command_options(command), NULL, 0, *letter);
         option = option ? option : call_find_in(cli_common_options, NULL, 0, *letter);
         if (option && option->value)
             return letter[1] ? NULL : option;
@@ -153,7 +155,7 @@ static int unknown_option(const struct cli *cli, const char *argument)
     if (argument[1] == '-') {
         guess.word = word + 2;
         if (cli->command)
-            guess_in(&guess, cli->command->options);
+            guess_in(&guess, cli_command_options(cli->command));
         guess_in(&guess, cli_common_options);
     }
     if (guess.best)
@@ -365,9 +367,10 @@ static int check_count(const struct cli *cli)
 
 static int read_config(struct cli *cli)
 {
-    const char *path = call_find_in(cli->command->options, "config", strlen("config"), 0)
-                           ? cli_text(cli, "config")
-                           : NULL;
+    const char *path =
+        call_find_in(cli_command_options(cli->command), "config", strlen("config"), 0)
+            ? cli_text(cli, "config")
+            : NULL;
 
     return path ? cli_config_read(cli, path) : CLI_DONE;
 }
@@ -376,7 +379,7 @@ static int read_common(struct cli *cli)
 {
     int64_t deadline_ms;
 
-    if (!cli_number(cli, "deadline", 1, UINT32_MAX, 0, &deadline_ms))
+    if (!cli_duration(cli, "deadline", 1, UINT32_MAX, 0, &deadline_ms))
         return CLI_USAGE;
     cli->deadline_ms = (uint32_t)deadline_ms;
     if (cli_slow_read(cli))

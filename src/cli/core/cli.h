@@ -62,6 +62,7 @@ enum cli_store_use {
 };
 
 struct cli;
+struct cli_row;
 
 struct cli_command {
     const char *noun, *verb; /* `verb` is NULL for `truce find`. */
@@ -73,6 +74,9 @@ struct cli_command {
     const char *help;
     const char *example;              /* lines that a user can paste. */
     const struct cli_option *options; /* in addition to the common ones; may be NULL. */
+    /* the operation of the table that the command runs (row.h), which adds further options; NULL:
+     * none. Other files read the options by cli_command_options. */
+    const struct cli_row *row;
     enum cli_store_use store;
     bool hidden; /* not listed: the program itself uses the command. */
     int (*run)(struct cli *cli);
@@ -132,6 +136,11 @@ const char *cli_texts(const struct cli *cli, const char *name, int i);
  * `least` to `most`, prints the error and returns false; the caller returns CLI_USAGE. */
 bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t most,
                 int64_t otherwise, int64_t *number);
+/* Does the same for a duration: "500ms", "90s", "5m", "24h", "7d". */
+bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int64_t most_ms,
+                  int64_t otherwise_ms, int64_t *ms);
+/* Reads "500ms", "90s", "5m", "24h", "7d", "0", or "-1". */
+bool cli_duration_read(const char *text, int64_t *ms);
 /* Writes where the option was given, for an error: "--port", or "truce.conf line 3: port". */
 void cli_option_said(const struct cli *cli, const char *name, char *said, size_t size);
 

@@ -14,6 +14,7 @@
 #include "cli/core/call.h"
 #include "cli/core/help.h"
 #include "cli/core/plain.h"
+#include "cli/core/row.h"
 #include "store/reserved.h"
 
 #define NAMES_MAX 200
@@ -192,7 +193,7 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, SEQUENCES);
     else if (complete_is(placeholder, "NAME") && !strcmp(noun, "sync"))
         offer_ids(c, store, SYNC_RULES);
-    else if (complete_is(placeholder, "NAME") && !strcmp(noun, "cron"))
+    else if (complete_is(placeholder, "CRON"))
         offer_ids(c, store, QUEUE_CRONS);
     else if (complete_is(placeholder, "KEY") && !strcmp(noun, "request"))
         offer_ids(c, store, REQUESTS);
@@ -200,7 +201,7 @@ static void offer_from_store(const struct completing *c, const char *placeholder
         offer_ids(c, store, COMMITS);
     else if (complete_is(placeholder, "CONFLICT"))
         offer_ids(c, store, CONFLICTS);
-    else if (complete_is(placeholder, "ID") && !strcmp(noun, "queue"))
+    else if (complete_is(placeholder, "ID JOB") && !strcmp(noun, "queue"))
         offer_ids(c, store, QUEUE);
     else if (complete_is(placeholder, "BOOK"))
         offer_ids(c, store, TRANSFERS);
@@ -237,17 +238,7 @@ static void offer_value(const struct completing *c, const char *placeholder)
         offer_words(c, "enrolments badges keys post friends bank transfer rename");
     else if (complete_is(placeholder, "STATE"))
         offer_words(c, !strcmp(c->command->noun, "request") ? "waiting done failed"
-                       : !strcmp(c->command->noun, "queue")
-                           ? "ready delayed waiting blocked running done dead cancelled discarded"
-                       : !strcmp(c->command->noun, "transfer")
-                           ? "pending committed applied done canceling canceled"
-                           : "pending committed aborted done");
-    else if (complete_is(placeholder, "WHAT") && !strcmp(c->command->noun, "cron"))
-        offer_words(c, "once skip all");
-    else if (complete_is(placeholder, "WHAT") && !strcmp(c->command->noun, "queue"))
-        offer_words(c, "cancel go-on wait");
-    else if (complete_is(placeholder, "POLICY"))
-        offer_words(c, "ignore replace reschedule refuse");
+                                                            : "pending committed aborted done");
     else
         offer_from_store(c, placeholder);
 }
@@ -313,6 +304,7 @@ static void offer_options(const struct completing *c, const struct cli_option *o
 static bool offer_option_value(const struct completing *c)
 {
     const struct cli_option *option;
+    const char *const *words;
     int last = 0;
 
     while (c->before[last] && c->before[last + 1])
@@ -320,6 +312,9 @@ static bool offer_option_value(const struct completing *c)
     if (!c->before[last])
         return false;
     option = cli_option_before_value(c->command, c->before[last]);
+    words = option ? cli_row_words(c->command, option->name) : NULL;
+    for (; words && *words; words++)
+        complete_offer(c, *words, NULL);
     if (option)
         offer_value(c, option->value);
     return option != NULL;
@@ -361,7 +356,7 @@ static void complete_complete(struct completing *c)
     if (offer_option_value(c))
         return;
     if (*c->word == '-') {
-        offer_options(c, c->command->options);
+        offer_options(c, cli_command_options(c->command));
         offer_options(c, cli_common_options);
         return;
     }

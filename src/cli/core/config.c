@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/core/call.h"
+#include "cli/core/row.h"
 
 #define BLANKS           " \t"
 #define SHOWN_MAX        40
@@ -69,7 +70,7 @@ static int config_unknown(const struct config *config, const char *name)
     bson_string_t *names = bson_string_new(NULL);
     bool shown = strlen(name) <= SHOWN_MAX;
 
-    list(config->cli->command->options, names);
+    list(cli_command_options(config->cli->command), names);
     list(cli_common_options, names);
     config_wrong(config, "there is no option %s%s%s; there are: %s", shown ? "\"" : "",
                  shown ? name : "of such a name", shown ? "\"" : "", names->str);
@@ -148,7 +149,7 @@ static int config_read_line(struct config *config, char *line)
     value += strspn(value, BLANKS);
     cut_blanks(line);
     cut_blanks(value);
-    option = config_find_in(config->cli->command->options, line);
+    option = config_find_in(cli_command_options(config->cli->command), line);
     if (!option)
         option = config_find_in(cli_common_options, line);
     if (!option)

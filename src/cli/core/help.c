@@ -1,6 +1,7 @@
 /* Help from the table of commands, and suggestions for mistyped words. */
 #include "cli/core/help.h"
 #include "cli/core/cli.h"
+#include "cli/core/row.h"
 
 #include <string.h>
 
@@ -41,6 +42,27 @@ static bool help_is_among(const struct cli_option *options, const char *name)
     return options && options->name;
 }
 
+/* Prints the rest of a line from column 29 on, in lines of at most 80 columns. */
+static void print_wrapped(const char *text)
+{
+    int left = 80 - 29;
+
+    while (*text) {
+        size_t spaces = strspn(text, " "), size = strcspn(text + spaces, " ");
+
+        if (left < 80 - 29 && (int)(spaces + size) > left) {
+            printf("\n%29s", "");
+            left = 80 - 29;
+            text += spaces;
+            spaces = 0;
+        }
+        printf("%.*s", (int)(spaces + size), text);
+        left -= (int)(spaces + size);
+        text += spaces + size;
+    }
+    putchar('\n');
+}
+
 /* Prints the options that are not among `but` (NULL: all). */
 static void print_options(const struct cli_option *options, const struct cli_option *but)
 {
@@ -54,7 +76,11 @@ static void print_options(const struct cli_option *options, const struct cli_opt
             snprintf(letter, sizeof letter, "-%c, ", options->letter);
         snprintf(left, sizeof left, "%s--%s%s%s", letter, options->name, options->value ? " " : "",
                  options->value ? options->value : "");
-        printf("  %-26s %s\n", left, options->help);
+        if (strlen(left) > 26)
+            printf("  %s\n%29s", left, "");
+        else
+            printf("  %-26s ", left);
+        print_wrapped(options->help);
     }
 }
 
@@ -72,15 +98,15 @@ int cli_help(const struct cli_command *c)
 {
     printf("usage: ");
     print_call(c);
-    printf("%s\n\n%s\n", c->options ? " [options]" : "", c->summary);
+    printf("%s\n\n%s\n", cli_command_options(c) ? " [options]" : "", c->summary);
     if (c->help)
         printf("\n%s\n", c->help);
-    if (c->options) {
+    if (cli_command_options(c)) {
         printf("\noptions:\n");
-        print_options(c->options, NULL);
+        print_options(cli_command_options(c), NULL);
     }
     printf("\noptions of every command:\n");
-    print_options(cli_common_options, c->options);
+    print_options(cli_common_options, cli_command_options(c));
     if (c->example) {
         printf("\nexample (export TRUCE_STORE=school.truce):\n");
         print_indented(c->example);

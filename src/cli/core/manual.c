@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/core/cli.h"
+#include "cli/core/row.h"
 
 #define MANUAL_DATE "November 22, 2026" /* the date of the text; change it with each release */
 
@@ -68,7 +69,7 @@ static void roff_command(const struct cli_command *c)
         roff(c->help);
         printf("\n");
     }
-    roff_options(c->options);
+    roff_options(cli_command_options(c));
     if (c->example) {
         printf(".PP\n.RS\n.nf\n");
         roff(c->example);

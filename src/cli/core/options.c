@@ -1,5 +1,6 @@
 /* Reads the options and documents of a call for its command. */
 #include "cli/core/cli.h"
+#include "cli/core/row.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -14,8 +15,8 @@ const struct cli_option cli_common_options[] = {
     {"json", 'j', NULL, "print each answer as a document", false},
     {"pretty", 0, NULL, "print documents over several lines", false},
     {"table", 0, NULL, "print documents as a table", false},
-    {"deadline", 0, "MS", "fail after this many milliseconds", false},
-    {"slow", 0, "MS", "print slow calls to the store (default: TRUCE_SLOW_MS)", false},
+    {"deadline", 0, "DURATION", "fail after this time: 500ms, 90s, 5m", false},
+    {"slow", 0, "DURATION", "print calls to the store that take this long", false},
     {"quiet", 'q', NULL, "print no progress and no notes", false},
     {"help", 'h', NULL, "this help", false},
     {0},
@@ -32,7 +33,7 @@ bool cli_is_common(const struct cli_option *option)
 
 static bool declared(const struct cli *cli, const char *name)
 {
-    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+    for (const struct cli_option *o = cli_command_options(cli->command); o && o->name; o++) {
         if (!strcmp(o->name, name))
             return true;
     }
@@ -119,6 +120,47 @@ bool cli_number(const struct cli *cli, const char *name, int64_t least, int64_t 
     *number = otherwise;
     cli_option_said(cli, name, what, sizeof what);
     return !text || options_read_number(cli, text, what, least, most, number);
+}
+
+bool cli_duration_read(const char *text, int64_t *ms)
+{
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}};
+    char *unit;
+    long long count;
+
+    errno = 0;
+    count = strtoll(text, &unit, 10);
+    if (errno || unit == text)
+        return false;
+    *ms = count;
+    if (!*unit)
+        return !count || count == -1;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (!strcmp(unit, units[i].unit) && count >= 0 && count <= INT64_MAX / units[i].ms) {
+            *ms = count * units[i].ms;
+            return true;
+        }
+    return false;
+}
+
+bool cli_duration(const struct cli *cli, const char *name, int64_t least_ms, int64_t most_ms,
+                  int64_t otherwise_ms, int64_t *ms)
+{
+    const char *text = cli_text(cli, name);
+    char said[CLI_SAID_MAX];
+
+    *ms = otherwise_ms;
+    if (!text || (cli_duration_read(text, ms) && *ms >= least_ms && *ms <= most_ms))
+        return true;
+    cli_option_said(cli, name, said, sizeof said);
+    cli_usage(cli,
+              "%s needs a duration from %lldms to %lldms, for example 500ms, 90s, 5m, 24h, or 7d, "
+              "not \"%s\"",
+              said, (long long)least_ms, (long long)most_ms, text);
+    return false;
 }
 
 bool cli_date(const struct cli *cli, const char *name, int64_t *date_ms)

@@ -33,7 +33,7 @@ int cli_slow_read(struct cli *cli)
             return cli_usage(cli, "TRUCE_SLOW_MS is \"%s\", not a number from 1 to %u", set,
                              UINT32_MAX);
     }
-    if (!cli_number(cli, "slow", 1, UINT32_MAX, otherwise, &slow_ms))
+    if (!cli_duration(cli, "slow", 1, UINT32_MAX, otherwise, &slow_ms))
         return CLI_USAGE;
     cli->slow_ms = (uint32_t)slow_ms;
     return CLI_DONE;

@@ -13,11 +13,11 @@ int cli_moment_take(const struct cli *cli, truce_store *store, truce_store **vie
     truce_status status;
 
     *view = NULL;
-    if (!cli_number(cli, "max-age", 1, 4000000, 0, &age) ||
+    if (!cli_duration(cli, "max-age", 1, 4000000000, 0, &age) ||
         !cli_number(cli, "max-log", 1, INT64_C(1) << 40, 0, &log))
         return CLI_USAGE;
     /* an option that was not given sets no maximum. */
-    options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)(age * 1000);
+    options.age_ms = limited && !age ? UINT32_MAX : (uint32_t)age;
     options.log_bytes = limited && !log ? UINT64_MAX / 4 : (uint64_t)(log * MEGABYTE);
     status = truce_snapshot(store, &options, view, &error);
     if (status == TRUCE_INVALID)

@@ -6,7 +6,7 @@
 #include "cli/core/progress.h"
 
 #define CLI_MOMENT_OPTIONS                                                                         \
-    {"max-age", 0, "SECONDS", "fail if it takes longer", false},                                   \
+    {"max-age", 0, "DURATION", "fail if it takes longer", false},                                  \
     {                                                                                              \
         "max-log", 0, "MB", "fail if more is written in the meantime", false                       \
     }

@@ -12,7 +12,7 @@ static bool index_describe(const struct cli *cli, bson_t *index)
 
     good &= cli_document(cli, cli->arguments[1], "KEYS", &keys);
     good &= cli_option_document(cli, "partial", &partial, &given);
-    good &= cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire);
+    good &= cli_duration(cli, "expire-after", 0, INT32_MAX * INT64_C(1000), -1, &expire);
     BSON_APPEND_DOCUMENT(index, "key", &keys);
     if (cli_text(cli, "name"))
         BSON_APPEND_UTF8(index, "name", cli_text(cli, "name"));
@@ -25,7 +25,7 @@ static bool index_describe(const struct cli *cli, bson_t *index)
     if (given)
         BSON_APPEND_DOCUMENT(index, "partialFilterExpression", &partial);
     if (expire >= 0)
-        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)expire);
+        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)(expire / 1000));
     bson_destroy(&keys);
     bson_destroy(&partial);
     return good;
@@ -67,7 +67,7 @@ const struct cli_command cli_index_create = {
             {"unique", 0, NULL, "refuse documents with the same key", false},
             {"sparse", 0, NULL, "omit documents without the path", false},
             {"partial", 0, "FILTER", "index only matching documents", false},
-            {"expire-after", 0, "SECONDS", "delete documents this long after the date at the path",
+            {"expire-after", 0, "DURATION", "delete documents this long after the date at the path",
              false},
             {"hidden", 0, NULL, "hide the index from queries", false},
             {0}},
@@ -82,7 +82,7 @@ static bool describe_changes(const struct cli *cli, bson_t *changes)
     bool hide = cli_flag(cli, "hide"), show = cli_flag(cli, "show");
     int64_t expire;
 
-    if (!cli_number(cli, "expire-after", 0, INT32_MAX, -1, &expire))
+    if (!cli_duration(cli, "expire-after", 0, INT32_MAX * INT64_C(1000), -1, &expire))
         return false;
     if (hide && show)
         return cli_usage(cli, "--hide and --show exclude each other"), false;
@@ -91,7 +91,7 @@ static bool describe_changes(const struct cli *cli, bson_t *changes)
     if (hide || show)
         BSON_APPEND_BOOL(changes, "hidden", hide);
     if (expire >= 0)
-        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)expire);
+        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)(expire / 1000));
     return true;
 }
 
@@ -128,7 +128,7 @@ const struct cli_command cli_index_modify = {
     .options =
         (const struct cli_option[]){{"hide", 0, NULL, "hide the index from queries", false},
                                     {"show", 0, NULL, "show the index to queries again", false},
-                                    {"expire-after", 0, "SECONDS",
+                                    {"expire-after", 0, "DURATION",
                                      "delete documents this long after the date at the path",
                                      false},
                                     {0}},

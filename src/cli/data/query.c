@@ -4,10 +4,11 @@
 #include <string.h>
 
 #include "cli/core/plain.h"
+#include "cli/core/row.h"
 
 static bool has_option(const struct cli *cli, const char *name)
 {
-    for (const struct cli_option *o = cli->command->options; o && o->name; o++) {
+    for (const struct cli_option *o = cli_command_options(cli->command); o && o->name; o++) {
         if (!strcmp(o->name, name))
             return true;
     }

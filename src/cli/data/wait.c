@@ -9,7 +9,8 @@
 #include "cli/core/interrupt.h"
 #include "cli/data/query.h"
 
-#define SLICE_MS 60000
+#define SLICE_MS   60000
+#define LONGEST_MS (INT64_C(1) << 40)
 
 /* Looks for a match. NOT_FOUND: no document matches yet. */
 static truce_status wait_look(const struct cli *cli, const bson_t *filter, bson_t *found,
@@ -56,15 +57,14 @@ static int wait_run(struct cli *cli)
     bool for_match = cli->arguments[1] != NULL;
     bson_t filter, found = BSON_INITIALIZER;
     uint64_t token = 0;
-    int64_t seconds, longest_ms, until_ns;
+    int64_t longest_ms, until_ns;
     bson_error_t error;
     truce_status status;
     int code = CLI_USAGE;
 
     if (!cli_document(cli, cli->arguments[1], "FILTER", &filter) ||
-        !cli_number(cli, "timeout", 0, INT32_MAX, INT32_MAX, &seconds))
+        !cli_duration(cli, "timeout", 0, LONGEST_MS, LONGEST_MS, &longest_ms))
         goto out;
-    longest_ms = seconds * 1000;
     if (cli->deadline_ms && cli->deadline_ms < longest_ms)
         longest_ms = cli->deadline_ms;
     until_ns = truce__clock_monotonic_ns() + longest_ms * 1000000;
@@ -97,10 +97,10 @@ const struct cli_command cli_wait = {
             "The exit code is 1 after the time of --timeout or of\n"
             "--deadline.",
     .example = "truce insert jobs '{_id: 1, state: \"done\"}'\n"
-               "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10",
+               "truce wait jobs '{_id: 1, state: \"done\"}' --timeout 10s",
     .options =
         (const struct cli_option[]){
-            {"timeout", 't', "SECONDS", "at most this long (default: no maximum)", false}, {0}},
+            {"timeout", 't', "DURATION", "at most this long (default: no maximum)", false}, {0}},
     .store = CLI_STORE_CHANGE,
     .run = wait_run,
 };

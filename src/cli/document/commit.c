@@ -405,7 +405,7 @@ static int run_unique(struct cli *cli)
     truce_status status;
     int64_t settle_ms;
 
-    if (!cli_number(cli, "settle", 1, 600000, 6000, &settle_ms)) {
+    if (!cli_duration(cli, "settle", 1, 600000, 6000, &settle_ms)) {
         bson_destroy(&answer);
         return CLI_USAGE;
     }
@@ -436,10 +436,10 @@ const struct cli_command cli_commit_unique = {
         "journal refuses such changes. Commits of file: stores need it only with\n"
         "--journal.",
     .example = "truce index create people '{mail: 1}' --unique\n"
-               "truce commit unique people --settle 100",
+               "truce commit unique people --settle 100ms",
     .options =
         (const struct cli_option[]){
-            {"settle", 0, "MS", "how long to wait for other processes (default: 6000)", false},
+            {"settle", 0, "DURATION", "how long to wait for other processes (default: 6s)", false},
             {0}},
     .store = CLI_STORE_CHANGE,
     .run = run_unique,

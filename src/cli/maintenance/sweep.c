@@ -74,13 +74,13 @@ static int sweep_run_sweep(struct cli *cli)
 {
     truce_sweep_options options = {.function = show_failed, .arg = cli};
     truce_sweep_report report;
-    int64_t days, every_s;
+    int64_t every_ms;
     int code;
 
-    if (!cli_number(cli, "keep-days", -1, 36500, 7, &days) ||
-        !cli_number(cli, "every", 1, 86400, 60, &every_s))
+    if (!cli_duration(cli, "keep", -1, 36500 * DAY_MS, 7 * DAY_MS, &options.retention_ms) ||
+        !cli_duration(cli, "every", 1000, 86400000, 60000, &every_ms))
         return CLI_USAGE;
-    options.retention_ms = days < 0 ? -1 : days == 0 ? 1 : days * DAY_MS;
+    options.retention_ms = options.retention_ms ? options.retention_ms : 1;
     do {
         code = sweep_once(cli, &options, &report);
         if (code)
@@ -89,7 +89,7 @@ static int sweep_run_sweep(struct cli *cli)
         code = cli_output_end(report.failed ? CLI_NO : CLI_DONE);
         if (code || !cli_flag(cli, "loop"))
             return code;
-        truce__clock_sleep_ms(every_s * 1000);
+        truce__clock_sleep_ms(every_ms);
     } while (true);
 }
 
@@ -106,8 +106,8 @@ const struct cli_command cli_sweep = {
     .options =
         (const struct cli_option[]){
             {"loop", 0, NULL, "continue until killed", false},
-            {"every", 0, "SECONDS", "time between passes with --loop (default: 60)", false},
-            {"keep-days", 0, "DAYS", "how long to keep ended commits (default: 7; -1: forever)",
+            {"every", 0, "DURATION", "time between passes with --loop (default: 60s)", false},
+            {"keep", 0, "DURATION", "how long to keep ended commits (default: 7d; -1: forever)",
              false},
             {0}},
     .store = CLI_STORE_CHANGE,

@@ -690,12 +690,12 @@ static bool work_read_call(struct work *work)
 {
     struct cli *cli = work->cli;
     int64_t backoff_ms, backoff_max_ms;
-    bool good = cli_number(cli, "lease", 100, 86400000, 30000, &work->lease_ms);
+    bool good = cli_duration(cli, "lease", 100, 86400000, 30000, &work->lease_ms);
 
-    good = good && cli_number(cli, "grace", 0, 86400000, 10000, &work->grace_ms) &&
-           cli_number(cli, "later", 0, INT64_C(1) << 40, 60000, &work->later_ms) &&
-           cli_number(cli, "backoff", 1, 86400000, 1000, &backoff_ms) &&
-           cli_number(cli, "backoff-max", 1, 86400000, 3600000, &backoff_max_ms) &&
+    good = good && cli_duration(cli, "grace", 0, 86400000, 10000, &work->grace_ms) &&
+           cli_duration(cli, "later", 0, INT64_C(1) << 40, 60000, &work->later_ms) &&
+           cli_duration(cli, "backoff", 1, 86400000, 1000, &backoff_ms) &&
+           cli_duration(cli, "backoff-max", 1, 86400000, 3600000, &backoff_max_ms) &&
            cli_number(cli, "limit", 1, INT32_MAX, 0, &work->limit) &&
            cli_number(cli, "output", 0, OUTPUT_MAX, 65536, &work->output_max);
     work->commits = cli_flag(cli, "commit");
@@ -795,12 +795,12 @@ const struct cli_command cli_work = {
              false},
             {"drain", 0, NULL, "end when no job is ready", false},
             {"limit", 'n', "N", "end after this many jobs", false},
-            {"lease", 0, "MS", "lease: others get the job this long after a crash (default: 30000)",
-             false},
-            {"grace", 0, "MS", "time between SIGTERM and SIGKILL (default: 10000)", false},
-            {"later", 0, "MS", "delay after exit code 75 (default: 60000)", false},
-            {"backoff", 0, "MS", "delay after the first failure (default: 1000)", false},
-            {"backoff-max", 0, "MS", "maximum delay (default: 3600000)", false},
+            {"lease", 0, "DURATION",
+             "lease: others get the job this long after a crash (default: 30s)", false},
+            {"grace", 0, "DURATION", "time between SIGTERM and SIGKILL (default: 10s)", false},
+            {"later", 0, "DURATION", "delay after exit code 75 (default: 60s)", false},
+            {"backoff", 0, "DURATION", "delay after the first failure (default: 1s)", false},
+            {"backoff-max", 0, "DURATION", "maximum delay (default: 1h)", false},
             {"fixed", 0, NULL, "the same delay after each failure", false},
             {"output", 0, "BYTES", "bytes of the output to store (default: 65536)", false},
             {0}},

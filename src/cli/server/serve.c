@@ -17,7 +17,7 @@
 
 #define DRAIN_MS        10000
 #define FEED_MB         1024
-#define SWEEP_S         60
+#define SWEEP_MS        60000
 
 #define SOCKET_PATH_MAX 8192
 
@@ -299,7 +299,7 @@ static int serve_run(struct cli *cli)
                                      .shutdown = end_by_command};
     const char *uri = cli->arguments[0] ? cli->arguments[0] : cli->uri;
     const char *isolation = cli_text(cli, "isolation");
-    int64_t port, most, seconds, hours, megabytes, sweep_s;
+    int64_t port, most, seconds, hours, megabytes;
     struct server_feed feed;
     sigset_t ends;
     char said[CLI_SAID_MAX];
@@ -310,7 +310,7 @@ static int serve_run(struct cli *cli)
         !cli_number(cli, "transaction-seconds", 1, 86400, 0, &seconds) ||
         !cli_number(cli, "feed-hours", 0, 24 * 366, -1, &hours) ||
         !cli_number(cli, "feed-mb", 1, 1000000, FEED_MB, &megabytes) ||
-        !cli_number(cli, "sweep-every", 0, 86400, SWEEP_S, &sweep_s))
+        !cli_duration(cli, "sweep-every", 0, 86400000, SWEEP_MS, &options.sweep_every_ms))
         return CLI_USAGE;
     if (hours < 0 && cli_text(cli, "feed-mb"))
         return cli_usage(cli, "--feed-mb needs --feed-hours");
@@ -326,7 +326,6 @@ static int serve_run(struct cli *cli)
         return cli_usage(cli, "%s must be serializable or snapshot", said);
     options.snapshot_isolation = isolation && !strcmp(isolation, "snapshot");
     options.transaction_ms = seconds * 1000;
-    options.sweep_every_ms = sweep_s * 1000;
     options.port = options.socket && !cli_text(cli, "port") ? SERVER_NO_PORT : (int)port;
     if (!serve_socket_mode(cli, &options.socket_mode))
         return CLI_USAGE;
@@ -385,7 +384,7 @@ const struct cli_command cli_serve = {
         "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
         "\n"
         "The log goes to standard error: a line for each connection, login, and command that took\n"
-        "--slow MS or longer (100). --quiet omits connections. With --log-file it goes\n"
+        "--slow DURATION or longer (100ms). --quiet omits connections. With --log-file it goes\n"
         "to a file, which SIGUSR1 rotates.\n"
         "\n"
         "If the disk fails to store a write, no call succeeds until the file is opened\n"
@@ -431,7 +430,7 @@ const struct cli_command cli_serve = {
             {"feed-hours", 0, "N",
              "hours to keep changes for change streams; 0: none (default: as the file)", false},
             {"feed-mb", 0, "N", "maximum size of these changes in MB (default: 1024)", false},
-            {"sweep-every", 0, "SECONDS", "seconds between sweeps; 0: never (default: 60)", false},
+            {"sweep-every", 0, "DURATION", "time between sweeps; 0: never (default: 60s)", false},
             {"log", 0, "FORM", "form of the log: text or json (default: text)", false},
             {"log-file", 0, "FILE", "append the log to this file (default: standard error)", false},
             {"log-rotate", 0, "HOW", "on SIGUSR1 and logRotate: rename or reopen (default: rename)",

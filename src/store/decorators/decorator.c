@@ -36,6 +36,7 @@ static const struct {
     [VERB_COLLECTION_VALIDATE] = {"collection_validate", true},
     [VERB_COLLECTION_LIST] = {"collection_list", false},
     [VERB_WAIT] = {"wait", false},
+    [VERB_COMMAND] = {"command", true},
 };
 
 const char *truce__decorated_name(const struct decorated_call *call)
@@ -114,6 +115,8 @@ static truce_status decorator_run(truce_store *inner, const struct decorated_cal
         return truce_collection_list(inner, call->how.list, call->answer, error);
     case VERB_WAIT:
         return truce_wait(inner, call->collection, call->token, call->timeout_ms, error);
+    case VERB_COMMAND:
+        return inner->ops->command(inner, call->document, call->flag, call->answer, error);
     }
     return TRUCE_OK;
 }
@@ -327,6 +330,12 @@ static truce_status decorator_wait_for_change(truce_store *store, const char *co
     return PASS(VERB_WAIT, collection, .token = token, .timeout_ms = timeout_ms);
 }
 
+static truce_status decorator_command(truce_store *store, const bson_t *request, bool writes,
+                                      bson_t *reply, bson_error_t *error)
+{
+    return PASS(VERB_COMMAND, NULL, .document = request, .flag = writes, .answer = reply);
+}
+
 /* ---- calls that are forwarded directly ------------------------------------------------------- */
 
 static void decorator_close_store(truce_store *store)
@@ -391,6 +400,13 @@ static void counters(truce_store *store, truce_store_counters *counters)
     truce_store_count(decorator_of(store)->inner, counters);
 }
 
+static const char *decorator_database(truce_store *store)
+{
+    truce_store *inner = decorator_of(store)->inner;
+
+    return inner->ops->database ? inner->ops->database(inner) : NULL;
+}
+
 static uint64_t structure(truce_store *store)
 {
     return truce__store_structure(decorator_of(store)->inner);
@@ -442,6 +458,8 @@ static const truce_store_ops decorator_ops = {
     .structure = structure,
     .snapshot_state = snapshot_state,
     .keep_images = decorator_keep_images,
+    .database = decorator_database,
+    .command = decorator_command,
 };
 
 void truce__decorator_init(struct decorator *decorator, const struct decorator_kind *kind,

@@ -36,6 +36,7 @@ enum decorated_verb {
     VERB_COLLECTION_VALIDATE,
     VERB_COLLECTION_LIST,
     VERB_WAIT,
+    VERB_COMMAND, /* An operation that the server runs. */
 };
 
 struct decorator;
@@ -55,8 +56,10 @@ struct decorated_call {
     const char *collection; /* NULL: none, or several. */
     const char *text;       /* A path, an index's name, or a collection's new name. */
     const bson_t *filter;
-    const bson_t *document; /* A pipeline, an update, an index, or a validator. */
-    bool flag;              /* explain: of a count; rename: drop the target. */
+    const bson_t *document; /* A pipeline, an update, an index, a validator, or a
+                             * request. */
+    bool flag;              /* explain: of a count; rename: drop the target; command: it
+                             * writes. */
     union {
         const truce_find_options *find; /* And explain. */
         const truce_count_options *count;

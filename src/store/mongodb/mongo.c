@@ -312,6 +312,8 @@ static const truce_store_ops mongo_ops = {
     .validator = mongo_validator,
     .snapshot = truce__mongo_snapshot,
     .counters = truce__mongo_counters,
+    .database = truce__mongo_database,
+    .command = truce__mongo_operation,
 };
 
 /* ---- the server's description ---------------------------------------------------------------- */
@@ -487,7 +489,7 @@ static truce_status find_capabilities(struct mongo_store *store, bson_error_t *e
         status = probe_durable(store, error);
     if (status)
         return status;
-    *can |= TRUCE_CAN_DURABLE;
+    *can |= TRUCE_CAN_DURABLE | (store->server.truce ? TRUCE_CAN_COMMAND : 0);
     if (store->server.wire >= 8 && (store->read_only || probe_pipeline(store)))
         *can |= TRUCE_CAN_PIPELINE_UPDATE;
     if (store->read_only || probe_array_filters(store))

@@ -98,6 +98,7 @@ struct mongo_command {
     bool snapshot;                    /* or snapshot. A view uses its own time. */
     bool write_concern;               /* Wait until it is durable, */
     bool relaxed;                     /* but not for the disk. */
+    bool once;                        /* Send it once: libmongoc does not repeat it. */
     mongoc_client_session_t *session; /* or NULL */
     uint32_t server_id;               /* 0: any suitable one. */
     uint32_t wait_ms;                 /* The time limit; 0: none of its own. */
@@ -260,6 +261,12 @@ truce_status truce__mongo_listener_wait(struct mongo_listener *listener, const t
 /* Ends the thread and waits for its end, which needs no answer of a server. NULL is allowed. No
  * wait may be active. */
 void truce__mongo_listener_close(struct mongo_listener *listener);
+
+/* ---- mongo_operation.c ---- */
+
+const char *truce__mongo_database(truce_store *base);
+truce_status truce__mongo_operation(truce_store *base, const bson_t *request, bool writes,
+                                    bson_t *reply, bson_error_t *error);
 
 /* ---- mongo_facts.c ---- */
 

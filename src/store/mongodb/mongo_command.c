@@ -452,6 +452,9 @@ static bool command_run(mongoc_client_t *client, const char *database,
                         const struct mongo_command *command, const bson_t *options, bson_t *reply,
                         bson_error_t *caught)
 {
+    if (command->once)
+        return mongoc_client_command_with_opts(client, database, command->body, NULL, options,
+                                               reply, caught);
     if (command->write_concern)
         return mongoc_client_write_command_with_opts(client, database, command->body, options,
                                                      reply, caught);
@@ -467,7 +470,7 @@ static bool may_run_again(const struct mongo_command *command, const bson_error_
         return false;
     if (caught->domain == MONGOC_ERROR_SERVER_SELECTION)
         return !truce__mongo_lost();
-    return command->kind == MONGO_READ && !command->write_concern &&
+    return command->kind == MONGO_READ && !command->write_concern && !command->once &&
            caught->domain == MONGOC_ERROR_STREAM;
 }
 

@@ -36,6 +36,7 @@
     each(change_stream_destroy) \
     each(change_stream_error_document) \
     each(change_stream_next) \
+    each(client_command_with_opts) \
     each(client_destroy) \
     each(client_get_database) \
     each(client_new_from_uri) \
@@ -167,6 +168,7 @@ void truce__mongoc_listen_end(struct mongoc_audience *audience);
 #define mongoc_change_stream_destroy truce__mongoc.change_stream_destroy
 #define mongoc_change_stream_error_document truce__mongoc.change_stream_error_document
 #define mongoc_change_stream_next truce__mongoc.change_stream_next
+#define mongoc_client_command_with_opts truce__mongoc.client_command_with_opts
 #define mongoc_client_destroy truce__mongoc.client_destroy
 #define mongoc_client_get_database truce__mongoc.client_get_database
 #define mongoc_client_new_from_uri truce__mongoc.client_new_from_uri

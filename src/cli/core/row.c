@@ -1,0 +1,617 @@
+/*
+ * Runs the operation of a command: reads the fields from arguments and options, sends the request,
+ * and prints the reply.
+ */
+#include "cli/core/row.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/field.h"
+#include "bson/date.h"
+#include "bson/value.h"
+#include "cli/core/row_options.h"
+#include "truce/command.h"
+
+#define PAGE_MAX 1000 /* elements of one reply */
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* A value of the call, and where it was given: "--keep", or "QUEUE". */
+struct row_text {
+    const struct cli *cli;
+    const char *said, *text;
+};
+
+static bool row_append_number(const struct row_text *from, const struct operation_field *field,
+                              const char *key, bson_t *to)
+{
+    enum row_unit unit = cli_row_unit(field);
+    bool bounded = field->least || field->most, read;
+    int64_t number = 0;
+    char *end;
+
+    errno = 0;
+    if (unit == ROW_DATE)
+        read = !truce__date_parse(from->text, strlen(from->text), NULL, &number, NULL);
+    else if (unit == ROW_DURATION)
+        read = cli_duration_read(from->text, &number);
+    else {
+        number = strtoll(from->text, &end, 10);
+        read = !errno && end != from->text && !*end;
+    }
+    if (read && (!bounded || (number >= field->least && number <= field->most)))
+        return BSON_APPEND_INT64(to, key, number);
+    if (unit == ROW_DATE)
+        cli_usage(from->cli, "%s needs a time, for example 2026-12-24T18:00:00Z, not \"%s\"",
+                  from->said, from->text);
+    else if (unit == ROW_DURATION && !read)
+        cli_usage(from->cli,
+                  "%s needs a duration, for example 500ms, 90s, 5m, 24h, or 7d, not \"%s\"",
+                  from->said, from->text);
+    else if (bounded)
+        cli_usage(from->cli, "%s needs a %s from %lld%s to %lld%s, not \"%s\"", from->said,
+                  unit ? "duration" : "number", (long long)field->least, unit ? "ms" : "",
+                  (long long)field->most, unit ? "ms" : "", from->text);
+    else
+        cli_usage(from->cli, "%s needs a number, not \"%s\"", from->said, from->text);
+    return false;
+}
+
+static bool row_append_id(const struct row_text *from, const char *key, bson_t *to)
+{
+    bson_oid_t id;
+
+    if (!bson_oid_is_valid(from->text, strlen(from->text))) {
+        cli_usage(from->cli, "%s needs 24 hexadecimal digits, not \"%s\"", from->said, from->text);
+        return false;
+    }
+    bson_oid_init_from_string(&id, from->text);
+    return BSON_APPEND_OID(to, key, &id);
+}
+
+static bool row_append_document(const struct row_text *from, enum field_type type, const char *key,
+                                bson_t *to)
+{
+    bool is_array = false;
+    bson_t document;
+    bool good = cli_document_or_array(from->cli, from->text, from->said, &document,
+                                      type == FIELD_DOCUMENT ? NULL : &is_array);
+
+    if (good && type == FIELD_ARRAY && !is_array) {
+        cli_usage(from->cli, "%s needs an array, not \"%s\"", from->said, from->text);
+        good = false;
+    }
+    if (good)
+        good = is_array ? BSON_APPEND_ARRAY(to, key, &document)
+                        : BSON_APPEND_DOCUMENT(to, key, &document);
+    bson_destroy(&document);
+    return good;
+}
+
+/* Returns whether the text begins like JSON and not like a word. */
+static bool row_is_json(const char *text)
+{
+    char *end;
+
+    if (strchr("{[\"'", text[0]) || !strcmp(text, "true") || !strcmp(text, "false") ||
+        !strcmp(text, "null") || strpbrk(text, " \t"))
+        return true;
+    if (!strchr("-0123456789", text[0]) || strpbrk(text, "xXnNpP"))
+        return false;
+    (void)strtod(text, &end);
+    return *end == '\0';
+}
+
+bool cli_row_append_value(const struct cli *cli, const char *said, const char *text,
+                          const char *key, bson_t *to)
+{
+    struct json_reader reader = {.typed = true};
+    char *wrapped;
+    bson_error_t ignored;
+    bson_iter_t at;
+    bson_oid_t id;
+    bson_t read;
+    bool good;
+
+    if (bson_oid_is_valid(text, strlen(text))) {
+        bson_oid_init_from_string(&id, text);
+        return BSON_APPEND_OID(to, key, &id);
+    }
+    if (*text && !row_is_json(text))
+        return BSON_APPEND_UTF8(to, key, text);
+    wrapped = bson_strdup_printf("{\"v\": %s}", text);
+    good = !truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored) &&
+           bson_iter_init_find(&at, &read, "v") && bson_append_iter(to, key, -1, &at);
+    if (!good)
+        cli_usage(cli, "%s must be a value of Extended JSON or a word, not \"%s\"", said, text);
+    truce__json_reader_release(&reader);
+    bson_free(wrapped);
+    return good;
+}
+
+static bool row_check_word(const struct row_text *from, const char *const *words)
+{
+    struct buffer all = {0};
+
+    if (truce__operation_word(from->text, words) >= 0)
+        return true;
+    for (const char *const *at = words; *at; at++) {
+        truce__buffer_append_text(&all, at == words ? "" : at[1] ? ", " : ", or ");
+        truce__buffer_append_text(&all, *at);
+    }
+    truce__buffer_append_byte(&all, 0);
+    cli_usage(from->cli, "%s must be %s, not \"%s\"", from->said, (const char *)all.bytes,
+              from->text);
+    truce__buffer_release(&all);
+    return false;
+}
+
+static bool row_append(const struct row_text *from, const struct operation_field *field,
+                       enum field_type type, const char *key, bson_t *to)
+{
+    if (field->words && !row_check_word(from, field->words))
+        return false;
+    switch (type) {
+    case FIELD_TEXT:
+        return BSON_APPEND_UTF8(to, key, from->text);
+    case FIELD_NUMBER:
+    case FIELD_WHOLE:
+        return row_append_number(from, field, key, to);
+    case FIELD_OID:
+        return row_append_id(from, key, to);
+    case FIELD_DOCUMENT:
+    case FIELD_ARRAY:
+    case FIELD_EITHER:
+        return row_append_document(from, type, key, to);
+    case FIELD_VALUE:
+    case FIELD_HINT:
+        return cli_row_append_value(from->cli, from->said, from->text, key, to);
+    case FIELD_FLAG:
+    case FIELD_PLAIN:
+    case FIELD_IGNORED:
+        break;
+    }
+    return BSON_APPEND_BOOL(to, key, true);
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+/* One run of the operation. */
+struct row_call {
+    struct cli *cli;
+    const struct cli_row *row;
+    const struct operation_row *operation;
+    /* The fields of the caller, or NULL. */
+    const bson_t *more;
+    /* The value of the argument that ends in "..."; NULL: none. */
+    const char *each;
+    bson_t request;
+};
+
+/* Returns the value of the argument that has the field, or NULL. */
+static const char *row_argument(const struct row_call *call, const char *field)
+{
+    const char *at = call->cli->command->arguments;
+
+    for (int i = 0; at && *at; i++) {
+        const char *from = at + strspn(at, "[");
+        size_t size = strcspn(from, "]. ");
+
+        if (cli_row_is_argument(from, size, field)) {
+            bool many = !strncmp(from + size, "...", 3) || !strncmp(from + size, "]...", 4);
+
+            if (call->more && bson_has_field(call->more, field))
+                return NULL;
+            return many ? call->each : call->cli->arguments[i];
+        }
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return NULL;
+}
+
+static bool row_append_argument(struct row_call *call, const struct operation_field *field,
+                                const char *text)
+{
+    char said[ROW_NAME_MAX];
+    struct row_text from = {call->cli, said, text};
+
+    cli_row_option(field, said);
+    for (char *at = said; *at; at++)
+        *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+    return row_append(&from, field, field->field.type, field->field.name, &call->request);
+}
+
+static bool row_append_array(struct row_call *call, const struct operation_field *field,
+                             const char *option, const char *said)
+{
+    struct row_text from = {call->cli, said, cli_texts(call->cli, option, 0)};
+    bson_t array;
+    bool good = true;
+
+    if (from.text[0] == '[')
+        return row_append(&from, field, FIELD_ARRAY, field->field.name, &call->request);
+    BSON_APPEND_ARRAY_BEGIN(&call->request, field->field.name, &array);
+    for (int i = 0; good && (from.text = cli_texts(call->cli, option, i)); i++) {
+        char key[12];
+
+        snprintf(key, sizeof key, "%d", i);
+        good = row_append(&from, field, field->each, key, &array);
+    }
+    bson_append_array_end(&call->request, &array);
+    return good;
+}
+
+static bool row_append_option(struct row_call *call, const struct operation_field *field)
+{
+    char option[ROW_NAME_MAX], said[CLI_SAID_MAX];
+    struct row_text from = {call->cli, said, NULL};
+
+    cli_row_option(field, option);
+    if (!cli_flag(call->cli, option))
+        return true;
+    from.text = cli_text(call->cli, option);
+    cli_option_said(call->cli, option, said, sizeof said);
+    if (field->field.type == FIELD_ARRAY)
+        return row_append_array(call, field, option, said);
+    return row_append(&from, field, field->field.type, field->field.name, &call->request);
+}
+
+/* Reads an example or constant fields of a row. */
+static void row_read_json(const char *text, bson_t *document)
+{
+    bson_error_t ignored;
+    struct json_reader reader = {.typed = true};
+    bson_t borrowed;
+
+    bson_init(document);
+    if (text && !truce__json_read(&reader, text, strlen(text), &borrowed, NULL, &ignored))
+        bson_concat(document, &borrowed);
+    truce__json_reader_release(&reader);
+}
+
+/* Appends the operation's own field. Its type is that of the example. */
+static bool row_append_target(struct row_call *call)
+{
+    const struct operation_row *row = call->operation;
+    const char *text = row->target ? row_argument(call, row->target) : NULL;
+    struct operation_field field = {{row->name, FIELD_TEXT, 0}};
+    char said[ROW_NAME_MAX];
+    struct row_text from = {call->cli, said, text};
+    bson_iter_t at;
+    bson_t example;
+
+    if (row->target && call->more && bson_iter_init_find(&at, call->more, row->target))
+        return BSON_APPEND_VALUE(&call->request, row->name, bson_iter_value(&at));
+    if (!text)
+        return BSON_APPEND_INT32(&call->request, row->name, 1);
+    row_read_json(row->example, &example);
+    if (bson_iter_init_find(&at, &example, row->name))
+        field.field.type = BSON_ITER_HOLDS_OID(&at)        ? FIELD_OID
+                           : BSON_ITER_HOLDS_ARRAY(&at)    ? FIELD_ARRAY
+                           : BSON_ITER_HOLDS_DOCUMENT(&at) ? FIELD_DOCUMENT
+                                                           : FIELD_TEXT;
+    bson_destroy(&example);
+    snprintf(said, sizeof said, "%s", row->target);
+    for (char *c = said; *c; c++)
+        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    return row_append(&from, &field, field.field.type, row->name, &call->request);
+}
+
+/* Builds the request. Returns CLI_DONE, or CLI_USAGE after printing the error. */
+static int row_read(struct row_call *call)
+{
+    const struct cli_command *command = call->cli->command;
+    bool good = row_append_target(call);
+    bson_t set;
+    bson_iter_t at;
+
+    row_read_json(call->row->set, &set);
+    bson_concat(&call->request, &set);
+    bson_destroy(&set);
+    for (const struct operation_field *field = call->operation->fields; good && field->field.name;
+         field++) {
+        const char *text = row_argument(call, field->field.name);
+
+        if (text)
+            good = row_append_argument(call, field, text);
+        else if (cli_row_has_option(command, call->row, field))
+            good = row_append_option(call, field);
+    }
+    if (good && call->more && bson_iter_init(&at, call->more))
+        while (bson_iter_next(&at))
+            if (!call->operation->target ||
+                strcmp(bson_iter_key(&at), call->operation->target) != 0)
+                bson_append_iter(&call->request, NULL, -1, &at);
+    return good ? CLI_DONE : CLI_USAGE;
+}
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static void row_append_found(const bson_iter_t *at, struct buffer *text)
+{
+    char date[DATE_TEXT_MAX], id[25];
+
+    if (BSON_ITER_HOLDS_UTF8(at)) {
+        truce__buffer_append_text(text, bson_iter_utf8(at, NULL));
+    } else if (BSON_ITER_HOLDS_OID(at)) {
+        bson_oid_to_string(bson_iter_oid(at), id);
+        truce__buffer_append_text(text, id);
+    } else if (BSON_ITER_HOLDS_DATE_TIME(at)) {
+        truce__buffer_append_text(text, truce__date_show(bson_iter_date_time(at), date));
+    } else {
+        truce__json_write_value(text, at, JSON_RELAXED);
+    }
+}
+
+/* Appends the value of {field}: of the reply, or else of the request. */
+static void row_append_field(const struct row_call *call, const bson_t *reply, const char *name,
+                             struct buffer *text)
+{
+    const char *target = call->operation->target;
+    bson_iter_t at, found;
+
+    if (bson_iter_init(&at, reply) && bson_iter_find_descendant(&at, name, &found))
+        row_append_found(&found, text);
+    else if (bson_iter_init_find(&found, &call->request,
+                                 target && !strcmp(name, target) ? call->operation->name : name))
+        row_append_found(&found, text);
+}
+
+/* Fills a format: {field} is a field. */
+static char *row_fill(const struct row_call *call, const char *format, const bson_t *reply)
+{
+    struct buffer text = {0};
+
+    while (*format) {
+        if (*format == '{') {
+            char name[ROW_NAME_MAX];
+            size_t size = strcspn(format, "}");
+
+            snprintf(name, sizeof name, "%.*s", (int)size - 1, format + 1);
+            row_append_field(call, reply, name, &text);
+            format += size + (format[size] == '}');
+        } else {
+            truce__buffer_append_byte(&text, (uint8_t)*format++);
+        }
+    }
+    truce__buffer_append_byte(&text, 0);
+    return (char *)text.bytes;
+}
+
+/* Prints a reply, or an element of its list. */
+static bool row_print(const struct row_call *call, const bson_t *document)
+{
+    struct cli *cli = call->cli;
+    char *text;
+    bool good;
+
+    if (call->row->print && !cli->json)
+        return call->row->print(cli, document);
+    if (!call->row->say)
+        return cli_print(document, JSON_RELAXED);
+    text = row_fill(call, call->row->say, document);
+    good = cli_answer(cli, document, "%s", text);
+    bson_free(text);
+    return good;
+}
+
+static int row_print_list(struct row_call *call, const bson_t *reply, int64_t *printed,
+                          bson_iter_t *last)
+{
+    bson_iter_t list, at;
+    bool good = bson_iter_init_find(&list, reply, call->row->list) && bson_iter_recurse(&list, &at);
+
+    while (good && bson_iter_next(&at)) {
+        bson_t element = BSON_INITIALIZER, read;
+
+        *last = at;
+        if (BSON_ITER_HOLDS_DOCUMENT(&at)) {
+            const uint8_t *bytes;
+            uint32_t size;
+
+            bson_iter_document(&at, &size, &bytes);
+            good = bson_init_static(&read, bytes, size);
+            if (good)
+                bson_concat(&element, &read);
+        } else { /* times: {time: ...} */
+            bson_append_value(&element, call->row->list, (int)strlen(call->row->list) - 1,
+                              bson_iter_value(&at));
+        }
+        good = good && row_print(call, &element);
+        (*printed)++;
+        bson_destroy(&element);
+    }
+    return good ? CLI_DONE : CLI_FAILED;
+}
+
+/* Prints a reply; --json shows its status, too. */
+static int row_print_reply(const struct row_call *call, const bson_t *reply)
+{
+    bson_t shown = BSON_INITIALIZER;
+    bool good;
+
+    bson_copy_to_excluding_noinit(reply, &shown, "ok", call->cli->json ? NULL : "status", NULL);
+    good = row_print(call, &shown);
+    bson_destroy(&shown);
+    return good ? CLI_DONE : CLI_FAILED;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+/* Writes the names of fields in a message as options: 'perMS' is --per. */
+static void row_translate(const struct cli *cli, const struct operation_row *row,
+                          bson_error_t *error)
+{
+    struct buffer text = {0};
+    const char *at = error->message;
+
+    while (*at) {
+        const struct operation_field *field = row->fields;
+        size_t size = *at == '\'' ? strcspn(at + 1, "'") : 0;
+        char option[ROW_NAME_MAX];
+
+        while (field->field.name &&
+               (strlen(field->field.name) != size || memcmp(field->field.name, at + 1, size) != 0))
+            field++;
+        if (size && field->field.name &&
+            cli_row_has_option(cli->command, cli->command->row, field)) {
+            cli_row_option(field, option);
+            truce__buffer_append_text(&text, "--");
+            truce__buffer_append_text(&text, option);
+            at += size + 2;
+        } else {
+            truce__buffer_append_byte(&text, (uint8_t)*at++);
+        }
+    }
+    truce__buffer_append_byte(&text, 0);
+    snprintf(error->message, sizeof error->message, "%s", (const char *)text.bytes);
+    truce__buffer_release(&text);
+}
+
+int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply)
+{
+    int64_t before = truce_deadline_begin(cli->deadline_ms);
+    bson_t timed;
+    bson_error_t error = {0};
+    truce_status status;
+
+    bson_copy_to(request, &timed);
+    if (cli->deadline_ms && !bson_has_field(request, "maxTimeMS"))
+        BSON_APPEND_INT64(&timed, "maxTimeMS", cli->deadline_ms);
+    status = truce_command(cli->store, NULL, &timed, reply, &error);
+    truce_deadline_end(before);
+    bson_destroy(&timed);
+    if (status && cli->command->row)
+        row_translate(cli, cli_row_find(cli->command->row), &error);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int row_not_found(struct row_call *call, const bson_t *reply)
+{
+    char *text = row_fill(call, call->row->none ? call->row->none : "not found", reply);
+    int code = cli_say(call->cli, CLI_NO, "%s", text);
+
+    bson_free(text);
+    return code;
+}
+
+/* Sends one page. `left`: the maximum number of elements; 0: not a list with pages. */
+static int row_send_page(struct row_call *call, int64_t left, const bson_value_t *after,
+                         bson_t *reply)
+{
+    bson_t request;
+    int code;
+
+    bson_init(&request);
+    if (left)
+        bson_copy_to_excluding_noinit(&call->request, &request, "limit", after ? "after" : NULL,
+                                      NULL);
+    else
+        bson_concat(&request, &call->request);
+    if (left)
+        BSON_APPEND_INT64(&request, "limit", left < PAGE_MAX ? left : PAGE_MAX);
+    if (after)
+        BSON_APPEND_VALUE(&request, "after", after);
+    code = cli_row_send(call->cli, &request, reply);
+    bson_destroy(&request);
+    return code;
+}
+
+/* Prints a list, page by page. */
+static int row_list(struct row_call *call)
+{
+    bool paged = call->row->next != NULL, limited = bson_has_field(&call->request, "limit"), more;
+    int64_t limit = limited ? truce__field_number(&call->request, "limit") : 100, printed = 0;
+    bson_value_t after = {0};
+    int code;
+
+    do {
+        bson_iter_t last = {0}, next;
+        bson_t reply;
+
+        code = row_send_page(call, paged ? limit - printed : 0, after.value_type ? &after : NULL,
+                             &reply);
+        if (!code && !call->row->none && !strcmp(truce__field_text(&reply, "status"), "not found"))
+            code = row_not_found(call, &reply);
+        if (!code)
+            code = row_print_list(call, &reply, &printed, &last);
+        more = !code && bson_iter_init_find(&next, &reply, "more") && bson_iter_as_bool(&next);
+        if (after.value_type)
+            bson_value_destroy(&after);
+        after = (bson_value_t){0};
+        if (more && paged && bson_iter_recurse(&last, &next) &&
+            bson_iter_find(&next, call->row->next))
+            bson_value_copy(bson_iter_value(&next), &after);
+        bson_destroy(&reply);
+    } while (more && after.value_type && printed < limit);
+    if (after.value_type)
+        bson_value_destroy(&after);
+    if (!code && !printed && call->row->none)
+        return row_not_found(call, &call->request);
+    if (more && !limited)
+        cli_remark(call->cli, "there are more than these %lld: --limit N prints more",
+                   (long long)printed);
+    return code;
+}
+
+static int row_run_once(struct row_call *call)
+{
+    bson_t reply;
+    int code;
+
+    if (call->row->list)
+        return row_list(call);
+    code = cli_row_send(call->cli, &call->request, &reply);
+    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
+        code = row_not_found(call, &reply);
+    else if (!code)
+        code = row_print_reply(call, &reply);
+    bson_destroy(&reply);
+    return code;
+}
+
+/* Returns the index of the argument that ends in "...", or -1. */
+static int row_repeated(const struct cli *cli)
+{
+    int i = 0;
+
+    for (const char *at = cli->command->arguments; at && *at; i++) {
+        size_t size = strcspn(at, " ");
+
+        if (memmem(at, size, "...", 3))
+            return i;
+        at += size + strspn(at + size, " ");
+    }
+    return -1;
+}
+
+int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *more)
+{
+    int repeated = row_repeated(cli), i = repeated, worst = CLI_DONE;
+
+    do {
+        struct row_call call = {.cli = cli,
+                                .row = row,
+                                .operation = cli_row_find(row),
+                                .more = more,
+                                .each = i < 0 ? NULL : cli->arguments[i]};
+        int code;
+
+        bson_init(&call.request);
+        code = row_read(&call);
+        if (!code)
+            code = row_run_once(&call);
+        worst = code > worst ? code : worst;
+        bson_destroy(&call.request);
+    } while (repeated >= 0 && ++i < cli->count && worst <= CLI_NO);
+    return cli_output_end(worst);
+}
+
+int cli_row_run(struct cli *cli)
+{
+    return cli_row_run_with(cli, cli->command->row, NULL);
+}

@@ -1,0 +1,65 @@
+#ifndef TRUCE_CLI_CORE_ROW_H
+#define TRUCE_CLI_CORE_ROW_H
+
+/*
+ * Operations of the table (operations/operation.h) as commands.
+ *
+ * A command names the row of its operation. Its arguments and options are fields of the row: the
+ * argument QUEUE is the field `queue`, the option --keep-dead is the field `keepDeadMS`. Types,
+ * bounds, words, and help come from the row. truce_command runs the request: in this process, or on
+ * a truce server.
+ *
+ *     field            option
+ *     laneWidth        --lane-width N
+ *     keepDeadMS       --keep-dead DURATION     500ms, 90s, 5m, 24h, 7d
+ *     runAtMS          --run-at TIME            2026-12-24T18:00:00Z
+ *     tags (array)     --tag TAG                may be repeated; or one array: --tag '["a", "b"]'
+ *
+ * An argument "ID..." runs the operation once for each value.
+ */
+#include "cli/core/cli.h"
+
+struct cli_row {
+    /* The operation: "truceCron". */
+    const char *name;
+    /* The fields that the command sets: "{action: 'pause'}". NULL: none. */
+    const char *set;
+    /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL: all fields
+     * that are neither arguments nor set. "": none. */
+    const char *fields;
+    /* The line for people, in which {field} is a field of the reply, or else of the request. For a
+     * list: the line of an element; {time} is an element of `times` that is not a document. NULL:
+     * JSON. */
+    const char *say;
+    /* The message for "not found". NULL: "not found". */
+    const char *none;
+    /* The array of the reply that the command lists. */
+    const char *list;
+    /* The field of the last element that is `after` of the next page. NULL: there are no pages. */
+    const char *next;
+    /* Prints the reply, or an element of the list, for people. NULL: `say`. */
+    bool (*print)(struct cli *cli, const bson_t *reply);
+};
+
+/* The function of a command with a row. */
+int cli_row_run(struct cli *cli);
+/* As cli_row_run, for a row with the options of the call, and with further fields. An argument
+ * whose field is among them is not read. NULL: none. */
+int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *more);
+/* Runs an operation, or a command of MongoDB. Returns the exit code after printing the error.
+ * `reply` is always initialized. */
+int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply);
+
+/* Returns all options of a command: its own, and those of its row. They live as long as the
+ * process. */
+const struct cli_option *cli_command_options(const struct cli_command *command);
+/* Returns the words that a value may be: "a", "b", NULL. NULL: any. `name` is that of an option, or
+ * of an argument. */
+const char *const *cli_row_words(const struct cli_command *command, const char *name);
+
+/* Appends a value: Extended JSON, 24 hexadecimal digits, or a word. If the text is bad, prints the
+ * error and returns false. `said` names it. */
+bool cli_row_append_value(const struct cli *cli, const char *said, const char *text,
+                          const char *key, bson_t *to);
+
+#endif

@@ -1,0 +1,289 @@
+/*
+ * The options of a command from the fields of its row.
+ *
+ * The option tables are made with their first use, and live as long as the process. The help of an
+ * option is the field's help: names of fields become names of options, and the unit of a time is
+ * part of the value.
+ */
+#include "cli/core/row_options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/buffer.h"
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static bool row_ends_with(const char *text, const char *end)
+{
+    size_t size = strlen(text), length = strlen(end);
+
+    return size >= length && !strcmp(text + size - length, end);
+}
+
+enum row_unit cli_row_unit(const struct operation_field *field)
+{
+    if (field->field.type != FIELD_NUMBER || !row_ends_with(field->field.name, "MS"))
+        return ROW_PLAIN;
+    return strstr(field->help, "ms since 1970") ? ROW_DATE : ROW_DURATION;
+}
+
+/* Writes "laneWidth" as "lane-width", without the last `less` characters. */
+static void row_write_name(const char *field, size_t less, char name[ROW_NAME_MAX])
+{
+    size_t size = strlen(field) - less, at = 0;
+
+    for (size_t i = 0; i < size && at < ROW_NAME_MAX - 2; i++) {
+        if (field[i] == '_' || (isupper((unsigned char)field[i]) && i))
+            name[at++] = '-';
+        if (field[i] != '_')
+            name[at++] = (char)tolower((unsigned char)field[i]);
+    }
+    name[at] = '\0';
+}
+
+void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX])
+{
+    const char *own = field->field.name;
+    size_t less = 0;
+
+    if (cli_row_unit(field))
+        less = 2;
+    else if (field->field.type == FIELD_ARRAY && row_ends_with(own, "ies"))
+        less = 3;
+    else if (field->field.type == FIELD_ARRAY && row_ends_with(own, "s"))
+        less = 1;
+    row_write_name(own, less, name);
+    if (less == 3)
+        strcat(name, "y"); /* entries: --entry */
+}
+
+static void row_upper(char *text)
+{
+    for (; *text; text++)
+        *text = (char)toupper((unsigned char)*text);
+}
+
+bool cli_row_is_argument(const char *argument, size_t size, const char *field)
+{
+    char name[ROW_NAME_MAX];
+
+    row_write_name(field, 0, name);
+    row_upper(name);
+    return strlen(name) == size && !memcmp(name, argument, size);
+}
+
+const struct operation_row *cli_row_find(const struct cli_row *row)
+{
+    const struct operation_row *found = truce__operation_named(row->name);
+
+    truce_assert(found);
+    return found;
+}
+
+/* ---- which fields are options ---------------------------------------------------------------- */
+
+/* Returns whether `words` ("limit pool") has the word. */
+static bool row_lists(const char *words, const char *word)
+{
+    size_t size = strlen(word);
+
+    for (const char *at = words; (at = strstr(at, word)); at++)
+        if ((at == words || at[-1] == ' ') && (!at[size] || at[size] == ' '))
+            return true;
+    return false;
+}
+
+static bool row_has_argument(const struct cli_command *command, const char *field)
+{
+    const char *at = command->arguments ? command->arguments : "";
+
+    while (*at) {
+        const char *from = at + strspn(at, "[");
+        size_t size = strcspn(from, "]. ");
+
+        if (cli_row_is_argument(from, size, field))
+            return true;
+        at += strcspn(at, " ");
+        at += strspn(at, " ");
+    }
+    return false;
+}
+
+/* Returns whether the fields that the command sets ("{action: 'pause'}") have the name. */
+static bool row_sets(const struct cli_row *row, const char *field)
+{
+    const char *at = row->set;
+    size_t size = strlen(field);
+
+    while (at && (at = strstr(at, field)) != NULL) {
+        if (at[size] == ':' && strchr("{ ", at[-1]))
+            return true;
+        at++;
+    }
+    return false;
+}
+
+bool cli_row_has_option(const struct cli_command *command, const struct cli_row *row,
+                        const struct operation_field *field)
+{
+    if (row->fields && row->fields[0] != '!')
+        return row_lists(row->fields, field->field.name);
+    if (row->fields && row_lists(row->fields + 1, field->field.name))
+        return false;
+    return field->field.type != FIELD_IGNORED && field->field.type != FIELD_PLAIN &&
+           !row_has_argument(command, field->field.name) && !row_sets(row, field->field.name);
+}
+
+/* ---- the help of an option ------------------------------------------------------------------- */
+
+static void row_help_append_option(const struct operation_row *row, const char *name, size_t size,
+                                   struct buffer *text)
+{
+    const struct operation_field *at = row->fields;
+    char option[ROW_NAME_MAX];
+
+    while (at->field.name && (strlen(at->field.name) != size || memcmp(at->field.name, name, size)))
+        at++;
+    if (!at->field.name) {
+        truce__buffer_append(text, name, size);
+        return;
+    }
+    cli_row_option(at, option);
+    truce__buffer_append_text(text, "--");
+    truce__buffer_append_text(text, option);
+}
+
+static char *row_help(const struct operation_row *row, const struct operation_field *field)
+{
+    static const char *const replaced[][2] = {{", in milliseconds", ""},
+                                              {" in milliseconds", ""},
+                                              {", ms since 1970", ""},
+                                              {"; absent: ", "; default: "},
+                                              {"; absent, ", "; else "}};
+    struct buffer text = {0};
+    const char *at = field->help;
+    size_t i;
+
+    while (*at) {
+        for (i = 0; i < sizeof replaced / sizeof *replaced; i++)
+            if (!strncmp(at, replaced[i][0], strlen(replaced[i][0])))
+                break;
+        if (i < sizeof replaced / sizeof *replaced) {
+            truce__buffer_append_text(&text, replaced[i][1]);
+            at += strlen(replaced[i][0]);
+        } else if (*at == '`') {
+            size_t size = strcspn(at + 1, "`");
+
+            row_help_append_option(row, at + 1, size, &text);
+            at += size + 1 + (at[size + 1] == '`');
+        } else {
+            truce__buffer_append_byte(&text, (uint8_t)*at++);
+        }
+    }
+    for (const char *const *word = field->words; word && *word; word++) {
+        truce__buffer_append_text(&text, word == field->words ? " (" : ", ");
+        truce__buffer_append_text(&text, *word);
+    }
+    truce__buffer_append_text(&text, field->words ? ")" : "");
+    truce__buffer_append_byte(&text, 0);
+    return (char *)text.bytes;
+}
+
+/* ---- the options of a command ---------------------------------------------------------------- */
+
+static const char *row_value(const struct operation_field *field, const char *name)
+{
+    enum field_type type = field->field.type == FIELD_ARRAY ? field->each : field->field.type;
+    char *upper;
+
+    if (type == FIELD_FLAG)
+        return NULL;
+    if (field->words)
+        return "WORD";
+    if (cli_row_unit(field))
+        return cli_row_unit(field) == ROW_DATE ? "TIME" : "DURATION";
+    if (type == FIELD_NUMBER)
+        return "N";
+    if (type == FIELD_DOCUMENT || type == FIELD_EITHER)
+        return "DOCUMENT";
+    if (type == FIELD_OID)
+        return "ID";
+    upper = bson_strdup(name);
+    row_upper(upper);
+    return upper;
+}
+
+static struct cli_option row_option(const struct operation_row *row,
+                                    const struct operation_field *field)
+{
+    char name[ROW_NAME_MAX];
+
+    cli_row_option(field, name);
+    return (struct cli_option){.name = bson_strdup(name),
+                               .letter = strcmp(name, "limit") ? 0 : 'n',
+                               .value = row_value(field, name),
+                               .help = row_help(row, field),
+                               .many = field->field.type == FIELD_ARRAY};
+}
+
+static const struct cli_option *row_make_options(const struct cli_command *command)
+{
+    const struct operation_row *row = cli_row_find(command->row);
+    const struct cli_option *own = command->options;
+    size_t count = 0, room = 1;
+    struct cli_option *made;
+
+    for (size_t i = 0; own && own[i].name; i++)
+        room++;
+    for (const struct operation_field *at = row->fields; at->field.name; at++)
+        room++;
+    made = bson_malloc0(room * sizeof *made);
+    for (; own && own->name; own++)
+        made[count++] = *own;
+    for (const struct operation_field *at = row->fields; at->field.name; at++)
+        if (cli_row_has_option(command, command->row, at))
+            made[count++] = row_option(row, at);
+    if (!count) {
+        bson_free(made);
+        made = NULL;
+    }
+    return made;
+}
+
+const struct cli_option *cli_command_options(const struct cli_command *command)
+{
+    static struct made {
+        struct made *next;
+        const struct cli_command *command;
+        const struct cli_option *options;
+    } * all;
+    struct made *found = all;
+
+    if (!command->row)
+        return command->options;
+    while (found && found->command != command)
+        found = found->next;
+    if (!found) {
+        found = bson_malloc0(sizeof *found);
+        *found = (struct made){all, command, row_make_options(command)};
+        all = found;
+    }
+    return found->options;
+}
+
+const char *const *cli_row_words(const struct cli_command *command, const char *name)
+{
+    char option[ROW_NAME_MAX];
+
+    if (!command->row)
+        return NULL;
+    for (const struct operation_field *at = cli_row_find(command->row)->fields; at->field.name;
+         at++) {
+        cli_row_option(at, option);
+        if (!strcmp(option, name))
+            return at->words;
+    }
+    return NULL;
+}
