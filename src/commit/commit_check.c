@@ -407,8 +407,8 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
 
 /*
  * The documents that the decided commits of a batch change are read together, collection by
- * collection. A commit gets a closer look, which reads its documents one by one, in two cases: a
- * document is missing, or another document may have a unique value that the commit reserved.
+ * collection. A closer look at a commit reads its documents one by one. It takes place if a document
+ * is missing, and if another document may have a unique value that the commit reserved.
  */
 
 /* The documents of one collection: those that must exist, and those that may be held. */

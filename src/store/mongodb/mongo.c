@@ -662,8 +662,8 @@ static struct mongo_store *schema_of(truce_store *base)
 
 /* ---- the structure number -------------------------------------------------------------------- */
 
-/* Other clients can drop collections, too, and the server does not tell. What a handle remembers of
- * collections, such as that it made their indexes, is therefore read again after this time. */
+/* Other clients can drop collections, too, and the server does not report it. After this time, a
+ * handle therefore reads again whatever it remembers of collections, such as their indexes. */
 #define STRUCTURE_NS (60 * INT64_C(1000000000))
 
 static uint64_t mongo_structure_of(truce_store *base)
