@@ -358,12 +358,12 @@ static truce_status operations_read_many(struct bench_place *place,
                                          bson_error_t *error)
 {
     bson_value_t ids[DOCUMENTS];
-    truce_look looks[DOCUMENTS];
+    truce_read_request looks[DOCUMENTS];
     truce_status status;
 
     for (int i = 0; i < operation->documents; i++) {
         ids[i] = operations_number(i);
-        looks[i] = (truce_look){.collection = COLLECTION "accounts", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = COLLECTION "accounts", .id = &ids[i]};
     }
     status = truce_read_many(place->store, looks, (size_t)operation->documents, NULL, error);
     for (int i = 0; i < operation->documents; i++)
@@ -417,7 +417,7 @@ const struct bench_operation bench_operations[] = {
     {"read many, 5 documents", 0, 0, 5, operations_read_many},
     {"queue add", 1, 0, 0, bench_queue_add},
     {"queue claim and done", 3, 0, 0, bench_queue_work},
-    {"ledger post", 2, 0, 0, bench_ledger_post},
+    {"ledger post", 1, 0, 0, bench_ledger_post},
     {"ledger balance", 1, 0, 0, bench_ledger_balance},
     {"transfer", 10, 0, 0, bench_transfer},
     {"sync, a rename with one copy", 7, 0, 0, bench_rename},

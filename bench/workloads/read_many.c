@@ -24,13 +24,13 @@ static bool many_has_id(const bson_t *document, int64_t id)
 
 static int64_t many_truce(struct bench_call *call)
 {
-    truce_look looks[LOOKED] = {0};
+    truce_read_request looks[LOOKED] = {0};
     bson_value_t ids[LOOKED];
     bson_error_t error;
 
     for (int i = 0; i < LOOKED; i++) {
         ids[i] = document_id(drawn(i));
-        looks[i] = (truce_look){.collection = "documents", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "documents", .id = &ids[i]};
     }
     BENCH_MUST(truce_read_many(call->connection, looks, LOOKED, NULL, &error), error);
     for (int i = 0; i < LOOKED; i++) {

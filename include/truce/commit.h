@@ -225,9 +225,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_apply(truce_commit *commit
  * The last result counts; a function that runs again attaches it again. If the commit has no key,
  * the call fails with TRUCE_INVALID. If the result is larger than 64 KiB, it fails with
  * TRUCE_LIMIT. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_leave(truce_commit *commit,
-                                                            const bson_t *result,
-                                                            bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_set_result(truce_commit *commit,
+                                                                 const bson_t *result,
+                                                                 bson_error_t *error);
 
 /* Returns the result that the commit under this key has attached; it is empty if there was no
  * result. `result` is always initialized. If no commit under the key took effect, or it was purged,
@@ -278,8 +278,8 @@ typedef struct truce_read_many_options {
 /* Reads several documents from one snapshot, without any changes of a commit that later fails. It
  * does not block writers. If it finds no consistent state before the deadline, it fails with
  * TRUCE_LOCKED. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store, truce_look *looks,
-                                                         size_t count,
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_read_many(truce_store *store,
+                                                         truce_read_request *looks, size_t count,
                                                          const truce_read_many_options *options,
                                                          bson_error_t *error);
 

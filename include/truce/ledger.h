@@ -227,11 +227,11 @@ typedef struct truce_ledger_moment {
 } truce_ledger_moment;
 
 /* Returns the balance of an account. It is exact for the number that it reports, whatever other
- * writers do. `moment` NULL: the current state. If the account or the number does not exist, the
+ * writers do. `as_of` NULL: the current state. If the account or the number does not exist, the
  * call fails with TRUCE_NOT_FOUND. */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_ledger_balance_of(truce_ledger *ledger,
                                                                  const char *account,
-                                                                 const truce_ledger_moment *moment,
+                                                                 const truce_ledger_moment *as_of,
                                                                  truce_ledger_balance *balance,
                                                                  bson_error_t *error);
 

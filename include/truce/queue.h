@@ -510,7 +510,7 @@ typedef struct truce_queue_limits {
  * Setting the same limits again does not begin a new window.
  *
  * With limits, a claim is a commit, and every claim and every end write one document of the queue
- * (or the pool): some thousands a second. The document is in the collection `truce_queue_gates`.
+ * (or the pool): some thousands a second. The document is in the collection `truce_queue_limiters`.
  */
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_queue_limit(truce_queue *queue,
                                                            const truce_queue_limits *limits,

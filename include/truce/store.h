@@ -161,7 +161,7 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_find_one(truce_store *store, cons
 
 /* A read of one document by its _id, for calls that read several documents at once (sys/store.h,
  * truce/commit.h). */
-typedef struct truce_look {
+typedef struct truce_read_request {
     const char *collection;
     const bson_value_t *id;
     /* Out: always initialized, empty if the document does not exist. The caller destroys it. */
@@ -169,7 +169,7 @@ typedef struct truce_look {
     /* Out: the document exists. */
     bool found;
     uint64_t reserved[2]; /* must be zero */
-} truce_look;
+} truce_read_request;
 
 typedef struct truce_count_options {
     const bson_t *hint;

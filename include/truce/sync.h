@@ -117,7 +117,7 @@ typedef struct truce_sync_result {
  * Updates one document, a source or a dependent, by update operators. TRUCE_OK: the document was
  * changed; copies that could not be written now (result->settled is false) are left to the recovery
  * pass. Without a commit (NULL), the copies are written now. With a commit, they are written after
- * it by truce_sync_settle or the recovery pass. `result` may be NULL.
+ * it by truce_sync_reconcile or the recovery pass. `result` may be NULL.
  *
  * If the update changes a copy itself or truce's fields, the call fails with TRUCE_INVALID. If the
  * document does not exist, it fails with TRUCE_NOT_FOUND.
@@ -136,10 +136,11 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_insert(truce_sync *sync, tru
 
 /* Completes the work for a document that carries a flag and removes the flag. If the document has
  * no flag or does not exist, the call returns TRUCE_OK. */
-TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_settle(truce_sync *sync, const char *collection,
-                                                           const bson_value_t *id,
-                                                           truce_sync_result *result,
-                                                           bson_error_t *error);
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_sync_reconcile(truce_sync *sync,
+                                                              const char *collection,
+                                                              const bson_value_t *id,
+                                                              truce_sync_result *result,
+                                                              bson_error_t *error);
 
 /* Reads a document. The copies of a dependent are those of its current sources: an outdated copy is
  * repaired first. `document` is always initialized. If the document does not exist, the call fails

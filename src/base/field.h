@@ -7,6 +7,8 @@
 
 #include <bson/bson.h>
 
+#include "base/limits.h"
+
 /* Returns the string, borrowed from the document; "" if there is no such string. */
 static inline const char *truce__field_text(const bson_t *document, const char *name)
 {
@@ -54,6 +56,12 @@ static inline int64_t truce__iter_date(const bson_iter_t *iter)
     if (date > FIELD_MAX)
         return FIELD_MAX;
     return date < -FIELD_MAX ? -FIELD_MAX : date;
+}
+
+/* Returns now_ms + duration_ms, but at most the last date that every server can read. */
+static inline int64_t truce__date_after(int64_t now_ms, int64_t duration_ms)
+{
+    return duration_ms > DATE_LAST_MS - now_ms ? DATE_LAST_MS : now_ms + duration_ms;
 }
 
 /* Returns the date in milliseconds, within FIELD_MAX; 0 if there is no such date. */

@@ -196,7 +196,7 @@ bool truce__journal_lease_over(struct worker *worker, const bson_oid_t *id, cons
         worker->waits = 0;
     }
     since_ns = truce__metadata_watch(worker->store, "commit", id, sizeof *id, (uint64_t)until_ms);
-    return until_ms + lease_ms <= truce__clock_wall_ms() ||
+    return until_ms <= truce__clock_wall_ms() - lease_ms ||
            truce__clock_monotonic_ns() - since_ns >= lease_ms * 1000000;
 }
 

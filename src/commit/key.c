@@ -169,7 +169,8 @@ void truce__commit_append_left(const truce_commit *commit, bson_t *document)
         BSON_APPEND_ARRAY(document, "inserted", &commit->inserted);
 }
 
-truce_status truce_commit_leave(truce_commit *commit, const bson_t *result, bson_error_t *error)
+truce_status truce_commit_set_result(truce_commit *commit, const bson_t *result,
+                                     bson_error_t *error)
 {
     truce_status status = truce__check_required(result, "result", error);
 

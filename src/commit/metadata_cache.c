@@ -31,7 +31,7 @@ struct collection {
 };
 
 struct metadata_cache {
-    struct truce_memo base;
+    struct truce_store_cache base;
     struct watches watches;
     struct collection *collections;
     struct key_locks *locks;
@@ -42,7 +42,7 @@ struct metadata_cache {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void metadata_free(struct truce_memo *base)
+static void metadata_free(struct truce_store_cache *base)
 {
     struct metadata_cache *cache = (struct metadata_cache *)base;
 
@@ -74,14 +74,14 @@ static void forget_collections(struct metadata_cache *cache)
 /* Returns the cache of the store. The mutex must be held. */
 static struct metadata_cache *metadata_of(truce_store *store)
 {
-    struct metadata_cache *cache = (struct metadata_cache *)store->memo;
+    struct metadata_cache *cache = (struct metadata_cache *)store->cache;
     uint64_t structure = truce__store_structure(store);
 
     if (!cache) {
         cache = bson_malloc0(sizeof *cache);
         cache->base.free = metadata_free;
         cache->structure = structure;
-        store->memo = &cache->base;
+        store->cache = &cache->base;
     }
     if (cache->structure != structure)
         forget_collections(cache);

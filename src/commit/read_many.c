@@ -22,7 +22,7 @@
  *       stubs of a commit that changes nothing.
  */
 
-static void many_forget(truce_look *looks, size_t count)
+static void many_forget(truce_read_request *looks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         bson_reinit(&looks[i].document);
@@ -30,7 +30,7 @@ static void many_forget(truce_look *looks, size_t count)
     }
 }
 
-static truce_status first_look(struct worker *worker, truce_look *looks, size_t count,
+static truce_status first_look(struct worker *worker, truce_read_request *looks, size_t count,
                                size_t *missing, bson_error_t *error)
 {
     *missing = 0;
@@ -49,8 +49,8 @@ static truce_status first_look(struct worker *worker, truce_look *looks, size_t 
 }
 
 /* Reads a document again. *same: it is unchanged and has no intent. */
-static truce_status many_look_again(struct worker *worker, const truce_look *look, bool *same,
-                                    bson_error_t *error)
+static truce_status many_look_again(struct worker *worker, const truce_read_request *look,
+                                    bool *same, bson_error_t *error)
 {
     truce_status status;
     bson_t filter, document;
@@ -71,8 +71,8 @@ static truce_status many_look_again(struct worker *worker, const truce_look *loo
     return status == TRUCE_NOT_FOUND || status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
 
-static truce_status second_look(struct worker *worker, const truce_look *looks, size_t count,
-                                bool *same, bson_error_t *error)
+static truce_status second_look(struct worker *worker, const truce_read_request *looks,
+                                size_t count, bool *same, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
@@ -87,7 +87,7 @@ static truce_status second_look(struct worker *worker, const truce_look *looks, 
 }
 
 /* Reads by a commit that changes nothing; the journal holds the missing documents (R3). */
-static truce_status hold_and_look(struct worker *worker, truce_look *looks, size_t count,
+static truce_status hold_and_look(struct worker *worker, truce_read_request *looks, size_t count,
                                   uint32_t lease_ms, bool *same, bson_error_t *error)
 {
     truce_commit_options options = {.mechanism = TRUCE_MECHANISM_JOURNAL, .lease_ms = lease_ms};
@@ -113,7 +113,7 @@ static truce_status hold_and_look(struct worker *worker, truce_look *looks, size
     return status == TRUCE_CONFLICT ? TRUCE_OK : status;
 }
 
-static truce_status look_twice(struct worker *worker, truce_look *looks, size_t count,
+static truce_status look_twice(struct worker *worker, truce_read_request *looks, size_t count,
                                uint32_t lease_ms, bool *same, bson_error_t *error)
 {
     size_t missing;
@@ -126,7 +126,7 @@ static truce_status look_twice(struct worker *worker, truce_look *looks, size_t 
     return second_look(worker, looks, count, same, error);
 }
 
-static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, size_t count,
+static truce_status look_at_snapshot(struct worker *worker, truce_read_request *looks, size_t count,
                                      bool *same, bson_error_t *error)
 {
     truce_status status;
@@ -151,7 +151,7 @@ static truce_status look_at_snapshot(struct worker *worker, truce_look *looks, s
     return status == TRUCE_UNKNOWN ? TRUCE_OK : status;
 }
 
-truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count,
+truce_status truce_read_many(truce_store *store, truce_read_request *looks, size_t count,
                              const truce_read_many_options *options, bson_error_t *error)
 {
     if (count)
@@ -168,7 +168,7 @@ truce_status truce_read_many(truce_store *store, truce_look *looks, size_t count
         bson_init(&looks[i].document);
         looks[i].found = false;
         if (!status)
-            status = ROOM_CHECK(&looks[i], "truce_look", error);
+            status = ROOM_CHECK(&looks[i], "truce_read_request", error);
     }
     if (status)
         return status;

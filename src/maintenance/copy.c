@@ -966,10 +966,11 @@ static void copy_release(struct copy *copy)
 
 /* Takes a snapshot of `from` if possible. Otherwise, uses `from` itself, and writers cost
  * rounds. */
-static truce_status begin_moment(truce_store *from, truce_store **moment, bson_error_t *error)
+static truce_status copy_open_snapshot(truce_store *from, truce_store **snapshot,
+                                       bson_error_t *error)
 {
     static const truce_snapshot_options unlimited = {.unlimited = true};
-    truce_status status = truce__store_snapshot(from, &unlimited, moment, error);
+    truce_status status = truce__store_snapshot(from, &unlimited, snapshot, error);
 
     return status == TRUCE_INVALID ? TRUCE_OK : status;
 }
@@ -981,7 +982,7 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
     RETURN_IF_NULL(report, error);
 
     struct copy copy = {.from = from, .to = to, .report = report};
-    truce_store *moment = NULL;
+    truce_store *snapshot = NULL;
     truce_status status = ROOM_CHECK(options, "truce_copy_options", error);
     size_t notes;
 
@@ -996,15 +997,15 @@ truce_status truce_copy(truce_store *from, truce_store *to, const truce_copy_opt
     copy.refusals.items = bson_malloc0(notes * sizeof(bson_t *));
     copy.indexes.items = bson_malloc0(notes * sizeof(bson_t *));
     truce__id_new(&copy.run);
-    status = begin_moment(from, &moment, error);
-    if (moment)
-        copy.from = moment;
+    status = copy_open_snapshot(from, &snapshot, error);
+    if (snapshot)
+        copy.from = snapshot;
     if (!status)
         status = copy_run(&copy, error);
     take_report(&copy);
     if (!status)
         copy_tell(&copy);
     copy_release(&copy);
-    truce_store_close(moment);
+    truce_store_close(snapshot);
     return status;
 }

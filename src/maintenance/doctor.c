@@ -875,7 +875,7 @@ static truce_status look_at_jobs(struct doctor *doctor, truce_store *store, bson
          "jobs have ended, but not all jobs that wait for them were released"},
         {"stalled-lanes", QUEUE_LANES, DOCTOR_WARNING, BCON_NEW("stalled", BCON_BOOL(true)), SWEEPS,
          "lanes have capacity, but their jobs still wait"},
-        {"rate-ahead", QUEUE_GATES, DOCTOR_WARNING,
+        {"rate-ahead", QUEUE_LIMITERS, DOCTOR_WARNING,
          BCON_NEW("at", "{", "$gt", BCON_DATE_TIME(now_ms + DAY_MS), "}"),
          "set the clocks of the workers, then set the limits again (truce queue limit)",
          "limits have a time that is a day ahead: a worker's clock was wrong, and workers "

@@ -14,7 +14,7 @@
  * parent names even if the checksum of the leaf is wrong; its documents are doubtful.
  *
  * Invariants:
- * 1. A page is read for one table only (WRECK_USED).
+ * 1. A page is read for one table only (PAGE_RECOVERY_USED).
  * 2. A document counts as intact only if its page and overflow pages are intact. In addition,
  *   either the walk reached it through intact pages, including those of the schema and the catalog
  *   that lead to its table and name it. Or its leaf fits one gap of one table, and all free pages
@@ -62,7 +62,7 @@ struct salvage_batch {
 };
 
 struct salvage {
-    struct wreck wreck;
+    struct page_recovery recovery;
     truce_store *to;
     const truce_salvage_options *options;
     truce_salvage_report *report;
@@ -193,7 +193,8 @@ static bool fits_batch(const struct salvage *salvage, const struct salvage_table
 }
 
 static void truce__salvage_put(struct salvage *salvage, struct salvage_table *table,
-                               const char *name, const struct wreck_column *body, bool doubtful)
+                               const char *name, const struct page_recovery_column *body,
+                               bool doubtful)
 {
     struct salvage_batch *batch = &salvage->batch;
     bson_t document;
@@ -350,7 +351,7 @@ static uint32_t salvage_number_at(const uint8_t *at)
 static void salvage_look_at(struct salvage *salvage)
 {
     if (salvage->options->progress && !(++salvage->looked_at % PROGRESS_EACH))
-        salvage->options->progress(salvage->looked_at, 2 * (int64_t)salvage->wreck.pages,
+        salvage->options->progress(salvage->looked_at, 2 * (int64_t)salvage->recovery.pages,
                                    salvage->options->arg);
 }
 
@@ -408,7 +409,7 @@ static bool fits_gap(const struct salvage_table *table, int64_t first, int64_t l
 
 /* ---- entries --------------------------------------------------------------------------------- */
 
-static bool salvage_is_text(const struct wreck_column *column, const char *text)
+static bool salvage_is_text(const struct page_recovery_column *column, const char *text)
 {
     return column->bytes && column->size == strlen(text) &&
            !memcmp(column->data, text, column->size);
@@ -417,22 +418,24 @@ static bool salvage_is_text(const struct wreck_column *column, const char *text)
 /* Takes a definition of a table, exactly in truce's spelling. */
 static void take_definition(struct salvage *salvage, const struct buffer *record, bool doubtful)
 {
-    struct wreck_column type, name, root, sql;
+    struct page_recovery_column type, name, root, sql;
     char text[24], expected[KV_DEFINITION_BYTES];
     struct salvage_table *table;
     long long id;
 
-    if (!truce__wreck_column(record, 0, &type) || !truce__wreck_column(record, 1, &name) ||
-        !truce__wreck_column(record, 3, &root) || !truce__wreck_column(record, 4, &sql) ||
-        !salvage_is_text(&type, "table") || !name.bytes || name.size >= sizeof text || root.bytes)
+    if (!truce__page_recovery_column(record, 0, &type) ||
+        !truce__page_recovery_column(record, 1, &name) ||
+        !truce__page_recovery_column(record, 3, &root) ||
+        !truce__page_recovery_column(record, 4, &sql) || !salvage_is_text(&type, "table") ||
+        !name.bytes || name.size >= sizeof text || root.bytes)
         return;
     memcpy(text, name.data, name.size);
     text[name.size] = 0;
     if (text[0] != 'c' || sscanf(text + 1, "%18lld", &id) != 1 || id < 0)
         return;
     truce__kv_definition(false, id, expected, sizeof expected);
-    if (!salvage_is_text(&sql, expected) || root.number < 2 || root.number > salvage->wreck.pages ||
-        salvage->parents[root.number])
+    if (!salvage_is_text(&sql, expected) || root.number < 2 ||
+        root.number > salvage->recovery.pages || salvage->parents[root.number])
         return;
     table = id ? add_table(salvage, id) : &salvage->catalog;
     if (table && !table->root) {
@@ -441,7 +444,7 @@ static void take_definition(struct salvage *salvage, const struct buffer *record
     }
 }
 
-static bool get_entry(const struct wreck_column *body, bson_t *entry, const char **name)
+static bool get_entry(const struct page_recovery_column *body, bson_t *entry, const char **name)
 {
     bson_iter_t iter, list, first;
 
@@ -459,7 +462,7 @@ static bool get_entry(const struct wreck_column *body, bson_t *entry, const char
 }
 
 /* Returns true for the entry of the change feed (catalog.c). */
-static bool is_feed(const struct wreck_column *body)
+static bool is_feed(const struct page_recovery_column *body)
 {
     bson_t entry;
 
@@ -468,8 +471,8 @@ static bool is_feed(const struct wreck_column *body)
 }
 
 /* Takes an entry of the catalog: a collection's name, indexes, and validator. */
-static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_column *body,
-                       bool doubtful)
+static void take_entry(struct salvage *salvage, int64_t row,
+                       const struct page_recovery_column *body, bool doubtful)
 {
     bool feed = is_feed(body);
     struct salvage_table *table;
@@ -491,12 +494,12 @@ static void take_entry(struct salvage *salvage, int64_t row, const struct wreck_
 static void salvage_take_row(struct salvage *salvage, struct salvage_table *table, const char *name,
                              int64_t row, const struct buffer *record, bool doubtful)
 {
-    struct wreck_column body;
+    struct page_recovery_column body;
 
     if (table == &salvage->schema) {
         table->doubtful += doubtful;
         take_definition(salvage, record, doubtful);
-    } else if (!truce__wreck_column(record, 1, &body) || !body.bytes) {
+    } else if (!truce__page_recovery_column(record, 1, &body) || !body.bytes) {
         salvage->report->lost++;
         if (table)
             table->lost++;
@@ -508,18 +511,19 @@ static void salvage_take_row(struct salvage *salvage, struct salvage_table *tabl
 }
 
 static void take_leaf(struct salvage *salvage, struct salvage_table *table, const char *name,
-                      const struct wreck_page *page, bool doubtful)
+                      const struct page_recovery_page *page, bool doubtful)
 {
     struct buffer record = {0};
 
-    salvage->wreck.marks[page->number] |= WRECK_USED;
+    salvage->recovery.marks[page->number] |= PAGE_RECOVERY_USED;
     for (uint32_t i = 0; i < page->count && !salvage->status; i++) {
-        bool this_one = doubtful || page->state == WRECK_DOUBTFUL || (table && table->in_doubt);
+        bool this_one =
+            doubtful || page->state == PAGE_RECOVERY_DOUBTFUL || (table && table->in_doubt);
         int64_t row;
 
         record.size = 0;
-        if (truce__wreck_row(&salvage->wreck, page, i, &row) &&
-            truce__wreck_record(&salvage->wreck, page, i, true, &record, &this_one))
+        if (truce__page_recovery_row(&salvage->recovery, page, i, &row) &&
+            truce__page_recovery_record(&salvage->recovery, page, i, true, &record, &this_one))
             salvage_take_row(salvage, table, name, row, &record, this_one);
         else
             salvage->report->lost++, table ? table->lost++ : 0;
@@ -536,13 +540,14 @@ static const char *salvage_name_of(const struct salvage_table *table, char *othe
 }
 
 /* Returns true if the rows of the leaf are within the bounds of its parent. */
-static bool rows_fit(const struct salvage *salvage, const struct wreck_page *page, int64_t above,
-                     int64_t to)
+static bool rows_fit(const struct salvage *salvage, const struct page_recovery_page *page,
+                     int64_t above, int64_t to)
 {
     int64_t row;
 
     for (uint32_t i = 0; i < page->count; i++) {
-        if (!truce__wreck_row(&salvage->wreck, page, i, &row) || row <= above || row > to)
+        if (!truce__page_recovery_row(&salvage->recovery, page, i, &row) || row <= above ||
+            row > to)
             return false;
         above = row;
     }
@@ -550,7 +555,7 @@ static bool rows_fit(const struct salvage *salvage, const struct wreck_page *pag
 }
 
 static void note_hints(struct salvage *salvage, const struct salvage_table *table,
-                       const struct wreck_page *page)
+                       const struct page_recovery_page *page)
 {
     uint32_t child;
     int64_t row;
@@ -558,7 +563,7 @@ static void note_hints(struct salvage *salvage, const struct salvage_table *tabl
     if (table == &salvage->schema || table == &salvage->catalog)
         return;
     for (uint32_t i = 0; i <= page->count; i++) {
-        if (truce__wreck_child(&salvage->wreck, page, i, &child, &row))
+        if (truce__page_recovery_child(&salvage->recovery, page, i, &child, &row))
             salvage->hints[child] = (uint32_t)(table - salvage->tables) + 1;
     }
 }
@@ -567,12 +572,13 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
                          int64_t above, int64_t to, int depth);
 
 static void walk_children(struct salvage *salvage, struct salvage_table *table,
-                          const struct wreck_page *page, int64_t above, int64_t to, int depth)
+                          const struct page_recovery_page *page, int64_t above, int64_t to,
+                          int depth)
 {
     for (uint32_t i = 0; i <= page->count && !salvage->status; i++) {
         uint32_t child;
         int64_t row;
-        bool good = truce__wreck_child(&salvage->wreck, page, i, &child, &row);
+        bool good = truce__page_recovery_child(&salvage->recovery, page, i, &child, &row);
 
         if (!good || row < above || (row > to && i < page->count)) {
             add_gap(salvage, table, above, to);
@@ -587,22 +593,23 @@ static void walk_children(struct salvage *salvage, struct salvage_table *table,
 static void salvage_walk(struct salvage *salvage, struct salvage_table *table, uint32_t number,
                          int64_t above, int64_t to, int depth)
 {
-    struct wreck_page page = {.kind = WRECK_OTHER};
-    bool taken = number > salvage->wreck.pages ||
-                 salvage->wreck.marks[number] & (WRECK_USED | WRECK_FREE) || depth > DEPTH_MAX;
+    struct page_recovery_page page = {.kind = PAGE_RECOVERY_OTHER};
+    bool taken = number > salvage->recovery.pages ||
+                 salvage->recovery.marks[number] & (PAGE_RECOVERY_USED | PAGE_RECOVERY_FREE) ||
+                 depth > DEPTH_MAX;
     char otherwise[40];
 
     if (!taken)
-        truce__wreck_page(&salvage->wreck, number, &page);
-    if (page.kind == WRECK_LEAF && rows_fit(salvage, &page, above, to)) {
+        truce__page_recovery_page(&salvage->recovery, number, &page);
+    if (page.kind == PAGE_RECOVERY_LEAF && rows_fit(salvage, &page, above, to)) {
         take_leaf(salvage, table, salvage_name_of(table, otherwise, sizeof otherwise), &page,
                   false);
-    } else if (page.kind == WRECK_INNER && page.state == WRECK_SOUND) {
-        salvage->wreck.marks[number] |= WRECK_USED;
+    } else if (page.kind == PAGE_RECOVERY_INNER && page.state == PAGE_RECOVERY_SOUND) {
+        salvage->recovery.marks[number] |= PAGE_RECOVERY_USED;
         walk_children(salvage, table, &page, above, to, depth);
     } else {
         add_gap(salvage, table, above, to);
-        if (page.kind == WRECK_INNER)
+        if (page.kind == PAGE_RECOVERY_INNER)
             note_hints(salvage, table, &page);
     }
 }
@@ -611,19 +618,19 @@ static void salvage_walk(struct salvage *salvage, struct salvage_table *table, u
 
 static void note_parents(struct salvage *salvage)
 {
-    struct wreck_page page;
+    struct page_recovery_page page;
 
-    for (uint32_t number = 1; number <= salvage->wreck.pages; number++) {
+    for (uint32_t number = 1; number <= salvage->recovery.pages; number++) {
         uint32_t child;
         int64_t row;
 
-        truce__wreck_page(&salvage->wreck, number, &page);
+        truce__page_recovery_page(&salvage->recovery, number, &page);
         salvage_look_at(salvage);
-        if (page.kind != WRECK_INNER || page.state != WRECK_SOUND ||
-            salvage->wreck.marks[number] & WRECK_FREE)
+        if (page.kind != PAGE_RECOVERY_INNER || page.state != PAGE_RECOVERY_SOUND ||
+            salvage->recovery.marks[number] & PAGE_RECOVERY_FREE)
             continue;
         for (uint32_t i = 0; i <= page.count; i++) {
-            if (truce__wreck_child(&salvage->wreck, &page, i, &child, &row))
+            if (truce__page_recovery_child(&salvage->recovery, &page, i, &child, &row))
                 salvage->parents[child] = number;
         }
     }
@@ -633,24 +640,24 @@ static void note_parents(struct salvage *salvage)
  * list cannot be read to its end. */
 static bool note_free(struct salvage *salvage, uint32_t next)
 {
-    struct wreck *wreck = &salvage->wreck;
-    uint8_t bytes[WRECK_PAGE_BYTES];
+    struct page_recovery *recovery = &salvage->recovery;
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
 
     while (next) {
         uint32_t count;
 
-        if (next > wreck->pages || wreck->marks[next] & WRECK_FREE ||
-            truce__wreck_read(wreck, next, bytes) != WRECK_SOUND)
+        if (next > recovery->pages || recovery->marks[next] & PAGE_RECOVERY_FREE ||
+            truce__page_recovery_read(recovery, next, bytes) != PAGE_RECOVERY_SOUND)
             return false;
-        wreck->marks[next] |= WRECK_FREE;
+        recovery->marks[next] |= PAGE_RECOVERY_FREE;
         count = salvage_number_at(bytes + 4);
-        if (count > wreck->usable / 4 - 2)
+        if (count > recovery->usable / 4 - 2)
             return false;
         for (uint32_t i = 0; i < count; i++) {
             uint32_t page = salvage_number_at(bytes + 8 + 4 * (size_t)i);
 
-            if (page > 1 && page <= wreck->pages)
-                wreck->marks[page] |= WRECK_FREE;
+            if (page > 1 && page <= recovery->pages)
+                recovery->marks[page] |= PAGE_RECOVERY_FREE;
         }
         next = salvage_number_at(bytes);
     }
@@ -659,11 +666,11 @@ static bool note_free(struct salvage *salvage, uint32_t next)
 
 static void salvage_read_header(struct salvage *salvage)
 {
-    uint8_t bytes[WRECK_PAGE_BYTES];
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
     uint32_t pages;
 
-    salvage->end = salvage->wreck.pages;
-    if (truce__wreck_read(&salvage->wreck, 1, bytes) != WRECK_SOUND)
+    salvage->end = salvage->recovery.pages;
+    if (truce__page_recovery_read(&salvage->recovery, 1, bytes) != PAGE_RECOVERY_SOUND)
         return;
     salvage->free_is_known = note_free(salvage, salvage_number_at(bytes + PLACE_FREE));
     pages = salvage_number_at(bytes + PLACE_PAGES);
@@ -673,31 +680,34 @@ static void salvage_read_header(struct salvage *salvage)
 
 /* ---- what nobody has reached ----------------------------------------------------------------- */
 
-static bool is_of_nobody(const struct salvage *salvage, uint32_t number, struct wreck_page *page)
+static bool is_of_nobody(const struct salvage *salvage, uint32_t number,
+                         struct page_recovery_page *page)
 {
-    if (salvage->wreck.marks[number] & (WRECK_USED | WRECK_FREE))
+    if (salvage->recovery.marks[number] & (PAGE_RECOVERY_USED | PAGE_RECOVERY_FREE))
         return false;
-    truce__wreck_page(&salvage->wreck, number, page);
-    return page->kind == WRECK_LEAF && page->count && rows_fit(salvage, page, INT64_MIN, INT64_MAX);
+    truce__page_recovery_page(&salvage->recovery, number, page);
+    return page->kind == PAGE_RECOVERY_LEAF && page->count &&
+           rows_fit(salvage, page, INT64_MIN, INT64_MAX);
 }
 
 /* Returns true if the first entry has the form of the schema, or of the catalog. */
 static bool has_form(struct salvage *salvage, const struct salvage_table *table,
-                     const struct wreck_page *page)
+                     const struct page_recovery_page *page)
 {
-    struct wreck_column column;
+    struct page_recovery_column column;
     struct buffer record = {0};
     bool ignored = false, has = false;
     const char *name;
     bson_t entry;
 
-    if (page->count &&
-        truce__wreck_record(&salvage->wreck, page, page->count - 1, false, &record, &ignored)) {
+    if (page->count && truce__page_recovery_record(&salvage->recovery, page, page->count - 1, false,
+                                                   &record, &ignored)) {
         if (table == &salvage->schema)
-            has = truce__wreck_column(&record, 4, &column) &&
-                  truce__wreck_column(&record, 0, &column) && salvage_is_text(&column, "table");
+            has = truce__page_recovery_column(&record, 4, &column) &&
+                  truce__page_recovery_column(&record, 0, &column) &&
+                  salvage_is_text(&column, "table");
         else
-            has = truce__wreck_column(&record, 1, &column) &&
+            has = truce__page_recovery_column(&record, 1, &column) &&
                   (get_entry(&column, &entry, &name) || is_feed(&column));
     }
     truce__buffer_release(&record);
@@ -707,7 +717,7 @@ static bool has_form(struct salvage *salvage, const struct salvage_table *table,
 /* Searches pages that no page leads to for the rest of the schema, or of the catalog. */
 static void salvage_look_for(struct salvage *salvage, struct salvage_table *table)
 {
-    struct wreck_page page;
+    struct page_recovery_page page;
 
     if (table->root && !table->gaps_count)
         return;
@@ -736,13 +746,13 @@ static bool knows_tables(const struct salvage *salvage)
 
 /* Returns the only table with a gap that the rows fit into, or NULL. */
 static struct salvage_table *salvage_table_of(struct salvage *salvage,
-                                              const struct wreck_page *page)
+                                              const struct page_recovery_page *page)
 {
     struct salvage_table *found = NULL;
     int64_t first = 0, last = 0;
 
-    (void)truce__wreck_row(&salvage->wreck, page, 0, &first);
-    (void)truce__wreck_row(&salvage->wreck, page, page->count - 1, &last);
+    (void)truce__page_recovery_row(&salvage->recovery, page, 0, &first);
+    (void)truce__page_recovery_row(&salvage->recovery, page, page->count - 1, &last);
     for (size_t i = 0; i < salvage->tables_count; i++) {
         if (!fits_gap(&salvage->tables[i], first, last))
             continue;
@@ -753,7 +763,7 @@ static struct salvage_table *salvage_table_of(struct salvage *salvage,
     return found;
 }
 
-static void take_stray(struct salvage *salvage, const struct wreck_page *page)
+static void take_stray(struct salvage *salvage, const struct page_recovery_page *page)
 {
     struct salvage_table *table = salvage_table_of(salvage, page);
     uint32_t hint = salvage->hints[page->number];
@@ -784,7 +794,7 @@ static void find_tables(struct salvage *salvage)
 
 static void salvage_take_all(struct salvage *salvage)
 {
-    struct wreck_page page;
+    struct page_recovery_page page;
 
     for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
         struct salvage_table *table = &salvage->tables[i];
@@ -806,7 +816,7 @@ static void salvage_sum_up(struct salvage *salvage)
 {
     truce_salvage_report *report = salvage->report;
 
-    report->lost_log = salvage->wreck.frames_lost;
+    report->lost_log = salvage->recovery.frames_lost;
     report->lost_pages += salvage->schema.lost_pages + salvage->catalog.lost_pages;
     for (size_t i = 0; i < salvage->tables_count && !salvage->status; i++) {
         if (salvage->tables[i].is_feed)
@@ -837,7 +847,7 @@ static void salvage_release(struct salvage *salvage)
     bson_free(salvage->tables);
     bson_free(salvage->parents);
     bson_free(salvage->hints);
-    truce__wreck_close(&salvage->wreck);
+    truce__page_recovery_close(&salvage->recovery);
 }
 
 static truce_status check_empty(truce_store *to, bson_error_t *error)
@@ -878,12 +888,12 @@ truce_status truce_salvage(const char *from, truce_store *to, const truce_salvag
     if (!status)
         status = check_empty(to, salvage.error);
     if (!status)
-        status = truce__wreck_open(strncmp(from, "file:", 5) ? from : from + 5, &salvage.wreck,
-                                   salvage.error);
+        status = truce__page_recovery_open(strncmp(from, "file:", 5) ? from : from + 5,
+                                           &salvage.recovery, salvage.error);
     if (status)
         return status;
-    salvage.parents = bson_malloc0(((size_t)salvage.wreck.pages + 1) * sizeof *salvage.parents);
-    salvage.hints = bson_malloc0(((size_t)salvage.wreck.pages + 1) * sizeof *salvage.hints);
+    salvage.parents = bson_malloc0(((size_t)salvage.recovery.pages + 1) * sizeof *salvage.parents);
+    salvage.hints = bson_malloc0(((size_t)salvage.recovery.pages + 1) * sizeof *salvage.hints);
     salvage_read_header(&salvage);
     note_parents(&salvage);
     find_tables(&salvage);

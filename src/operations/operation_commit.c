@@ -112,7 +112,7 @@ static truce_status commit_changes(truce_commit *commit, void *arg, bson_error_t
     truce_status status = truce__operation_changes_add(&committing->list, commit, error);
 
     if (!status && committing->leave)
-        status = truce_commit_leave(commit, committing->leave, error);
+        status = truce_commit_set_result(commit, committing->leave, error);
     bson_destroy(&committing->inserted);
     bson_copy_to(truce_commit_inserted(commit), &committing->inserted);
     return status;
@@ -390,7 +390,7 @@ static const struct operation_field look_fields[] = {
     {{0}}};
 
 static truce_status commit_read_looks(struct operation_call *call, const bson_t *array,
-                                      truce_look *looks, bson_error_t *error)
+                                      truce_read_request *looks, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_iter_t at;
@@ -406,12 +406,12 @@ static truce_status commit_read_looks(struct operation_call *call, const bson_t 
                                          &given, error);
         if (!status)
             status = truce__operation_collection(call, given.collection, false, error);
-        looks[i] = (truce_look){.collection = given.collection, .id = given.id};
+        looks[i] = (truce_read_request){.collection = given.collection, .id = given.id};
     }
     return status;
 }
 
-static truce_status commit_append_looks(truce_look *looks, uint32_t count, bson_t *reply,
+static truce_status commit_append_looks(truce_read_request *looks, uint32_t count, bson_t *reply,
                                         bson_error_t *error)
 {
     bool fits = true;
@@ -441,7 +441,7 @@ static truce_status commit_run_read_many(struct operation_call *call, const void
 {
     const struct read_many_given *given = arg;
     uint32_t count = bson_count_keys(given->documents);
-    truce_look *looks;
+    truce_read_request *looks;
     truce_status status;
 
     if (!count || count > READ_MANY_MAX)

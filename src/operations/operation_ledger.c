@@ -423,7 +423,7 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
                                        bson_error_t *error)
 {
     const struct balance_given *given = arg;
-    const truce_ledger_moment moment = {
+    const truce_ledger_moment as_of = {
         .number = given->number, .booked_ms = given->bookedMS, .effective_ms = given->effectiveMS};
     truce_ledger_balance balance;
     struct handle *handle;
@@ -431,7 +431,7 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
 
     if (status)
         return status;
-    status = truce_ledger_balance_of(handle->thing, given->account, &moment, &balance, error);
+    status = truce_ledger_balance_of(handle->thing, given->account, &as_of, &balance, error);
     truce__operation_give(call, handle);
     if (!status)
         BCON_APPEND(reply, "currency", BCON_UTF8(balance.currency), "number",

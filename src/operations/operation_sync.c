@@ -163,7 +163,7 @@ static truce_status operation_sync_run_update(struct operation_call *call, const
 #define WRITTEN                                                                                      \
     "`changed`: whether a copied field or a reference changed; `copies`: the number of copies that " \
     "this command wrote; `settled`: whether all copies are written. If not, the recovery pass or "   \
-    "truceSyncSettle writes the others"
+    "truceSyncReconcile writes the others"
 
 static const struct operation_row update_operation = {
     OPERATION("truceSyncUpdate", ROLE_WRITE, "changes a source with its copies, or a dependent"),
@@ -220,7 +220,7 @@ static const struct operation_row insert_operation = {
     .example = "{truceSyncInsert: 'comments', document: {_id: 1, user: 17, text: 'first'}}",
 };
 
-/* ---- truceSyncRead, truceSyncSettle ------------------------------------------------------------ */
+/* ---- truceSyncRead, truceSyncReconcile ------------------------------------------------------------ */
 
 struct one_given {
     const bson_value_t *id;
@@ -262,8 +262,8 @@ static const struct operation_row read_operation = {
     .example = "{truceSyncRead: 'comments', id: 1}",
 };
 
-static truce_status sync_run_settle(struct operation_call *call, const void *arg, bson_t *reply,
-                                    bson_error_t *error)
+static truce_status sync_run_reconcile(struct operation_call *call, const void *arg, bson_t *reply,
+                                       bson_error_t *error)
 {
     const struct one_given *given = arg;
     truce_sync_result result;
@@ -274,23 +274,23 @@ static truce_status sync_run_settle(struct operation_call *call, const void *arg
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_settle(handle->thing, collection, given->id, &result, error);
+    status = truce_sync_reconcile(handle->thing, collection, given->id, &result, error);
     truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);
     return status;
 }
 
-static const struct operation_row settle_operation = {
-    OPERATION("truceSyncSettle", ROLE_WRITE, "completes the pending copies of a document now"),
+static const struct operation_row reconcile_operation = {
+    OPERATION("truceSyncReconcile", ROLE_WRITE, "completes the pending copies of a document now"),
     .target = "collection",
     .value = "the collection",
     .answer = "`changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending",
     .fields = one_fields,
     .size = sizeof(struct one_given),
-    .run = sync_run_settle,
+    .run = sync_run_reconcile,
     .ways = OPERATION_AGAIN,
-    .example = "{truceSyncSettle: 'users', id: 17}",
+    .example = "{truceSyncReconcile: 'users', id: 17}",
 };
 
 /* ---- truceSyncStatus --------------------------------------------------------------------------- */
@@ -409,6 +409,6 @@ static const struct operation_row repair_operation = {
 };
 
 const struct operation_row *const sync_operations[] = {
-    &declare_operation, &update_operation, &insert_operation,
-    &read_operation,    &settle_operation, &status_operation,
-    &repair_operation,  &drop_operation,   NULL};
+    &declare_operation, &update_operation,    &insert_operation,
+    &read_operation,    &reconcile_operation, &status_operation,
+    &repair_operation,  &drop_operation,      NULL};

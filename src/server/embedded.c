@@ -38,12 +38,12 @@ static const struct command_table embedded_table = {embedded_commands, row_comma
 /* ---- the state of a store -------------------------------------------------------------------- */
 
 struct embedded {
-    struct truce_memo base; /* first */
+    struct truce_store_cache base; /* first */
     struct server server;
     atomic_llong expired_ns;
 };
 
-static void embedded_free(struct truce_memo *base)
+static void embedded_free(struct truce_store_cache *base)
 {
     struct embedded *embedded = (struct embedded *)base;
 
@@ -90,7 +90,7 @@ static truce_status embedded_make(truce_store *store, struct embedded **made, bs
 
 static truce_status embedded_of(truce_store *store, struct embedded **embedded, bson_error_t *error)
 {
-    struct truce_memo *found = __atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);
+    struct truce_store_cache *found = __atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);
     truce_status status = TRUCE_OK;
 
     if (!found) {

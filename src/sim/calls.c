@@ -345,7 +345,7 @@ static truce_status sim_find_and_modify(truce_store *store, const char *collecti
     return status;
 }
 
-static truce_status sim_read_many(truce_store *store, truce_look *looks, size_t count,
+static truce_status sim_read_many(truce_store *store, truce_read_request *looks, size_t count,
                                   bson_error_t *error)
 {
     (void)store;

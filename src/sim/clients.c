@@ -157,7 +157,7 @@ truce_status truce__sim_commit(struct client *client, struct sim_txn *txn, bson_
 static truce_status clients_run_snapshot(struct client *client, struct sim_txn *txn,
                                          bson_error_t *error)
 {
-    truce_look looks[SIM_DOCUMENTS];
+    truce_read_request looks[SIM_DOCUMENTS];
     bson_value_t ids[SIM_DOCUMENTS];
     char texts[SIM_DOCUMENTS][2];
     int documents[SIM_DOCUMENTS], count = 0;

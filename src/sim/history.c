@@ -95,7 +95,7 @@ void truce__history_observe(struct sim_history *history, truce_store *store, int
 
 /* ---- keys ----------------------------------------------------------------------------------- */
 
-static const char *judge_keys(const bson_t *document, bool bare)
+static const char *history_check_bare_keys(const bson_t *document, bool bare)
 {
     bson_iter_t iter, keys, element, values;
     int key = bson_iter_init_find(&iter, document, "u") ? bson_iter_int32(&iter) : 0, others = 0;
@@ -131,7 +131,7 @@ const char *truce__history_keys(truce_store *store, const bool bare[SIM_DOCUMENT
         document_name(d, id);
         BSON_APPEND_UTF8(&filter, "_id", id);
         if (truce_find_one(store, "docs", &filter, NULL, &found, &error) == TRUCE_OK)
-            wrong = judge_keys(&found, bare[d]);
+            wrong = history_check_bare_keys(&found, bare[d]);
         bson_destroy(&found);
         bson_destroy(&filter);
     }
@@ -210,7 +210,7 @@ static int writer_of_rev(const struct sim_history *history, const bson_oid_t *re
     return -2;
 }
 
-struct judge {
+struct checker {
     const struct sim_history *history;
     /* A transaction, or INITIAL. */
     int writer[SIM_DOCUMENTS][SIM_VERSIONS];
@@ -220,19 +220,19 @@ struct judge {
     size_t size;
 };
 
-static const char *history_say(struct judge *judge, const char *what, int txn, int document)
+static const char *history_say(struct checker *checker, const char *what, int txn, int document)
 {
-    snprintf(judge->detail, judge->size, "transaction %d of client %d, document %c", txn,
-             txn >= 0 ? judge->history->txns[txn].client : -1, 'a' + document);
+    snprintf(checker->detail, checker->size, "transaction %d of client %d, document %c", txn,
+             txn >= 0 ? checker->history->txns[txn].client : -1, 'a' + document);
     return what;
 }
 
-static const char *assign_writers(struct judge *judge)
+static const char *assign_writers(struct checker *checker)
 {
-    const struct sim_history *history = judge->history;
+    const struct sim_history *history = checker->history;
 
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
-        judge->writer[d][0] = INITIAL;
+        checker->writer[d][0] = INITIAL;
         for (int v = 1; v < history->count[d]; v++) {
             const struct sim_version *version = &history->versions[d][v];
             int txn = version->has_rev   ? writer_of_rev(history, &version->rev)
@@ -240,11 +240,11 @@ static const char *assign_writers(struct judge *judge)
                                          : version->txn;
 
             if (txn < 0)
-                return history_say(judge, "a write belongs to no transaction", -1, d);
-            judge->writer[d][v] = txn;
-            judge->decided[txn] = true;
-            if (judge->applied[txn][d]++)
-                return history_say(judge, "a commit was applied to a document twice", txn, d);
+                return history_say(checker, "a write belongs to no transaction", -1, d);
+            checker->writer[d][v] = txn;
+            checker->decided[txn] = true;
+            if (checker->applied[txn][d]++)
+                return history_say(checker, "a commit was applied to a document twice", txn, d);
         }
     }
     return NULL;
@@ -265,23 +265,23 @@ static int key_after(const struct sim_txn *txn, int document, int before)
 }
 
 /* Checks that each version has its writer's value, and that no value occurs twice. */
-static const char *check_values(struct judge *judge)
+static const char *check_values(struct checker *checker)
 {
-    const struct sim_history *history = judge->history;
+    const struct sim_history *history = checker->history;
 
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         for (int v = 1; v < history->count[d]; v++) {
             const struct sim_version *version = &history->versions[d][v];
-            int txn = judge->writer[d][v];
+            int txn = checker->writer[d][v];
 
             if (version->key != key_after(&history->txns[txn], d, history->versions[d][v - 1].key))
-                return history_say(judge, "a unique value was lost", txn, d);
+                return history_say(checker, "a unique value was lost", txn, d);
         }
         for (int e = 0; e < d; e++) {
             int ours = history->versions[d][history->count[d] - 1].key;
 
             if (ours && ours == history->versions[e][history->count[e] - 1].key)
-                return history_say(judge, "a unique value occurs twice", -1, d);
+                return history_say(checker, "a unique value occurs twice", -1, d);
         }
     }
     return NULL;
@@ -331,24 +331,24 @@ static bool wants_twice(const struct sim_txn *txn)
     return false;
 }
 
-static const char *check_refusal(struct judge *judge, int t)
+static const char *check_refusal(struct checker *checker, int t)
 {
-    const struct sim_txn *txn = &judge->history->txns[t];
+    const struct sim_txn *txn = &checker->history->txns[t];
 
     if (!txn->ended || txn->script->key)
         return NULL;
-    if (txn->status == TRUCE_INVALID && !was_taken(judge->history, txn, true))
-        return history_say(judge, "a valid change was refused", t, 0);
+    if (txn->status == TRUCE_INVALID && !was_taken(checker->history, txn, true))
+        return history_say(checker, "a valid change was refused", t, 0);
     if (txn->status == TRUCE_DUPLICATE && !wants_twice(txn) &&
-        !was_taken(judge->history, txn, false))
-        return history_say(judge, "a commit failed with a duplicate value that no document had", t,
-                           0);
+        !was_taken(checker->history, txn, false))
+        return history_say(checker, "a commit failed with a duplicate value that no document had",
+                           t, 0);
     return NULL;
 }
 
-static const char *check_answers(struct judge *judge)
+static const char *check_answers(struct checker *checker)
 {
-    const struct sim_history *history = judge->history;
+    const struct sim_history *history = checker->history;
 
     for (int t = 0; t < history->txns_count; t++) {
         const struct sim_txn *txn = &history->txns[t];
@@ -358,21 +358,22 @@ static const char *check_answers(struct judge *judge)
 
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
             should += history_writes(txn->script->ops[d]);
-            wrote += judge->applied[t][d];
+            wrote += checker->applied[t][d];
         }
-        const char *wrong = check_refusal(judge, t);
+        const char *wrong = check_refusal(checker, t);
 
         if (wrong)
             return wrong;
         if (told_no && wrote)
-            return history_say(judge, "a commit was reported as failed, but it was applied", t, 0);
+            return history_say(checker, "a commit was reported as failed, but it was applied", t,
+                               0);
         if (wrote && wrote != should)
-            return history_say(judge, "a commit was applied partially", t, 0);
+            return history_say(checker, "a commit was applied partially", t, 0);
         if (told_ok && !txn->script->key && wrote != should)
-            return history_say(judge, "a commit was reported as done, but it was not applied", t,
+            return history_say(checker, "a commit was reported as done, but it was not applied", t,
                                0);
         if (told_ok && !txn->script->key)
-            judge->decided[t] = true;
+            checker->decided[t] = true;
     }
     return NULL;
 }
@@ -392,9 +393,9 @@ static bool every_writes(const struct sim_history *history, int key)
     return true;
 }
 
-static const char *history_check_keys(struct judge *judge)
+static const char *history_check_keys(struct checker *checker)
 {
-    const struct sim_history *history = judge->history;
+    const struct sim_history *history = checker->history;
 
     for (int t = 0; t < history->txns_count; t++) {
         const struct sim_txn *txn = &history->txns[t];
@@ -403,12 +404,12 @@ static const char *history_check_keys(struct judge *judge)
         if (!txn->script->key)
             continue;
         for (int u = 0; u < history->txns_count; u++)
-            times += history->txns[u].script->key == txn->script->key && judge->decided[u];
+            times += history->txns[u].script->key == txn->script->key && checker->decided[u];
         if (times > 1)
-            return history_say(judge, "one idempotency key took effect twice", t, 0);
+            return history_say(checker, "one idempotency key took effect twice", t, 0);
         if (txn->ended && txn->status == TRUCE_OK && times == 0 &&
             every_writes(history, txn->script->key))
-            return history_say(judge, "a key was reported as done, but no commit took effect", t,
+            return history_say(checker, "a key was reported as done, but no commit took effect", t,
                                0);
     }
     return NULL;
@@ -422,24 +423,24 @@ static bool ended_before(const struct sim_txn *a, const struct sim_txn *b)
     return a->ended && a->status == TRUCE_OK && a->ended_at < b->began_at;
 }
 
-static void make_edges(const struct judge *judge, uint64_t edges[SIM_TXNS])
+static void make_edges(const struct checker *checker, uint64_t edges[SIM_TXNS])
 {
-    const struct sim_history *history = judge->history;
+    const struct sim_history *history = checker->history;
 
     memset(edges, 0, SIM_TXNS * sizeof *edges);
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         for (int v = 1; v + 1 < history->count[d]; v++) {
-            if (judge->writer[d][v] != judge->writer[d][v + 1])
-                edges[judge->writer[d][v]] |= UINT64_C(1) << judge->writer[d][v + 1];
+            if (checker->writer[d][v] != checker->writer[d][v + 1])
+                edges[checker->writer[d][v]] |= UINT64_C(1) << checker->writer[d][v + 1];
         }
     }
     for (int t = 0; t < history->txns_count; t++) {
         const struct sim_txn *txn = &history->txns[t];
 
-        if (!judge->decided[t])
+        if (!checker->decided[t])
             continue;
         for (int u = 0; u < history->txns_count; u++) {
-            if (judge->decided[u] && u != t && ended_before(&history->txns[u], txn))
+            if (checker->decided[u] && u != t && ended_before(&history->txns[u], txn))
                 edges[u] |= UINT64_C(1) << t;
         }
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -447,10 +448,10 @@ static void make_edges(const struct judge *judge, uint64_t edges[SIM_TXNS])
 
             if (v < 0)
                 continue;
-            if (judge->writer[d][v] >= 0 && judge->writer[d][v] != t)
-                edges[judge->writer[d][v]] |= UINT64_C(1) << t;
-            if (v + 1 < history->count[d] && judge->writer[d][v + 1] != t)
-                edges[t] |= UINT64_C(1) << judge->writer[d][v + 1];
+            if (checker->writer[d][v] >= 0 && checker->writer[d][v] != t)
+                edges[checker->writer[d][v]] |= UINT64_C(1) << t;
+            if (v + 1 < history->count[d] && checker->writer[d][v + 1] != t)
+                edges[t] |= UINT64_C(1) << checker->writer[d][v + 1];
         }
     }
 }
@@ -474,24 +475,25 @@ static bool has_cycle(uint64_t edges[SIM_TXNS], int count)
 
 /* The state of a document in a serial run: 0 missing, 1 initial, 2 + t written by t. */
 struct serial {
-    const struct judge *judge;
+    const struct checker *checker;
     int ids[SIM_TXNS], count;
     int state[SIM_DOCUMENTS];
     bool used[SIM_TXNS];
 };
 
-static int history_content(const struct judge *judge, int document, int version)
+static int history_content(const struct checker *checker, int document, int version)
 {
-    const struct sim_version *v = &judge->history->versions[document][version];
+    const struct sim_version *v = &checker->history->versions[document][version];
 
     if (!v->present)
         return 0;
-    return judge->writer[document][version] == INITIAL ? 1 : 2 + judge->writer[document][version];
+    return checker->writer[document][version] == INITIAL ? 1
+                                                         : 2 + checker->writer[document][version];
 }
 
 static bool may_go(const struct serial *serial, int t)
 {
-    const struct sim_history *history = serial->judge->history;
+    const struct sim_history *history = serial->checker->history;
     const struct sim_txn *txn = &history->txns[t];
 
     for (int i = 0; i < serial->count; i++) {
@@ -502,7 +504,7 @@ static bool may_go(const struct serial *serial, int t)
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++) {
         if (txn->read[d] >= 0 &&
-            history_content(serial->judge, d, txn->read[d]) != serial->state[d])
+            history_content(serial->checker, d, txn->read[d]) != serial->state[d])
             return false;
         if (txn->script->ops[d] == SIM_INSERT && serial->state[d] != 0)
             return false;
@@ -512,11 +514,11 @@ static bool may_go(const struct serial *serial, int t)
 
 static bool history_place(struct serial *serial, int done)
 {
-    const struct sim_history *history = serial->judge->history;
+    const struct sim_history *history = serial->checker->history;
 
     if (done == serial->count) {
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
-            if (serial->state[d] != history_content(serial->judge, d, history->count[d] - 1))
+            if (serial->state[d] != history_content(serial->checker, d, history->count[d] - 1))
                 return false;
         }
         return true;
@@ -540,43 +542,43 @@ static bool history_place(struct serial *serial, int done)
     return false;
 }
 
-static bool some_serial_order(const struct judge *judge)
+static bool some_serial_order(const struct checker *checker)
 {
-    struct serial serial = {.judge = judge};
+    struct serial serial = {.checker = checker};
 
-    for (int t = 0; t < judge->history->txns_count; t++) {
-        if (judge->decided[t])
+    for (int t = 0; t < checker->history->txns_count; t++) {
+        if (checker->decided[t])
             serial.ids[serial.count++] = t;
     }
     for (int d = 0; d < SIM_DOCUMENTS; d++)
-        serial.state[d] = history_content(judge, d, 0);
+        serial.state[d] = history_content(checker, d, 0);
     return history_place(&serial, 0);
 }
 
-const char *truce__history_judge(const struct sim_history *history, char *detail, size_t size)
+const char *truce__history_check(const struct sim_history *history, char *detail, size_t size)
 {
-    struct judge judge = {.history = history, .detail = detail, .size = size};
+    struct checker checker = {.history = history, .detail = detail, .size = size};
     uint64_t edges[SIM_TXNS];
-    const char *wrong = assign_writers(&judge);
+    const char *wrong = assign_writers(&checker);
 
     if (!wrong)
-        wrong = check_answers(&judge);
+        wrong = check_answers(&checker);
     if (!wrong)
-        wrong = history_check_keys(&judge);
+        wrong = history_check_keys(&checker);
     if (!wrong && history->fence_broken)
         wrong = history_say(
-            &judge, "a commit took effect after a document that it held had changed", -1, 0);
+            &checker, "a commit took effect after a document that it held had changed", -1, 0);
     if (wrong)
         return wrong;
     if (history->wrong_keys)
-        return history_say(&judge, history->wrong_keys, -1, 0);
+        return history_say(&checker, history->wrong_keys, -1, 0);
     if (history->keyed)
-        wrong = check_values(&judge);
+        wrong = check_values(&checker);
     if (wrong)
         return wrong;
-    make_edges(&judge, edges);
-    if (has_cycle(edges, history->txns_count) && !some_serial_order(&judge))
-        return history_say(&judge, "not strictly serializable: a cycle of committed transactions",
+    make_edges(&checker, edges);
+    if (has_cycle(edges, history->txns_count) && !some_serial_order(&checker))
+        return history_say(&checker, "not strictly serializable: a cycle of committed transactions",
                            0, 0);
     return NULL;
 }

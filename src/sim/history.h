@@ -42,6 +42,6 @@ int truce__history_version(const struct sim_history *history, int document, cons
 
 /* Checks the finished run: atomicity, exactly-once, correct results, and strict serializability.
  * Returns NULL, or the violation and its `detail`. */
-const char *truce__history_judge(const struct sim_history *history, char *detail, size_t size);
+const char *truce__history_check(const struct sim_history *history, char *detail, size_t size);
 
 #endif

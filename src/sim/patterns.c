@@ -193,7 +193,7 @@ static bool patterns_counts(int call)
 }
 
 /* Checks that every acknowledged count is included once. */
-static void judge_items(struct run *run, const bson_t *document)
+static void sim_check_items(struct run *run, const bson_t *document)
 {
     const struct sim_patterns *patterns = &run->patterns;
     int64_t least = 0, most = 0;
@@ -219,7 +219,7 @@ static const struct sim_pattern items = {
     .places = 2,
     .call = call_item,
     .observe = observe_items,
-    .judge = judge_items,
+    .check = sim_check_items,
 };
 
 /* ---- revisions ------------------------------------------------------------------------------- */
@@ -371,7 +371,7 @@ static int times_tagged(struct value tags, int64_t tag)
 }
 
 /* Checks that an acknowledged edit is in the document completely, and a refused one is not. */
-static void judge_edit(struct run *run, const bson_t *document, int txn)
+static void sim_check_edit(struct run *run, const bson_t *document, int txn)
 {
     struct value post = truce__value_document(document);
     int times = times_tagged(truce__value_field(post, "tags", 4), txn + 1);
@@ -388,7 +388,7 @@ static void judge_edit(struct run *run, const bson_t *document, int txn)
         truce__sim_fail(run, "an edit is in by half", document);
 }
 
-static void judge_kept(struct run *run, const bson_t *document)
+static void sim_check_kept(struct run *run, const bson_t *document)
 {
     for (int64_t version = 1; version < run->patterns.number; version++) {
         bson_t *filter =
@@ -422,7 +422,7 @@ static bool all_keep(const struct sim_scenario *scenario)
     return true;
 }
 
-static void patterns_judge_post(struct run *run, const bson_t *document)
+static void patterns_check_post(struct run *run, const bson_t *document)
 {
     struct value post = truce__value_document(document);
     struct value tags = truce__value_field(post, "tags", 4);
@@ -430,13 +430,13 @@ static void patterns_judge_post(struct run *run, const bson_t *document)
 
     for (int t = 0; t < run->history.txns_count; t++) {
         if (run->patterns.calls[t].begun)
-            judge_edit(run, document, t);
+            sim_check_edit(run, document, t);
     }
     truce__value_bson(tags, &list);
     if (patterns_number_in(post, "sum") != bson_count_keys(&list))
         truce__sim_fail(run, "an edit was counted twice, or not at all", document);
     if (all_keep(run->scenario))
-        judge_kept(run, document);
+        sim_check_kept(run, document);
 }
 
 static const struct sim_pattern revisions = {
@@ -448,7 +448,7 @@ static const struct sim_pattern revisions = {
     .places = 1,
     .call = call_edit,
     .observe = observe_post,
-    .judge = patterns_judge_post,
+    .check = patterns_check_post,
 };
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -511,12 +511,12 @@ void truce__patterns_observe(struct run *run, const char *collection)
     bson_destroy(&document);
 }
 
-const char *truce__patterns_judge(struct run *run, char *detail, size_t size)
+const char *truce__patterns_check(struct run *run, char *detail, size_t size)
 {
     bson_t document;
 
     if (patterns_look(run, patterns_pattern_of(run)->collection, &document))
-        patterns_pattern_of(run)->judge(run, &document);
+        patterns_pattern_of(run)->check(run, &document);
     bson_destroy(&document);
     snprintf(detail, size, "%s", run->patterns.detail);
     return run->patterns.wrong;

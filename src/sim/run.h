@@ -122,7 +122,7 @@ struct sim_pattern {
     void (*begin)(struct run *run);
     truce_status (*call)(struct client *client, int call, int txn, bson_error_t *error);
     void (*observe)(struct run *run, const bson_t *document);
-    void (*judge)(struct run *run, const bson_t *document);
+    void (*check)(struct run *run, const bson_t *document);
 };
 
 extern const struct sim_pattern truce__sim_set;      /* sim_sets.c */
@@ -142,7 +142,7 @@ truce_status truce__patterns_call(struct client *client, const struct sim_script
 /* Checks the state that a reader would see after each write that reached the store. */
 void truce__patterns_observe(struct run *run, const char *collection);
 /* Checks the state after all clients have ended. Returns NULL or the violation. */
-const char *truce__patterns_judge(struct run *run, char *detail, size_t size);
+const char *truce__patterns_check(struct run *run, char *detail, size_t size);
 
 /* ---- sim_plain.c ---- */
 

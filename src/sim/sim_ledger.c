@@ -119,8 +119,8 @@ struct cut {
     int64_t sum;
 };
 
-static bool ledger_look_at(const truce_ledger_account *account, const truce_ledger_balance *balance,
-                           void *arg)
+static bool sim_ledger_visit(const truce_ledger_account *account,
+                             const truce_ledger_balance *balance, void *arg)
 {
     struct cut *cut = arg;
     bson_t *read = BCON_NEW("account", BCON_UTF8(account->account), "balance",
@@ -136,7 +136,7 @@ static bool ledger_look_at(const truce_ledger_account *account, const truce_ledg
 static truce_status ledger_read_all(struct run *run, truce_ledger *ledger, bson_error_t *error)
 {
     struct cut cut = {run, 0};
-    truce_status status = truce_ledger_balances(ledger, NULL, ledger_look_at, &cut, error);
+    truce_status status = truce_ledger_balances(ledger, NULL, sim_ledger_visit, &cut, error);
     bson_t *sum = BCON_NEW("sum", BCON_INT64(cut.sum));
 
     if (!status && cut.sum)
@@ -198,7 +198,7 @@ static truce_status call_ledger(struct client *client, int call, int txn, bson_e
     return status == TRUCE_DUPLICATE ? TRUCE_CONFLICT : status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int times_paid(const bson_t *order, int txn)
 {
@@ -229,7 +229,8 @@ static bool is_booked(struct run *run, const char *id)
     return count == 1;
 }
 
-static void judge_reading(struct run *run, truce_ledger *ledger, const char *account, int64_t read)
+static void sim_check_reading(struct run *run, truce_ledger *ledger, const char *account,
+                              int64_t read)
 {
     truce_ledger_balance balance;
     bson_t *about = BCON_NEW("account", BCON_UTF8(account), "read", BCON_INT64(read));
@@ -243,7 +244,7 @@ static void judge_reading(struct run *run, truce_ledger *ledger, const char *acc
     bson_destroy(about);
 }
 
-static void ledger_judge_post(struct run *run, const bson_t *order, truce_ledger *ledger, int txn)
+static void ledger_check_post(struct run *run, const bson_t *order, truce_ledger *ledger, int txn)
 {
     const struct sim_patterns *patterns = &run->patterns;
     const struct ledger_call *call = &ledger_calls[run->history.txns[txn].script->call];
@@ -252,7 +253,7 @@ static void ledger_judge_post(struct run *run, const bson_t *order, truce_ledger
 
     snprintf(id, sizeof id, "t%d", txn);
     if (call->verb == READ_ONE && known && in)
-        judge_reading(run, ledger, accounts[call->from], patterns->about[txn]);
+        sim_check_reading(run, ledger, accounts[call->from], patterns->about[txn]);
     if (call->verb == READ_ALL || call->verb == READ_ONE)
         return;
     booked = is_booked(run, call->verb == POST_SHARED ? "shared" : id);
@@ -269,7 +270,7 @@ static void ledger_tell_finding(const bson_t *finding, void *arg)
     truce__sim_fail(arg, "the verification of the ledger failed", finding);
 }
 
-static void judge_ledger(struct run *run, const bson_t *document)
+static void sim_check_ledger(struct run *run, const bson_t *document)
 {
     truce_ledger *ledger = ledger_on(run->inner);
     truce_ledger_report report;
@@ -280,7 +281,7 @@ static void judge_ledger(struct run *run, const bson_t *document)
         !truce_ledger_verify(ledger, NULL, NULL, ledger_tell_finding, run, &report, &error));
     for (int t = 0; t < run->history.txns_count; t++) {
         if (run->patterns.calls[t].begun)
-            ledger_judge_post(run, document, ledger, t);
+            ledger_check_post(run, document, ledger, t);
     }
     truce_ledger_free(ledger);
 }
@@ -293,5 +294,5 @@ const struct sim_pattern truce__sim_ledger = {
     .begin = ledger_begin_ledger,
     .call = call_ledger,
     .observe = observe_order,
-    .judge = judge_ledger,
+    .check = sim_check_ledger,
 };

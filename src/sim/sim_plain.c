@@ -114,7 +114,7 @@ void truce__sim_plain(struct run *run, int place)
     bson_destroy(&document);
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static int64_t count_with(struct run *run, const char *collection, bson_t *filter)
 {

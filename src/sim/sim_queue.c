@@ -190,7 +190,7 @@ static truce_status call_queue(struct client *client, int call, int txn, bson_er
     return status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Returns whether no other claim happened after the claim that ended the job. */
 static bool is_by_the_last(const bson_t *document, int64_t job, int64_t epoch)
@@ -261,7 +261,7 @@ static void work_off(struct run *run)
     truce_queue_free(queue);
 }
 
-static void judge_job(struct run *run, const bson_t *document, int job, bool must)
+static void sim_check_job(struct run *run, const bson_t *document, int job, bool must)
 {
     const bson_oid_t id = queue_id_of(job);
     truce_queue *queue = queue_on(run->inner);
@@ -286,7 +286,7 @@ static void judge_job(struct run *run, const bson_t *document, int job, bool mus
     truce_queue_free(queue);
 }
 
-static void judge_call(struct run *run, const bson_t *document, int txn)
+static void sim_check_call(struct run *run, const bson_t *document, int txn)
 {
     const struct sim_patterns *patterns = &run->patterns;
     int call = run->history.txns[txn].script->call;
@@ -295,7 +295,7 @@ static void judge_call(struct run *run, const bson_t *document, int txn)
     int left = effects_of(document, -1, txn);
 
     if (call == ADD)
-        judge_job(run, document, 10 + txn, patterns->calls[txn].known && in);
+        sim_check_job(run, document, 10 + txn, patterns->calls[txn].known && in);
     if (!patterns->calls[txn].known || call > EXTEND || !(job % 2))
         return;
     if (in != (left == 1))
@@ -304,7 +304,7 @@ static void judge_call(struct run *run, const bson_t *document, int txn)
 }
 
 /* `document` was read before work_off. */
-static void queue_judge_queue(struct run *run, const bson_t *document)
+static void sim_check_queue(struct run *run, const bson_t *document)
 {
     bson_t *filter = BCON_NEW("_id", BCON_INT32(1)), now;
     bson_error_t error;
@@ -313,10 +313,10 @@ static void queue_judge_queue(struct run *run, const bson_t *document)
     work_off(run);
     truce_assert(!truce_find_one(run->inner, "effects", filter, NULL, &now, &error));
     for (int job = 1; job <= JOBS; job++)
-        judge_job(run, &now, job, true);
+        sim_check_job(run, &now, job, true);
     for (int t = 0; t < run->history.txns_count; t++) {
         if (run->patterns.calls[t].begun)
-            judge_call(run, &now, t);
+            sim_check_call(run, &now, t);
     }
     bson_destroy(&now);
     bson_destroy(filter);
@@ -330,5 +330,5 @@ const struct sim_pattern truce__sim_queue = {
     .begin = queue_begin_queue,
     .call = call_queue,
     .observe = observe_effects,
-    .judge = queue_judge_queue,
+    .check = sim_check_queue,
 };

@@ -125,7 +125,7 @@ static truce_status call_set(struct client *client, int call, int txn, bson_erro
     return status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Returns the rank of a name in a list; 0: the name is missing; negative: it occurs twice. */
 static int64_t rank_in(const bson_t *document, const char *list, const char *name, bool add)
@@ -159,7 +159,7 @@ static void observe_set(struct run *run, const bson_t *document)
     }
 }
 
-static void sets_judge_name(struct run *run, const bson_t *document, int name)
+static void sets_check_name(struct run *run, const bson_t *document, int name)
 {
     int64_t stands = run->patterns.ranks[name];
     bool known = !stands;
@@ -184,7 +184,7 @@ static void sets_judge_name(struct run *run, const bson_t *document, int name)
 }
 
 /* Checks that a commit incremented n if and only if its operations are applied. */
-static void judge_commits(struct run *run, const bson_t *document)
+static void sim_check_commits(struct run *run, const bson_t *document)
 {
     int64_t least = 0, most = 0, n;
     bson_error_t error;
@@ -204,11 +204,11 @@ static void judge_commits(struct run *run, const bson_t *document)
     bson_destroy(&other);
 }
 
-static void judge_set(struct run *run, const bson_t *document)
+static void sim_check_set(struct run *run, const bson_t *document)
 {
-    judge_commits(run, document);
+    sim_check_commits(run, document);
     for (int name = 0; name < 2; name++)
-        sets_judge_name(run, document, name);
+        sets_check_name(run, document, name);
 }
 
 const struct sim_pattern truce__sim_set = {
@@ -219,5 +219,5 @@ const struct sim_pattern truce__sim_set = {
     .places = 1,
     .call = call_set,
     .observe = observe_set,
-    .judge = judge_set,
+    .check = sim_check_set,
 };

@@ -125,7 +125,7 @@ static truce_status rename_user(struct client *client, truce_sync *sync,
         status = truce_transact(&client->store, sync_rename_in, &renaming, &options, error);
     bson_destroy(renaming.update);
     if (!status && call->verb == RENAME_IN_COMMIT)
-        (void)!truce_sync_settle(sync, "users", &renaming.user, NULL, NULL);
+        (void)!truce_sync_reconcile(sync, "users", &renaming.user, NULL, NULL);
     return status;
 }
 
@@ -161,7 +161,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
     else if (call->verb == READ)
         status = truce_sync_read(sync, "comments", &comment, &document, error);
     else if (call->verb == SETTLE)
-        status = truce_sync_settle(sync, "users", &user, NULL, error);
+        status = truce_sync_reconcile(sync, "users", &user, NULL, error);
     else if (call->verb == MEND)
         status = truce_sync_walk(sync, "author", &repair, &report, error);
     else
@@ -171,7 +171,7 @@ static truce_status call_sync(struct client *client, int number_of_call, int txn
     return status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool read_user(struct run *run, int64_t id, int64_t *name, bool *flagged)
 {
@@ -217,13 +217,13 @@ static void sync_settle_all(struct run *run, truce_sync *sync, const char *colle
     while (!truce_cursor_next(cursor, &document, &error) && document) {
         bson_value_t id = sync_number((int)truce__field_number(document, "_id"));
 
-        if (truce_sync_settle(sync, collection, &id, NULL, &error))
+        if (truce_sync_reconcile(sync, collection, &id, NULL, &error))
             truce__sim_fail(run, "a flagged copy cannot be reconciled", document);
     }
     truce_cursor_close(cursor);
 }
 
-static void judge_rule(struct run *run, truce_sync *sync, const char *rule)
+static void sim_check_rule(struct run *run, truce_sync *sync, const char *rule)
 {
     truce_sync_report report;
     bson_error_t error;
@@ -238,7 +238,7 @@ static void judge_rule(struct run *run, truce_sync *sync, const char *rule)
 
 /* Checks that the last name of a user was given by a call, or is the first one if no call was
  * acknowledged. */
-static void sync_judge_name(struct run *run, int user)
+static void sync_check_name(struct run *run, int user)
 {
     bson_t *about;
     int64_t name;
@@ -260,7 +260,7 @@ static void sync_judge_name(struct run *run, int user)
     bson_destroy(about);
 }
 
-static void judge_sync(struct run *run, const bson_t *document)
+static void sim_check_sync(struct run *run, const bson_t *document)
 {
     truce_sync *sync = sync_on(run->inner, false);
 
@@ -268,10 +268,10 @@ static void judge_sync(struct run *run, const bson_t *document)
     sync_settle_all(run, sync, "users");
     sync_settle_all(run, sync, "comments");
     sync_settle_all(run, sync, "users");
-    judge_rule(run, sync, "author");
-    judge_rule(run, sync, "liked");
+    sim_check_rule(run, sync, "author");
+    sim_check_rule(run, sync, "liked");
     for (int user = 1; user <= USERS; user++)
-        sync_judge_name(run, user);
+        sync_check_name(run, user);
     truce_sync_free(sync);
 }
 
@@ -284,5 +284,5 @@ const struct sim_pattern truce__sim_sync = {
     .begin = sync_begin_sync,
     .call = call_sync,
     .observe = observe_copies,
-    .judge = judge_sync,
+    .check = sim_check_sync,
 };

@@ -98,7 +98,7 @@ static truce_status call_transfer(struct client *client, int number_of_call, int
     return status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void observe_account(struct run *run, const bson_t *document)
 {
@@ -135,8 +135,8 @@ static void transfer_end_all(struct run *run, truce_transfers *transfers)
 }
 
 /* Checks that the result of a call stays true. */
-static void judge_told(struct run *run, const struct transfer_call *call, int txn,
-                       const char *state)
+static void sim_check_told(struct run *run, const struct transfer_call *call, int txn,
+                           const char *state)
 {
     truce_status told = (truce_status)run->patterns.about[txn];
     const char *expected = NULL;
@@ -154,7 +154,7 @@ static void judge_told(struct run *run, const struct transfer_call *call, int tx
     bson_destroy(about);
 }
 
-static void judge_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1])
+static void sim_check_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1])
 {
     truce_cursor *cursor = NULL;
     const bson_t *document = NULL;
@@ -178,7 +178,7 @@ static void judge_accounts(struct run *run, const int64_t balances[ACCOUNTS + 1]
     truce_cursor_close(cursor);
 }
 
-static void judge_transfers(struct run *run, const bson_t *document)
+static void sim_check_transfers(struct run *run, const bson_t *document)
 {
     truce_transfers *transfers = transfers_on(run->inner);
     int64_t balances[ACCOUNTS + 1] = {0, EACH, EACH, EACH};
@@ -191,7 +191,7 @@ static void judge_transfers(struct run *run, const bson_t *document)
         char state[16];
 
         transfer_read_state(run, transfers, call->shared ? call->shared : t, state);
-        judge_told(run, call, t, state);
+        sim_check_told(run, call, t, state);
         if (strcmp(state, "done") != 0 || !call->from ||
             (call->shared && counted[call->shared - SHARED]))
             continue;
@@ -200,7 +200,7 @@ static void judge_transfers(struct run *run, const bson_t *document)
         balances[call->from] -= call->value;
         balances[call->to] += call->value;
     }
-    judge_accounts(run, balances);
+    sim_check_accounts(run, balances);
     truce_transfers_free(transfers);
 }
 
@@ -212,5 +212,5 @@ const struct sim_pattern truce__sim_transfer = {
     .begin = begin_transfers,
     .call = call_transfer,
     .observe = observe_account,
-    .judge = judge_transfers,
+    .check = sim_check_transfers,
 };

@@ -169,7 +169,7 @@ static truce_status call_tree(struct client *client, int number, int txn, bson_e
     return status;
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void begin_tree(struct run *run)
 {
@@ -211,7 +211,7 @@ static void tree_drop_holds(struct run *run)
     bson_destroy(all);
 }
 
-static void tree_judge_version(struct run *run, truce_tree *tree, int64_t version, int mark)
+static void tree_check_version(struct run *run, truce_tree *tree, int64_t version, int mark)
 {
     truce_tree_at at = {.version = version};
     truce_tree_snapshot *snapshot;
@@ -230,7 +230,7 @@ static void tree_judge_version(struct run *run, truce_tree *tree, int64_t versio
         tree_wrong(run, "a version is not what its edit wrote", &seen);
 }
 
-static void judge_orders(struct run *run, const bson_t *document)
+static void sim_check_orders(struct run *run, const bson_t *document)
 {
     int64_t least = 0, most = 0, n = truce__field_number(document, "n");
 
@@ -244,18 +244,18 @@ static void judge_orders(struct run *run, const bson_t *document)
         truce__sim_fail(run, "an order and its version are not consistent", document);
 }
 
-static void judge_tree(struct run *run, const bson_t *document)
+static void sim_check_tree(struct run *run, const bson_t *document)
 {
     truce_tree *tree = tree_on(run->inner);
     truce_tree_keep one = {.versions = 1};
     bson_error_t error;
 
-    judge_orders(run, document);
+    sim_check_orders(run, document);
     for (int t = 0; t < run->history.txns_count; t++) {
         int verb = tree_calls[run->history.txns[t].script->call];
 
         if (run->patterns.about[t])
-            tree_judge_version(run, tree, run->patterns.about[t],
+            tree_check_version(run, tree, run->patterns.about[t],
                                2 * (MARK + t) + (verb == PUBLISH_LESS));
         for (int u = 0; run->patterns.about[t] && u < t; u++) {
             if (run->patterns.about[t] == run->patterns.about[u])
@@ -266,7 +266,7 @@ static void judge_tree(struct run *run, const bson_t *document)
     truce_assert(!truce_tree_retain(tree, &one, &error));
     for (int i = 0; i < 2; i++)
         truce_assert(!truce_tree_collect(tree, NULL, &error));
-    tree_judge_version(run, tree, 0, 0);
+    tree_check_version(run, tree, 0, 0);
     truce_tree_free(tree);
 }
 
@@ -278,5 +278,5 @@ const struct sim_pattern truce__sim_tree = {
     .begin = begin_tree,
     .call = call_tree,
     .observe = observe_master,
-    .judge = judge_tree,
+    .check = sim_check_tree,
 };

@@ -437,11 +437,11 @@ static void world_finish(struct run *run)
     sweep_until_quiet(run);
     if (!result->violation)
         result->violation =
-            truce__history_judge(&run->history, result->detail, sizeof result->detail);
+            truce__history_check(&run->history, result->detail, sizeof result->detail);
     if (!result->violation)
         result->violation = run->plain_wrong;
     if (!result->violation && run->scenario->subject != SIM_COMMITS)
-        result->violation = truce__patterns_judge(run, result->detail, sizeof result->detail);
+        result->violation = truce__patterns_check(run, result->detail, sizeof result->detail);
     if (!result->violation)
         result->violation = check_liveness(run);
     for (int t = 0; t < run->history.txns_count; t++) {

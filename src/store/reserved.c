@@ -19,7 +19,7 @@ static const struct reserved table[] = {
     {QUEUE_KEYS, SHARD_BY_ID, .remembers = true},
     {QUEUE_SETTINGS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {QUEUE_CRONS, SHARD_BY_ID, .remembers = true},
-    {QUEUE_GATES, SHARD_BY_ID, .remembers = true},
+    {QUEUE_LIMITERS, SHARD_BY_ID, .remembers = true},
     {QUEUE_LANES, SHARD_BY_ID, .remembers = true},
     {LEDGERS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {LEDGER_SUMS, SHARD_FREE, .outside_commits = true},

@@ -26,7 +26,7 @@
 #define QUEUE_KEYS      "truce_queue_keys"
 #define QUEUE_SETTINGS  "truce_queues"
 #define QUEUE_CRONS     "truce_queue_crons"
-#define QUEUE_GATES     "truce_queue_gates"
+#define QUEUE_LIMITERS  "truce_queue_limiters"
 #define QUEUE_LANES     "truce_queue_lanes"
 /* Ledgers with their currencies. */
 #define LEDGERS "truce_ledgers"

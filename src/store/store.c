@@ -47,9 +47,9 @@ struct truce_holds {
 
 static void close_now(truce_store *store)
 {
-    if (store->memo)
-        store->memo->free(store->memo);
-    store->memo = NULL;
+    if (store->cache)
+        store->cache->free(store->cache);
+    store->cache = NULL;
     bson_free(store->holds);
     store->holds = NULL;
     store->ops->close(store);
@@ -672,13 +672,13 @@ truce_status truce_explain_count(truce_store *store, const char *collection, con
     return truce__store_explain(store, collection, filter, &as_find, true, plan, error);
 }
 
-static void check_looks(const truce_look *looks, size_t count)
+static void check_looks(const truce_read_request *looks, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         truce_assert(looks[i].found == !bson_empty(&looks[i].document));
 }
 
-truce_status truce__store_look(truce_store *store, truce_look *looks, size_t count,
+truce_status truce__store_look(truce_store *store, truce_read_request *looks, size_t count,
                                bson_error_t *error)
 {
     bson_error_t caught = {0};
@@ -738,12 +738,6 @@ truce_status truce__store_token(truce_store *store, const char *collection, uint
 uint64_t truce__store_structure(truce_store *store)
 {
     return store->ops->structure ? store->ops->structure(store) : 0;
-}
-
-bool truce__store_sees_drops(const truce_store *store)
-{
-    /* These stores are files or memory of this machine. */
-    return store->capabilities & TRUCE_CAN_COMPARE;
 }
 
 /* ---- facts ---------------------------------------------------------------------------------- */

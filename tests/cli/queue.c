@@ -76,7 +76,7 @@ TEST(a_queue_has_limits)
     ANSWERS(0, "limited mail\n", NULL, "queue", "limit", "mail", "--running", "1", "--rate", "2",
             "--per", "1h");
     ANSWERS(0, "\"running_max\": 1, \"rate\": 2, \"per_ms\": 3600000", NULL, "find",
-            "truce_queue_gates");
+            "truce_queue_limiters");
     for (int i = 0; i < 3; i++)
         ANSWERS(0, "new ", NULL, "queue", "add", "mail", "{}");
     ANSWERS(0, " done\n", NULL, DRAIN, "--exec", "cat");

@@ -176,7 +176,7 @@ static enum seen by_lookup(truce_store *view)
 static enum seen by_read_many(truce_store *view)
 {
     bson_value_t id = text_id("mover");
-    truce_look looks[] = {{.collection = "m0", .id = &id}, {.collection = "m1", .id = &id}};
+    truce_read_request looks[] = {{.collection = "m0", .id = &id}, {.collection = "m1", .id = &id}};
     bson_error_t error = {0};
     enum seen seen;
 

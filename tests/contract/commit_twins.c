@@ -149,7 +149,7 @@ static truce_status add_parts(truce_commit *commit, void *arg, bson_error_t *err
 {
     struct twin *twin = arg;
     bson_t *left = test_bson("{'number': 17}");
-    truce_status status = truce_commit_leave(commit, left, error);
+    truce_status status = truce_commit_set_result(commit, left, error);
 
     bson_destroy(left);
     twin->runs++;

@@ -19,13 +19,13 @@ static void add_some(truce_queue *queue, int count)
         rig_add(queue, "{'n': 1}", NULL);
 }
 
-static int64_t running_of(truce_store *store, const char *gate)
+static int64_t running_of(truce_store *store, const char *limiter)
 {
-    bson_t *filter = test_bson(gate), found;
+    bson_t *filter = test_bson(limiter), found;
     bson_error_t error = {0};
     int64_t running;
 
-    CHECK_OK(truce_find_one(store, "truce_queue_gates", filter, NULL, &found, &error), error);
+    CHECK_OK(truce_find_one(store, "truce_queue_limiters", filter, NULL, &found, &error), error);
     running = rig_number(&found, "running");
     bson_destroy(&found);
     bson_destroy(filter);
@@ -92,7 +92,7 @@ static void at_once(truce_store *store, const struct setting *setting)
     truce_job_free(jobs[0]);
     truce_job_free(jobs[1]);
     for (int i = 0; i < 1; i++)
-        truce_job_free(rig_claim(queue)); /* without a gate */
+        truce_job_free(rig_claim(queue)); /* without a limiter */
     CHECK_INT(running_of(store, MAIL), ==, 0);
     truce_queue_free(queue);
 }
@@ -178,7 +178,8 @@ static void rate(truce_store *store, const struct setting *setting)
     limit(queue, 0, 3, 360000000, NULL); /* limits that are set again are no new window */
     rig_no_job(queue);
     /* a clock was decades ahead: no job is blocked by that */
-    CHECK_OK(truce_update(store, "truce_queue_gates", filter, future, NULL, NULL, &error), error);
+    CHECK_OK(truce_update(store, "truce_queue_limiters", filter, future, NULL, NULL, &error),
+             error);
     truce_job_free(rig_claim(queue));
     limit(queue, 0, 1, 1, NULL);
     truce__clock_sleep_ms(5);
@@ -271,17 +272,17 @@ static void miscounted(truce_store *store, const struct setting *setting)
     limit(queue, 5, 0, 0, NULL);
     add_some(queue, 2);
     job = rig_claim(queue);
-    CHECK_OK(truce_update(store, "truce_queue_gates", filter, wrong, NULL, NULL, &error), error);
+    CHECK_OK(truce_update(store, "truce_queue_limiters", filter, wrong, NULL, NULL, &error), error);
     rig_no_job(queue);
     for (int round = 0; round < 3; round++) {
         truce_check_options repair = {.repair = round == 1};
-        struct rig_findings found = {"job-gate", 0};
+        struct rig_findings found = {"job-limiter", 0};
 
         CHECK_OK(truce_check(store, &repair, rig_count_finding, &found, &report, &error), error);
         CHECK_INT(found.count, ==, round < 2);
     }
     CHECK_INT(running_of(store, MAIL), ==, 1);
-    CHECK_OK(truce_remove(store, "truce_queue_gates", filter, NULL, NULL, &error), error);
+    CHECK_OK(truce_remove(store, "truce_queue_limiters", filter, NULL, NULL, &error), error);
     truce_job_free(rig_claim(queue)); /* a limiter that is gone blocks no job */
     CHECK_OK(truce_job_done(job, NULL, NULL, &error), error);
     truce_job_free(job);
@@ -309,7 +310,7 @@ static void bad(truce_store *store, const struct setting *setting)
 
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         CHECK_STATUS(TRUCE_INVALID, truce_queue_limit(queue, &limits[i], &error), error);
-    CHECK_INT(count_json(store, "truce_queue_gates", "{}"), ==, 0);
+    CHECK_INT(count_json(store, "truce_queue_limiters", "{}"), ==, 0);
     truce_queue_free(queue);
 }
 

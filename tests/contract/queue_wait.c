@@ -325,7 +325,7 @@ TEST(a_waiting_worker_looks_again_when_a_job_is_due)
     CHECK_INT(atomic_load(&queue->due_ms), <, at_ms);
     atomic_store(&queue->due_ms, 1);
     CHECK_INT(truce__queue_pause_ms(queue), ==, 20);
-    atomic_store(&queue->gated, true);
+    atomic_store(&queue->limited, true);
     CHECK_INT(truce__queue_pause_ms(queue), ==, 250); /* the time of a rate */
     bson_destroy(payload);
     truce_queue_free(queue);

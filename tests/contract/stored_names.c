@@ -89,7 +89,7 @@ static truce_status change_and_leave(truce_commit *commit, void *arg, bson_error
     if (!status)
         status = add_update(commit, "things", "b", NULL, "{'$inc': {'n': -1}}", error);
     if (!status)
-        status = truce_commit_leave(commit, given, error);
+        status = truce_commit_set_result(commit, given, error);
     bson_destroy(given);
     return status;
 }

@@ -163,10 +163,10 @@ static void commits(truce_store *store, const struct setting *setting)
     CHECK_OK(truce_transact(store, rename_and_comment, &in, &options, &error), error);
     CHECK(in.result.changed && !in.result.settled);
     CHECK_FIELD("John", "comments", "c1", "author");
-    CHECK_OK(truce_sync_settle(sync, "users", &u, &in.result, &error), error);
+    CHECK_OK(truce_sync_reconcile(sync, "users", &u, &in.result, &error), error);
     CHECK(in.result.settled);
     CHECK_FIELD("Juan", "comments", "c1", "author");
-    CHECK_OK(truce_sync_settle(sync, "comments", &e1, NULL, &error), error);
+    CHECK_OK(truce_sync_reconcile(sync, "comments", &e1, NULL, &error), error);
     CHECK_FIELD("Juan", "comments", "e1", "author");
     rig_in_step(sync, store, "author");
     truce_sync_free(sync);

@@ -162,7 +162,7 @@ static void check(struct rig *rig, const char *what, uint64_t at)
     if (!CHECK_INT(count_json(rig->store, "truce_queue", "{'queue': 'mail'}"), ==, JOBS))
         fprintf(stderr, "    %s %d\n", what, (int)at);
     CHECK_INT(count_json(rig->store, "truce_queue_lanes", "{}"), ==, 0);
-    CHECK_INT(count_json(rig->store, "truce_queue_gates", "{'running': 0}"), ==, rig->limited);
+    CHECK_INT(count_json(rig->store, "truce_queue_limiters", "{'running': 0}"), ==, rig->limited);
 }
 
 static void finish(struct rig *rig)

@@ -455,11 +455,11 @@ TEST(without_the_map_nothing_is_lost)
     image_release(&sound);
 }
 
-static void check_kind(uint32_t number, const uint8_t *bytes, enum wreck_kind expected)
+static void check_kind(uint32_t number, const uint8_t *bytes, enum page_recovery_kind expected)
 {
     struct image image = {bson_malloc0(830 * KV_PAGE_BYTES), 830 * KV_PAGE_BYTES};
-    struct wreck_page page;
-    struct wreck wreck;
+    struct page_recovery_page page;
+    struct page_recovery recovery;
     bson_error_t error;
 
     memcpy(image.bytes, sound.bytes, KV_PAGE_BYTES);
@@ -467,11 +467,11 @@ static void check_kind(uint32_t number, const uint8_t *bytes, enum wreck_kind ex
     image_seal(&image, number);
     CHECK(image_write(&image, path));
     image_release(&image);
-    if (!CHECK_OK(truce__wreck_open(path, &wreck, &error), error))
+    if (!CHECK_OK(truce__page_recovery_open(path, &recovery, &error), error))
         return;
-    truce__wreck_page(&wreck, number, &page);
-    CHECK(page.state == WRECK_SOUND && page.kind == expected);
-    truce__wreck_close(&wreck);
+    truce__page_recovery_page(&recovery, number, &page);
+    CHECK(page.state == PAGE_RECOVERY_SOUND && page.kind == expected);
+    truce__page_recovery_close(&recovery);
 }
 
 /* Bytes that are a map and an inner page with one entry: their meaning depends on their place. */
@@ -480,15 +480,15 @@ TEST(a_map_is_not_a_page_of_a_tree)
     uint8_t bytes[KV_PAGE_BYTES] = {5, 0, 0, 0, 1, 5, 0, 0, 0, 9, 5, 0, 1, 0, 5};
 
     REQUIRE(make());
-    check_kind(820, bytes, WRECK_OTHER);
-    check_kind(2, bytes, WRECK_OTHER);
-    check_kind(821, bytes, WRECK_INNER);
-    check_kind(819, bytes, WRECK_INNER);
+    check_kind(820, bytes, PAGE_RECOVERY_OTHER);
+    check_kind(2, bytes, PAGE_RECOVERY_OTHER);
+    check_kind(821, bytes, PAGE_RECOVERY_INNER);
+    check_kind(819, bytes, PAGE_RECOVERY_INNER);
     bytes[20] = 1; /* a map has no entry after an empty one ... */
-    check_kind(820, bytes, WRECK_INNER);
+    check_kind(820, bytes, PAGE_RECOVERY_INNER);
     bytes[20] = 0;
     bytes[5] = 6; /* ... and none of another kind */
-    check_kind(820, bytes, WRECK_INNER);
+    check_kind(820, bytes, PAGE_RECOVERY_INNER);
     image_release(&sound);
 }
 

@@ -61,10 +61,10 @@ static truce_status rename_plainly(truce_store *store, int number, bson_error_t 
 static truce_status settle_all(truce_sync *sync, bson_error_t *error)
 {
     bson_value_t u = text_id("u"), ids[] = {text_id("c1"), text_id("c3")};
-    truce_status status = truce_sync_settle(sync, "users", &u, NULL, error);
+    truce_status status = truce_sync_reconcile(sync, "users", &u, NULL, error);
 
     for (int i = 0; !status && i < 2; i++)
-        status = truce_sync_settle(sync, "comments", &ids[i], NULL, error);
+        status = truce_sync_reconcile(sync, "comments", &ids[i], NULL, error);
     return status;
 }
 

@@ -130,7 +130,7 @@ static void work_in_school(struct random *random, int worker)
 static void look_at_money(struct random *random, int worker)
 {
     bson_value_t ids[SCHOOL_ACCOUNTS];
-    truce_look looks[SCHOOL_ACCOUNTS];
+    truce_read_request looks[SCHOOL_ACCOUNTS];
     bson_error_t error = {0};
     int64_t sum = 0;
 
@@ -139,7 +139,7 @@ static void look_at_money(struct random *random, int worker)
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
         ids[i].value_type = BSON_TYPE_INT32;
         ids[i].value.v_int32 = i;
-        looks[i] = (truce_look){.collection = "accounts", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "accounts", .id = &ids[i]};
     }
     expect(!truce__store_look(store, looks, SCHOOL_ACCOUNTS, &error), "look", &error);
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {

@@ -160,14 +160,14 @@ static void check_all(truce_store *from)
 /* Few are all in the cache, most of the time. */
 static void check_looks(truce_store *from)
 {
-    truce_look looks[FEW];
+    truce_read_request looks[FEW];
     bson_value_t ids[FEW];
     bson_error_t error;
     int64_t sum = 0;
 
     for (int i = 0; i < FEW; i++) {
         ids[i] = (bson_value_t){.value_type = BSON_TYPE_INT32, .value.v_int32 = i};
-        looks[i] = (truce_look){.collection = "accounts", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "accounts", .id = &ids[i]};
     }
     CHECK_OK(truce_read_many(from, looks, FEW, NULL, &error), error);
     for (int i = 0; i < FEW; i++) {

@@ -430,7 +430,7 @@ static const struct {
      WRITERS},
     {"{'truceSyncInsert': 'y', 'document': {'_id': 's'}, '$db': 'school'}", WRITERS},
     {"{'truceSyncRead': 'y', 'id': 's', '$db': 'school'}", WRITERS},
-    {"{'truceSyncSettle': 'y', 'id': 's', '$db': 'school'}", WRITERS},
+    {"{'truceSyncReconcile': 'y', 'id': 's', '$db': 'school'}", WRITERS},
     {"{'truceSyncDrop': 'r', '$db': 'school'}", WRITERS},
     {"{'truceAccess': 1, '$db': 'school'}", READERS},
     {"{'truceSweep': 1, '$db': 'admin'}", ROOT},

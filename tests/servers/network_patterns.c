@@ -411,7 +411,7 @@ static int64_t looked_at;
 static truce_status look(truce_store *store, bson_error_t *error)
 {
     const bson_value_t e = text_id("e"), f = text_id("f"), none = text_id("none");
-    truce_look looks[] = {
+    truce_read_request looks[] = {
         {.collection = "data", .id = &e}, {.collection = "data", .id = &f}, {"data", &none}};
     truce_status status =
         truce_read_many(store, looks, 3, &(truce_read_many_options){.deadline_ms = 6000}, error);

@@ -249,7 +249,7 @@ for thread in renamers:
     thread.start()
 for thread in renamers:
     thread.join()
-db.command("truceSyncSettle", "users", id=17)
+db.command("truceSyncReconcile", "users", id=17)
 name_now = db.users.find_one()["name"]
 check("copies", {x["author"] for x in db.comments.find()} == {name_now})
 check("divergence", db.command("truceSyncRepair", "author", dryRun=True)["differ"] == 0)

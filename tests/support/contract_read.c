@@ -338,10 +338,10 @@ CONTRACT(finds_by_id_see_several_documents_of_one_snapshot)
     bson_value_t one = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
     bson_value_t nine = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 9};
     bson_value_t same = {.value_type = BSON_TYPE_DOUBLE, .value.v_double = 1.0};
-    truce_look looks[] = {{.collection = "things", .id = &one},
-                          {.collection = "things", .id = &nine},
-                          {.collection = "nothing", .id = &one},
-                          {.collection = "things", .id = &same}};
+    truce_read_request looks[] = {{.collection = "things", .id = &one},
+                                  {.collection = "things", .id = &nine},
+                                  {.collection = "nothing", .id = &one},
+                                  {.collection = "things", .id = &same}};
 
     if (!contract_needs(c, TRUCE_CAN_SNAPSHOT_READ))
         return;

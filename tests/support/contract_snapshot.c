@@ -208,7 +208,7 @@ CONTRACT(a_join_reads_the_snapshot_of_its_input)
 CONTRACT(a_snapshot_is_consistent_in_every_reading_call)
 {
     bson_value_t one = {.value_type = BSON_TYPE_INT32, .value.v_int32 = 1};
-    truce_look look = {.collection = "c", .id = &one};
+    truce_read_request look = {.collection = "c", .id = &one};
     bson_t found, list;
     int64_t count;
     truce_store *view;

@@ -629,7 +629,7 @@ static truce_status call_sync_insert(struct given *g)
 static truce_status call_sync_settle(struct given *g)
 {
     truce_sync *sync = truce_sync_new(g->store, NULL);
-    truce_status status = truce_sync_settle(sync, "things", g->id, NULL, &g->error);
+    truce_status status = truce_sync_reconcile(sync, "things", g->id, NULL, &g->error);
 
     truce_sync_free(sync);
     return status;

@@ -165,22 +165,22 @@ truce_status school_round(truce_store *store, struct school_notes *notes, int wo
 
 /* ---- the checks ------------------------------------------------------------------------------ */
 
-struct judge {
+struct checker {
     struct engine *engine;
     const struct school_notes *notes;
     bool durable, tell;
     int wrong;
 };
 
-static void blame(struct judge *judge, const char *format, ...)
+static void blame(struct checker *checker, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-static void blame(struct judge *judge, const char *format, ...)
+static void blame(struct checker *checker, const char *format, ...)
 {
     va_list arguments;
 
-    judge->wrong++;
-    if (!judge->tell)
+    checker->wrong++;
+    if (!checker->tell)
         return;
     va_start(arguments, format);
     fprintf(stderr, "  judged: ");
@@ -190,7 +190,7 @@ static void blame(struct judge *judge, const char *format, ...)
 }
 
 /* The number in `field` of the one document that matches; `missing` if no document does. */
-static int64_t number_of(struct judge *judge, const char *collection, const bson_t *filter,
+static int64_t number_of(struct checker *checker, const char *collection, const bson_t *filter,
                          const char *field, int64_t missing)
 {
     static const truce_find_options all = {0};
@@ -200,8 +200,8 @@ static int64_t number_of(struct judge *judge, const char *collection, const bson
     bson_iter_t iter;
     int64_t number = missing;
 
-    if (truce__engine_find(judge->engine, collection, filter, &all, &cursor, &error)) {
-        blame(judge, "%s: %s", collection, error.message);
+    if (truce__engine_find(checker->engine, collection, filter, &all, &cursor, &error)) {
+        blame(checker, "%s: %s", collection, error.message);
         return missing;
     }
     if (!cursor->ops->next(cursor, &found, &error) && found &&
@@ -211,26 +211,26 @@ static int64_t number_of(struct judge *judge, const char *collection, const bson
     return number;
 }
 
-static int64_t count(struct judge *judge, const bson_t *filter)
+static int64_t count(struct checker *checker, const bson_t *filter)
 {
     static const truce_find_options all = {0};
     bson_error_t error;
     int64_t number = 0;
 
-    if (truce__engine_count(judge->engine, "log", filter, &all, &number, &error))
-        blame(judge, "log: %s", error.message);
+    if (truce__engine_count(checker->engine, "log", filter, &all, &number, &error))
+        blame(checker, "log: %s", error.message);
     return number;
 }
 
-static void judge_counter(struct judge *judge, int worker)
+static void judge_counter(struct checker *checker, int worker)
 {
-    int64_t begun = atomic_load(&judge->notes->begun[worker]);
-    int64_t acknowledged = judge->durable ? atomic_load(&judge->notes->counted[worker]) : 0;
+    int64_t begun = atomic_load(&checker->notes->begun[worker]);
+    int64_t acknowledged = checker->durable ? atomic_load(&checker->notes->counted[worker]) : 0;
     bson_t *filter = document("{'_id': %d}", worker);
-    int64_t n = number_of(judge, "counters", filter, "n", 0);
+    int64_t n = number_of(checker, "counters", filter, "n", 0);
 
     if (n < acknowledged || n > begun)
-        blame(judge, "counter %d is %lld, acknowledged %lld, begun %lld", worker, (long long)n,
+        blame(checker, "counter %d is %lld, acknowledged %lld, begun %lld", worker, (long long)n,
               (long long)acknowledged, (long long)begun);
     bson_destroy(filter);
 }
@@ -239,23 +239,23 @@ static void judge_counter(struct judge *judge, int worker)
  * and a worker that continues counts its rounds from `begun`. So the check asks for each
  * acknowledged round only if no round ever failed, which `logged` == `begun` - 1 or `begun`
  * means. */
-static void judge_log(struct judge *judge, int worker)
+static void judge_log(struct checker *checker, int worker)
 {
-    int64_t begun = atomic_load(&judge->notes->begun[worker]);
-    int64_t acknowledged = judge->durable ? atomic_load(&judge->notes->logged[worker]) : 0;
+    int64_t begun = atomic_load(&checker->notes->begun[worker]);
+    int64_t acknowledged = checker->durable ? atomic_load(&checker->notes->logged[worker]) : 0;
     bson_t *filter = document("{'worker': %d}", worker);
-    int64_t there = count(judge, filter);
+    int64_t there = count(checker, filter);
 
     if (there < acknowledged || there > begun)
-        blame(judge, "worker %d has %lld entries, acknowledged %lld, begun %lld", worker,
+        blame(checker, "worker %d has %lld entries, acknowledged %lld, begun %lld", worker,
               (long long)there, (long long)acknowledged, (long long)begun);
     bson_destroy(filter);
 }
 
 /* Reads all accounts in one snapshot: other workers may be running. */
-static void judge_money(struct judge *judge)
+static void judge_money(struct checker *checker)
 {
-    truce_look looks[SCHOOL_ACCOUNTS];
+    truce_read_request looks[SCHOOL_ACCOUNTS];
     bson_value_t ids[SCHOOL_ACCOUNTS];
     bson_error_t error;
     bson_iter_t iter;
@@ -264,37 +264,37 @@ static void judge_money(struct judge *judge)
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
         ids[i].value_type = BSON_TYPE_INT32;
         ids[i].value.v_int32 = i;
-        looks[i] = (truce_look){.collection = "accounts", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "accounts", .id = &ids[i]};
     }
-    if (truce__engine_read_many(judge->engine, looks, SCHOOL_ACCOUNTS, &error))
-        blame(judge, "accounts: %s", error.message);
+    if (truce__engine_read_many(checker->engine, looks, SCHOOL_ACCOUNTS, &error))
+        blame(checker, "accounts: %s", error.message);
     for (int i = 0; i < SCHOOL_ACCOUNTS; i++) {
         if (bson_iter_init_find(&iter, &looks[i].document, "money"))
             sum += bson_iter_as_int64(&iter);
         bson_destroy(&looks[i].document);
     }
-    if (sum != SCHOOL_ACCOUNTS * SCHOOL_MONEY && (sum || judge->durable))
-        blame(judge, "the accounts hold %lld", (long long)sum);
+    if (sum != SCHOOL_ACCOUNTS * SCHOOL_MONEY && (sum || checker->durable))
+        blame(checker, "the accounts hold %lld", (long long)sum);
 }
 
 int school_judge(const char *path, const struct school_notes *notes, int workers, bool durable,
                  bool tell)
 {
-    struct judge judge = {.notes = notes, .durable = durable, .tell = tell};
+    struct checker checker = {.notes = notes, .durable = durable, .tell = tell};
     truce_store_options options = {0};
     bson_error_t error;
 
-    if (truce__engine_open(path, &options, &judge.engine, &error)) {
-        blame(&judge, "%s", error.message);
-        return judge.wrong;
+    if (truce__engine_open(path, &options, &checker.engine, &error)) {
+        blame(&checker, "%s", error.message);
+        return checker.wrong;
     }
-    if (truce__engine_check(judge.engine, NULL, NULL, &error))
-        blame(&judge, "%s", error.message);
+    if (truce__engine_check(checker.engine, NULL, NULL, &error))
+        blame(&checker, "%s", error.message);
     for (int i = 0; i < workers; i++) {
-        judge_counter(&judge, i);
-        judge_log(&judge, i);
+        judge_counter(&checker, i);
+        judge_log(&checker, i);
     }
-    judge_money(&judge);
-    truce__engine_close(judge.engine);
-    return judge.wrong;
+    judge_money(&checker);
+    truce__engine_close(checker.engine);
+    return checker.wrong;
 }

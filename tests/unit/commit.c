@@ -576,10 +576,10 @@ TEST(runs_a_request_once_and_continues_after_a_failing_one)
 static void look(truce_store *store, const struct setting *setting)
 {
     bson_value_t ids[3] = {text_id("a"), text_id("b"), text_id("none")};
-    truce_look looks[4] = {{"accounts", &ids[0], BSON_INITIALIZER, false},
-                           {"accounts", &ids[2], BSON_INITIALIZER, false},
-                           {"accounts", &ids[1], BSON_INITIALIZER, false},
-                           {"others", &ids[2], BSON_INITIALIZER, false}};
+    truce_read_request looks[4] = {{"accounts", &ids[0], BSON_INITIALIZER, false},
+                                   {"accounts", &ids[2], BSON_INITIALIZER, false},
+                                   {"accounts", &ids[1], BSON_INITIALIZER, false},
+                                   {"others", &ids[2], BSON_INITIALIZER, false}};
     bson_error_t error = {0};
 
     (void)setting;

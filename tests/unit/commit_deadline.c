@@ -90,7 +90,8 @@ static truce_status want_commit(truce_store *store, const struct want *want, bso
 static truce_status want_look(truce_store *store, const struct want *want, bson_error_t *error)
 {
     bson_value_t a = text_id("a"), b = text_id("b");
-    truce_look looks[2] = {{.collection = "things", .id = &a}, {.collection = "things", .id = &b}};
+    truce_read_request looks[2] = {{.collection = "things", .id = &a},
+                                   {.collection = "things", .id = &b}};
     truce_status status = truce_read_many(
         store, looks, 2, &(truce_read_many_options){.deadline_ms = want->deadline_ms}, error);
 

@@ -19,7 +19,7 @@ static truce_status take_order(truce_commit *commit, void *arg, bson_error_t *er
 
     order->runs++;
     if (!status && order->runs != 2)
-        status = truce_commit_leave(commit, left, error);
+        status = truce_commit_set_result(commit, left, error);
     bson_destroy(left);
     return !status && order->runs <= order->conflicts ? TRUCE_CONFLICT : status;
 }
@@ -148,8 +148,8 @@ static void refuses(truce_store *store, const struct setting *setting)
     bson_append_utf8(&large, "text", 4, text, 70000);
     CHECK_INT(order_once(store, setting, NULL, &order, NULL), ==, TRUCE_INVALID);
     CHECK_OK(truce_commit_begin(store, &options, &commit, &error), error);
-    CHECK_STATUS(TRUCE_LIMIT, truce_commit_leave(commit, &large, &error), error);
-    CHECK_STATUS(TRUCE_INVALID, truce_commit_leave(commit, NULL, &error), error);
+    CHECK_STATUS(TRUCE_LIMIT, truce_commit_set_result(commit, &large, &error), error);
+    CHECK_STATUS(TRUCE_INVALID, truce_commit_set_result(commit, NULL, &error), error);
     truce_commit_free(commit);
     CHECK_RESULT(store, "", TRUCE_INVALID, "{}");
     CHECK_RESULT(store, "under way", TRUCE_LOCKED, "{}");

@@ -214,7 +214,7 @@ TEST(holds_missing_documents_of_a_dead_read_for_a_short_lease)
         .kind = TRUCE_FAULT_FAIL, .at = 6, .writes_only = true, .from_then_on = true};
     truce_fault_options none = {0};
     truce_read_many_options options = {.deadline_ms = 100, .lease_ms = 200};
-    truce_look looks[3];
+    truce_read_request looks[3];
     bson_value_t ids[3];
     bson_error_t error = {0};
     int64_t begun;
@@ -224,7 +224,7 @@ TEST(holds_missing_documents_of_a_dead_read_for_a_short_lease)
     store->capabilities &= ~(uint32_t)(TRUCE_CAN_SNAPSHOT_READ | TRUCE_CAN_ATOMIC_BULK);
     for (int i = 0; i < 3; i++) {
         ids[i] = text_id(i == 0 ? "a" : i == 1 ? "b" : "c");
-        looks[i] = (truce_look){.collection = "things", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "things", .id = &ids[i]};
     }
     truce_fault_arm(store, &fail);
     CHECK(truce_read_many(store, looks, 3, &options, &error) != TRUCE_OK);

@@ -195,8 +195,8 @@ TEST(a_function_that_waits_for_its_own_commit_ends_by_its_deadline)
 static void look_beside(const struct loser *loser, int32_t m)
 {
     bson_value_t c = text_id("c"), none = text_id("none");
-    truce_look looks[2] = {{.collection = "things", .id = &c},
-                           {.collection = "things", .id = &none}};
+    truce_read_request looks[2] = {{.collection = "things", .id = &c},
+                                   {.collection = "things", .id = &none}};
     truce_read_many_options options = {.deadline_ms = 50};
     bson_error_t error = {0};
     bson_iter_t iter;
@@ -525,7 +525,7 @@ static truce_status take_then_fault(truce_commit *commit, void *arg, bson_error_
     else if (loser->runs == 4)
         truce_fault_arm(loser->store, &fault);
     if (!status && leaves)
-        status = truce_commit_leave(commit, leaves, error);
+        status = truce_commit_set_result(commit, leaves, error);
     return status ? status : add_update(commit, "things", "c", NULL, "{'$inc': {'n': 1}}", error);
 }
 
@@ -631,7 +631,7 @@ TEST(a_commit_that_took_its_documents_and_was_undone_takes_no_effect)
 static truce_status reads_many(truce_store *store, bson_error_t *error)
 {
     bson_value_t id = text_id("held");
-    truce_look look = {.collection = "others", .id = &id};
+    truce_read_request look = {.collection = "others", .id = &id};
     truce_status status = truce_read_many(store, &look, 1, NULL, error);
 
     bson_destroy(&look.document);

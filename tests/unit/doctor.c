@@ -480,13 +480,13 @@ TEST(reports_stalled_lanes_limits_crons_and_requests)
         return;
     insert(store, "truce_queue_lanes", "{'_id': {'queue': 'q', 'lane': 'a'}, 'stalled': true}");
     FINDS("warning stalled-lanes truce_queue_lanes\n");
-    insert(store, "truce_queue_gates",
+    insert(store, "truce_queue_limiters",
            "{'_id': {'queue': 'q'}, 'rate': 5, 'at': {'$date': 7258118400000}}");
     insert(store, "truce_queue_crons", "{'_id': 'c', 'paused': true}");
     insert(store, "truce_requests", "{'_id': 'k', 'state': 'waiting', 'due': {'$date': 0}}");
     insert(store, "truce_requests",
            "{'_id': 'l', 'state': 'waiting', 'due': {'$date': 7258118400000}}");
-    FINDS("warning stalled-lanes truce_queue_lanes\nwarning rate-ahead truce_queue_gates\n"
+    FINDS("warning stalled-lanes truce_queue_lanes\nwarning rate-ahead truce_queue_limiters\n"
           "note paused-cron truce_queue_crons\nwarning late-requests truce_requests\n");
     truce_store_close(store);
 }

@@ -455,7 +455,7 @@ static const struct row rows[] = {
       {"truce_queue_keys", BY_ID},
       {"truce_queues", BY_ID},
       {"truce_queue_crons", BY_ID},
-      {"truce_queue_gates", BY_ID},
+      {"truce_queue_limiters", BY_ID},
       {"truce_queue_lanes", BY_ID},
       {"truce_ledgers", BY_ID},
       {"truce_transfers", BY_ID},

@@ -48,7 +48,8 @@ static truce_status do_pattern(truce_store *store, enum call call, bson_error_t 
         tutorial_revision(store, &(truce_revision_options){.deadline_ms = DEADLINE_MS});
     truce_set *set = tutorial_set(store, &(truce_set_options){.deadline_ms = DEADLINE_MS});
     bson_value_t a = text_id("a"), b = text_id("b");
-    truce_look looks[2] = {{.collection = "things", .id = &a}, {.collection = "things", .id = &b}};
+    truce_read_request looks[2] = {{.collection = "things", .id = &a},
+                                   {.collection = "things", .id = &b}};
     truce_revision_result result;
     truce_status status;
 

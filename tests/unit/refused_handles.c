@@ -271,7 +271,7 @@ TEST(copies_of_wrong_options)
     REFUSED_OUT(truce_sync_status(sync, &out, &error));
     REFUSED(truce_sync_update(sync, NULL, "people", &id, update, NULL, &error));
     REFUSED(truce_sync_insert(sync, NULL, "people", some, NULL, &error));
-    REFUSED(truce_sync_settle(sync, "people", &id, NULL, &error));
+    REFUSED(truce_sync_reconcile(sync, "people", &id, NULL, &error));
     REFUSED_OUT(truce_sync_read(sync, "people", &id, &out, &error));
     REFUSED(truce_sync_walk(sync, "city", NULL, &report, &error));
     truce_sync_free(sync);

@@ -157,7 +157,7 @@ CALL(commit_list, truce_commit_list_options, {
 })
 CALL(changes_apply, truce_commit_options,
      { return truce_changes_apply(store, "c", set, &given, error); })
-CALL(look, truce_look, {
+CALL(look, truce_read_request, {
     bson_value_t id = truce_id_int64(1);
     truce_status status;
 
@@ -169,7 +169,7 @@ CALL(look, truce_look, {
 })
 CALL(read_many, truce_read_many_options, {
     bson_value_t id = truce_id_int64(1);
-    truce_look looked = {.collection = "c", .id = &id};
+    truce_read_request looked = {.collection = "c", .id = &id};
     truce_status status = truce_read_many(store, &looked, 1, &given, error);
 
     bson_destroy(&looked.document);
@@ -592,7 +592,7 @@ static const struct {
     {"truce_commit_list_options", commit_list},
     {"truce_commit_options", transact},
     {"truce_commit_options", changes_apply},
-    {"truce_look", look},
+    {"truce_read_request", look},
     {"truce_read_many_options", read_many},
     {"truce_unique_options", unique_declare},
     {"truce_commit_options", request_run},

@@ -41,7 +41,7 @@ static bson_value_t id_of(int number)
 static int64_t see(truce_store *view, int number)
 {
     bson_value_t id = id_of(number);
-    truce_look look = {.collection = "things", .id = &id};
+    truce_read_request look = {.collection = "things", .id = &id};
     truce_commit *commit = NULL;
     bson_t document;
     bson_error_t error;
@@ -208,7 +208,7 @@ TEST(patterns_read_on_a_view_and_write_nothing)
 TEST(reads_uncached_documents_from_the_file)
 {
     bson_value_t ids[3] = {id_of(1), id_of(9), id_of(2)};
-    truce_look looks[3];
+    truce_read_request looks[3];
     bson_t *second = BCON_NEW("_id", BCON_INT32(2)), found;
     bson_error_t error;
 
@@ -218,7 +218,7 @@ TEST(reads_uncached_documents_from_the_file)
     CHECK_OK(truce_find_one(inner, "things", second, NULL, &found, &error), error);
     bson_destroy(&found);
     for (int i = 0; i < 3; i++)
-        looks[i] = (truce_look){.collection = "things", .id = &ids[i]};
+        looks[i] = (truce_read_request){.collection = "things", .id = &ids[i]};
     for (int round = 0; round < 2; round++) {
         CHECK_OK(truce_read_many(inner, looks, 3, NULL, &error), error);
         CHECK(looks[0].found && !looks[1].found && looks[2].found);

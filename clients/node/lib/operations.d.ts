@@ -550,6 +550,8 @@ export interface JobsOptions {
   id?: ObjectId;
   /** only jobs in this state */
   state?: "ready" | "delayed" | "running" | "waiting" | "blocked" | "done" | "dead" | "cancelled" | "discarded";
+  /** only jobs with this tag */
+  tag?: string;
   /** only jobs after this _id, the last one of the previous page */
   after?: ObjectId;
   /** the maximum number of jobs; absent: 100 (1 to 1000) */
@@ -1065,8 +1067,8 @@ export interface SyncReadOptions {
   id: any;
 }
 
-/** The options of syncSettle. */
-export interface SyncSettleOptions {
+/** The options of syncReconcile. */
+export interface SyncReconcileOptions {
   /** the _id of the document */
   id: any;
 }
@@ -1269,7 +1271,7 @@ export interface CommitOperations<R> {
   /**
    * Cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
    *
-   * queue: the queue
+   * queue: the queue; with `id`, 1 is the queue of the job
    *
    * Reply: with redrive `count`, and `more`: true if others may exist; send the command again. With
    * `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "not
@@ -1321,7 +1323,7 @@ export interface CommitOperations<R> {
   /**
    * Adds jobs that wait for each other, all or none.
    *
-   * queue: the queue of the jobs that name no other queue
+   * queue: the queue of the jobs that name no other queue; 1: every job names one
    *
    * Reply: `jobs`: each {name, id}. An error, with nothing added: 2 (invalid) a name occurs twice
    * or does not exist, or jobs wait for each other in a cycle
@@ -1331,7 +1333,7 @@ export interface CommitOperations<R> {
   /**
    * Sends an event to a job, which waits for it now or later (truceJobWait).
    *
-   * queue: the queue
+   * queue: the queue; 1: that of the job
    *
    * Reply: nothing more. The first event of a name counts; later ones change nothing. "not found":
    * no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached)
@@ -1391,7 +1393,7 @@ export interface CommitOperations<R> {
    *
    * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
    * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
-   * or truceSyncSettle writes the others. "not found": the document does not exist. An error: 2
+   * or truceSyncReconcile writes the others. "not found": the document does not exist. An error: 2
    * (invalid) the update changes a copy
    */
   syncUpdate(collection: string, options: SyncUpdateOptions): R;
@@ -1403,7 +1405,7 @@ export interface CommitOperations<R> {
    *
    * Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of copies
    * that this command wrote; `settled`: whether all copies are written. If not, the recovery pass
-   * or truceSyncSettle writes the others. An error: 11000 (duplicate) its _id exists
+   * or truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id exists
    */
   syncInsert(collection: string, options: SyncInsertOptions): R;
 
@@ -1669,9 +1671,9 @@ export interface Operations<R> extends CommitOperations<R> {
   itemConvert(collection: string, options: ItemConvertOptions): R;
 
   /**
-   * Lists the jobs of a queue, the oldest first.
+   * Lists the jobs of a queue, or of all queues, the oldest first.
    *
-   * queue: the queue
+   * queue: the queue; 1: all queues
    *
    * Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
    * ...}; and `more`: continue with `after` the last _id
@@ -1982,7 +1984,7 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending
    */
-  syncSettle(collection: string, options: SyncSettleOptions): R;
+  syncReconcile(collection: string, options: SyncReconcileOptions): R;
 
   /**
    * Returns the rules of the database and their pending work.

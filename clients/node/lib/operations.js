@@ -264,7 +264,7 @@ module.exports = {
   jobs: {
     command: "truceJobs",
     target: "queue",
-    options: ["id", "state", "after", "limit"],
+    options: ["id", "state", "tag", "after", "limit"],
     again: true,
     commit: false,
   },
@@ -568,8 +568,8 @@ module.exports = {
     again: true,
     commit: false,
   },
-  syncSettle: {
-    command: "truceSyncSettle",
+  syncReconcile: {
+    command: "truceSyncReconcile",
     target: "collection",
     options: ["id"],
     again: true,

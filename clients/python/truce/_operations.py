@@ -815,7 +815,7 @@ class CommitOperations(Runs[R]):
 
         Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
         copies that this command wrote; `settled`: whether all copies are written. If not, the
-        recovery pass or truceSyncSettle writes the others. "not found": the document does not
+        recovery pass or truceSyncReconcile writes the others. "not found": the document does not
         exist. An error: 2 (invalid) the update changes a copy
         """
         return self._run(
@@ -840,7 +840,7 @@ class CommitOperations(Runs[R]):
 
         Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
         copies that this command wrote; `settled`: whether all copies are written. If not, the
-        recovery pass or truceSyncSettle writes the others. An error: 11000 (duplicate) its _id
+        recovery pass or truceSyncReconcile writes the others. An error: 11000 (duplicate) its _id
         exists
         """
         return self._run(
@@ -2602,7 +2602,7 @@ class Operations(CommitOperations[R]):
             again=True,
         )
 
-    def sync_settle(
+    def sync_reconcile(
         self,
         collection: str,
         *,
@@ -2617,7 +2617,7 @@ class Operations(CommitOperations[R]):
         """
         return self._run(
             {
-                "truceSyncSettle": collection,
+                "truceSyncReconcile": collection,
                 "id": id,
             },
             again=True,

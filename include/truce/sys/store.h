@@ -184,7 +184,7 @@ typedef struct truce_store_ops {
      * computed documents are void. */
     truce_status (*rewrite)(truce_store *store, truce_rewrite *rewrite, bson_error_t *error);
     /* Reads all documents from one snapshot. Requires TRUCE_CAN_SNAPSHOT_READ. */
-    truce_status (*read_many)(truce_store *store, truce_look *looks, size_t count,
+    truce_status (*read_many)(truce_store *store, truce_read_request *looks, size_t count,
                               bson_error_t *error);
     truce_status (*index_create)(truce_store *store, const char *collection, const bson_t *index,
                                  bson_error_t *error);
@@ -237,7 +237,7 @@ typedef struct truce_store_ops {
                              truce_store **view, bson_error_t *error);
     /* Returns a number that changes if any process drops, renames, or empties a collection, or
      * drops an index. Cached metadata of collections may then be wrong. The number may also change
-     * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The call must be cheap: each operation of a pattern makes it. NULL:
+     * without a reason. The call must be cheap: each operation of a pattern makes it. NULL:
      * unknown. */
     uint64_t (*structure)(truce_store *store);
     /* Fills the zeroed state of a view. NULL: unknown. */
@@ -259,8 +259,8 @@ typedef struct truce_store_ops {
 /* The metadata cache of the layers above, for one store: for example the indexes that they have
  * ensured. These layers fill it, and truce_store_close calls its `free`. A backend leaves it
  * NULL. */
-struct truce_memo {
-    void (*free)(struct truce_memo *memo);
+struct truce_store_cache {
+    void (*free)(struct truce_store_cache *cache);
 };
 
 struct truce_store {
@@ -269,9 +269,9 @@ struct truce_store {
     uint32_t capabilities;
     /* Private to the wrappers: the open cursors. NULL: none was ever opened. */
     struct truce_holds *holds;
-    struct truce_memo *memo;
+    struct truce_store_cache *cache;
     /* Private to truce_command. */
-    struct truce_memo *commands;
+    struct truce_store_cache *commands;
     /* 1 from truce_interrupt until truce_resume. The wrappers refuse calls in between. A backend
      * reads it (__atomic_load_n) where a call takes long or waits, and ends the call with
      * TRUCE_TIMEOUT, code 11601. */

@@ -93,7 +93,7 @@ static truce_status commit_apply(truce_commit *commit, void *arg, bson_error_t *
                              : truce_commit_changes(commit, given->diffs.collection,
                                                     &given->diffs.changes, error);
     if (!status && given->leaves)
-        status = truce_commit_leave(commit, &given->result, error);
+        status = truce_commit_set_result(commit, &given->result, error);
     bson_destroy(&given->inserted);
     bson_copy_to(truce_commit_inserted(commit), &given->inserted);
     return status;

@@ -270,7 +270,7 @@ static truce_status settle_flagged(struct running *running, const char *collecti
         bson_iter_t id;
 
         (void)bson_iter_init_find(&id, document, "_id");
-        if (truce_sync_settle(running->sync, collection, bson_iter_value(&id), &result, &why)) {
+        if (truce_sync_reconcile(running->sync, collection, bson_iter_value(&id), &result, &why)) {
             char shown[100];
 
             cli_say(running->cli, CLI_FAILED, "%s {_id: %s}: %s", collection,

@@ -207,19 +207,19 @@ static void show_balance(const struct cli *cli, const truce_ledger_balance *bala
 
 static int ledger_show_run_balance(struct cli *cli)
 {
-    truce_ledger_moment moment = {0};
+    truce_ledger_moment as_of = {0};
     truce_ledger_balance balance;
     truce_ledger *ledger;
     bson_error_t error;
     truce_status status;
     int digits = 0;
 
-    if (!cli_number(cli, "number", 1, INT64_MAX, 0, &moment.number) ||
-        !cli_date(cli, "booked", &moment.booked_ms) ||
-        !cli_date(cli, "effective", &moment.effective_ms))
+    if (!cli_number(cli, "number", 1, INT64_MAX, 0, &as_of.number) ||
+        !cli_date(cli, "booked", &as_of.booked_ms) ||
+        !cli_date(cli, "effective", &as_of.effective_ms))
         return CLI_USAGE;
     ledger = cli_ledger_new(cli);
-    status = truce_ledger_balance_of(ledger, cli->arguments[1], &moment, &balance, &error);
+    status = truce_ledger_balance_of(ledger, cli->arguments[1], &as_of, &balance, &error);
     if (!status && balance.currency[0])
         status = truce_ledger_digits(ledger, balance.currency, &digits, &error);
     if (!status)

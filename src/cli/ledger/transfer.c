@@ -293,7 +293,7 @@ const struct cli_command cli_transfer_cancel = {
     .run = transfer_run_cancel,
 };
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int transfer_run_show(struct cli *cli)
 {

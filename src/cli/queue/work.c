@@ -258,7 +258,7 @@ struct open_job {
 };
 
 /* One program and its jobs. */
-struct station {
+struct program_run {
     struct work *work;
     struct work_child child;
     struct open_job *jobs;
@@ -278,7 +278,7 @@ static void work_open_append(struct buffer *line, const char *text)
     truce__buffer_append(line, text, strlen(text));
 }
 
-static void send_job(struct station *station, const struct work_job *at)
+static void send_job(struct program_run *run, const struct work_job *at)
 {
     int64_t timeout_ms = work_timeout_ms(at);
     struct buffer line = {0};
@@ -295,12 +295,12 @@ static void send_job(struct station *station, const struct work_job *at)
     BSON_APPEND_DOCUMENT(&message, "payload", truce_job_payload(at->job));
     truce__json_write(&line, &message, false, JSON_RELAXED);
     work_open_append(&line, "\n");
-    work_child_send(&station->child, &line);
+    work_child_send(&run->child, &line);
     bson_destroy(&message);
     truce__buffer_release(&line);
 }
 
-static void send_cancel(struct station *station, struct open_job *job)
+static void send_cancel(struct program_run *run, struct open_job *job)
 {
     struct buffer line = {0};
     char id[25], text[160];
@@ -310,41 +310,41 @@ static void send_cancel(struct station *station, struct open_job *job)
              "{\"cancel\": \"%s\", \"epoch\": %" PRId64 ", \"reason\": \"%s\"}\n", id,
              truce_job_epoch(job->at.job), job->at.lost ? "lost" : "timed out");
     work_open_append(&line, text);
-    work_child_send(&station->child, &line);
+    work_child_send(&run->child, &line);
     truce__buffer_release(&line);
     job->told_ns = truce__clock_monotonic_ns();
 }
 
 /* ---- lines from it --------------------------------------------------------------------------- */
 
-static void work_open_blame(struct station *station, const char *line, size_t size, const char *why)
+static void work_open_blame(struct program_run *run, const char *line, size_t size, const char *why)
 {
     int shown = size > SHOWN_BYTES ? SHOWN_BYTES : (int)size;
 
-    if (!station->fault)
-        station->fault = bson_strdup_printf("the program wrote an invalid line: %s: %.*s%s", why,
-                                            shown, line, size > SHOWN_BYTES ? " ..." : "");
+    if (!run->fault)
+        run->fault = bson_strdup_printf("the program wrote an invalid line: %s: %.*s%s", why, shown,
+                                        line, size > SHOWN_BYTES ? " ..." : "");
 }
 
-static struct open_job *job_of(struct station *station, const struct answer *answer)
+static struct open_job *job_of(struct program_run *run, const struct answer *answer)
 {
-    for (int64_t i = 0; i < station->count; i++) {
-        const truce_job *job = station->jobs[i].at.job;
+    for (int64_t i = 0; i < run->count; i++) {
+        const truce_job *job = run->jobs[i].at.job;
 
         if (bson_oid_equal(truce_job_id(job), &answer->job) &&
             truce_job_epoch(job) == answer->epoch) /* O2 */
-            return &station->jobs[i];
+            return &run->jobs[i];
     }
     return NULL;
 }
 
 /* Removes a job; the last one takes its place. */
-static void remove_job(struct station *station, struct open_job *job)
+static void remove_job(struct program_run *run, struct open_job *job)
 {
-    *job = station->jobs[--station->count];
+    *job = run->jobs[--run->count];
 }
 
-static void keep_progress(struct station *station, struct open_job *job, const bson_t *progress)
+static void keep_progress(struct program_run *run, struct open_job *job, const bson_t *progress)
 {
     bson_error_t error;
     truce_status status = truce_job_progress(job->at.job, progress, &error);
@@ -352,13 +352,12 @@ static void keep_progress(struct station *station, struct open_job *job, const b
     if (status == TRUCE_EXPIRED)
         job->at.lost = true;
     else if (status)
-        cli_remark(station->work->cli, "the progress of a job could not be stored: %s",
-                   error.message);
+        cli_remark(run->work->cli, "the progress of a job could not be stored: %s", error.message);
 }
 
-static void end_job(struct station *station, struct open_job *job, const struct answer *answer)
+static void end_job(struct program_run *run, struct open_job *job, const struct answer *answer)
 {
-    struct work *work = station->work;
+    struct work *work = run->work;
     struct work_job *at = &job->at;
 
     if (at->lost)
@@ -374,45 +373,45 @@ static void end_job(struct station *station, struct open_job *job, const struct 
         work_later(work, at, answer->delay_ms < 0 ? work->later_ms : answer->delay_ms, "later");
     else
         work_discarded(work, at, answer->error);
-    remove_job(station, job);
-    station->answered = true;
+    remove_job(run, job);
+    run->answered = true;
 }
 
-static void work_open_take_answer(struct station *station, const char *line, size_t size)
+static void work_open_take_answer(struct program_run *run, const char *line, size_t size)
 {
     struct answer answer;
     bson_error_t error;
     struct open_job *job;
 
-    if (work_answer_read(&station->reader, line, size, &answer, &error)) {
-        work_open_blame(station, line, size, error.message);
+    if (work_answer_read(&run->reader, line, size, &answer, &error)) {
+        work_open_blame(run, line, size, error.message);
         return;
     }
-    job = job_of(station, &answer);
+    job = job_of(run, &answer);
     if (!job) {
         char id[25];
 
         bson_oid_to_string(&answer.job, id);
-        cli_remark(station->work->cli,
+        cli_remark(run->work->cli,
                    "the program answered job %s of epoch %" PRId64 ", which it does not have", id,
                    answer.epoch);
     } else if (answer.kind == ANSWER_PROGRESS) {
-        keep_progress(station, job, &answer.result);
+        keep_progress(run, job, &answer.result);
     } else {
-        end_job(station, job, &answer);
+        end_job(run, job, &answer);
     }
 }
 
-static void work_open_hear(struct station *station)
+static void work_open_hear(struct program_run *run)
 {
     const char *line;
     size_t size;
     bool too_long = false;
 
-    while (!station->fault && work_child_line(&station->child, &line, &size, &too_long))
-        work_open_take_answer(station, line, size);
-    if (too_long && !station->fault)
-        work_open_blame(station, line, size, "the line is too long");
+    while (!run->fault && work_child_line(&run->child, &line, &size, &too_long))
+        work_open_take_answer(run, line, size);
+    if (too_long && !run->fault)
+        work_open_blame(run, line, size, "the line is too long");
 }
 
 /* ---- the jobs that it has -------------------------------------------------------------------- */
@@ -422,117 +421,117 @@ static bool work_open_is_stopped(const struct work *work)
     return atomic_load(&work_ending) || atomic_load(&work->code);
 }
 
-static bool work_open_is_over(const struct station *station)
+static bool work_open_is_over(const struct program_run *run)
 {
-    return work_open_is_stopped(station->work) || station->drained || work_begun_all(station->work);
+    return work_open_is_stopped(run->work) || run->drained || work_begun_all(run->work);
 }
 
-static bool work_open_has_room(const struct station *station)
+static bool work_open_has_room(const struct program_run *run)
 {
-    return !work_open_is_over(station) && station->count < station->work->at_once &&
-           !station->child.told_ns && !station->child.silent_ns && !station->fault;
+    return !work_open_is_over(run) && run->count < run->work->at_once && !run->child.told_ns &&
+           !run->child.silent_ns && !run->fault;
 }
 
 /* Checks for new jobs without sleeping in the store while the program has jobs: its answers come
  * first. */
-static bool may_be_jobs(struct station *station, bson_error_t *error)
+static bool may_be_jobs(struct program_run *run, bson_error_t *error)
 {
-    uint64_t before = station->token;
-    bool known = before && !work_is_over(station->asked_ns, WORK_SLICE_MS);
+    uint64_t before = run->token;
+    bool known = before && !work_is_over(run->asked_ns, WORK_SLICE_MS);
 
-    if (station->count && known &&
-        (work_pause(station->work, &station->token, 0, error) || station->token == before))
+    if (run->count && known &&
+        (work_pause(run->work, &run->token, 0, error) || run->token == before))
         return false;
-    station->asked_ns = truce__clock_monotonic_ns();
+    run->asked_ns = truce__clock_monotonic_ns();
     return true;
 }
 
-static void take_jobs(struct station *station)
+static void take_jobs(struct program_run *run)
 {
-    struct work *work = station->work;
+    struct work *work = run->work;
     truce_status status = TRUCE_OK;
     bson_error_t error;
 
-    if (!work_open_has_room(station) || !may_be_jobs(station, &error))
+    if (!work_open_has_room(run) || !may_be_jobs(run, &error))
         return;
-    while (!status && work_open_has_room(station)) {
-        struct open_job *job = &station->jobs[station->count];
+    while (!status && work_open_has_room(run)) {
+        struct open_job *job = &run->jobs[run->count];
 
         *job = (struct open_job){0};
         status = work_claim(work, &job->at, &error);
         if (!status) {
-            station->count++;
-            send_job(station, &job->at);
+            run->count++;
+            send_job(run, &job->at);
         }
     }
-    if (status == TRUCE_NOT_FOUND && work->drains && !station->count)
-        station->drained = true;
-    else if (status == TRUCE_NOT_FOUND && !station->count && work_open_has_room(station))
-        status = work_rest(work, &station->token, &error);
+    if (status == TRUCE_NOT_FOUND && work->drains && !run->count)
+        run->drained = true;
+    else if (status == TRUCE_NOT_FOUND && !run->count && work_open_has_room(run))
+        status = work_rest(work, &run->token, &error);
     if (status && status != TRUCE_NOT_FOUND)
         work_stop(work, cli_error(work->cli, NULL, status, &error));
 }
 
-static void look_after_jobs(struct station *station)
+static void look_after_jobs(struct program_run *run)
 {
-    int64_t grace_ms = station->work->grace_ms;
+    int64_t grace_ms = run->work->grace_ms;
 
-    for (int64_t i = 0; i < station->count; i++) {
-        struct open_job *job = &station->jobs[i];
+    for (int64_t i = 0; i < run->count; i++) {
+        struct open_job *job = &run->jobs[i];
 
-        work_look_after(station->work, &job->at);
+        work_look_after(run->work, &job->at);
         if (!job->told_ns && (job->at.lost || job->at.timed_out))
-            send_cancel(station, job);
+            send_cancel(run, job);
         else if (job->told_ns && work_is_over(job->told_ns, grace_ms))
-            station->gives_back = true; /* O5 */
+            run->gives_back = true; /* O5 */
     }
 }
 
 /* ---- its end --------------------------------------------------------------------------------- */
 
 /* Ends the program if it must end: SIGTERM now, SIGKILL after the grace time. */
-static void look_after_child(struct station *station)
+static void look_after_child(struct program_run *run)
 {
-    struct work *work = station->work;
-    struct work_child *child = &station->child;
+    struct work *work = run->work;
+    struct work_child *child = &run->child;
 
-    if (work_open_is_over(station) && !station->count) {
-        station->drained = true; /* it gets no more lines, even if other threads still work */
+    if (work_open_is_over(run) && !run->count) {
+        run->drained = true; /* it gets no more lines, even if other threads still work */
         work_child_close_in(child);
     }
-    if (!station->ending_ns && (station->drained || work_open_is_stopped(work)))
-        station->ending_ns = truce__clock_monotonic_ns();
-    if (station->ending_ns && work_is_over(station->ending_ns, work->grace_ms))
-        station->gives_back = true;
-    if (station->fault || station->gives_back ||
+    if (!run->ending_ns && (run->drained || work_open_is_stopped(work)))
+        run->ending_ns = truce__clock_monotonic_ns();
+    if (run->ending_ns && work_is_over(run->ending_ns, work->grace_ms))
+        run->gives_back = true;
+    if (run->fault || run->gives_back ||
         (child->silent_ns && work_is_over(child->silent_ns, work->grace_ms)))
         work_child_tell(child, work->grace_ms);
 }
 
-static char *work_open_reason_of(const struct station *station)
+static char *work_open_reason_of(const struct program_run *run)
 {
-    if (station->fault)
-        return bson_strdup(station->fault);
-    if (station->child.silent_ns && station->child.told_ns)
+    if (run->fault)
+        return bson_strdup(run->fault);
+    if (run->child.silent_ns && run->child.told_ns)
         return bson_strdup("the program closed its input or output and did not end");
-    return work_child_end(&station->child);
+    return work_child_end(&run->child);
 }
 
-static void conclude_all(struct station *station)
+static void conclude_all(struct program_run *run)
 {
-    struct work *work = station->work;
-    char *reason = work_open_reason_of(station);
+    struct work *work = run->work;
+    char *reason = work_open_reason_of(run);
 
-    if (!station->count && !work_open_is_over(station))
+    if (!run->count && !work_open_is_over(run))
         cli_remark(work->cli, "%s", reason);
-    while (station->count) {
-        struct work_job *at = &station->jobs[--station->count].at;
+    while (run->count) {
+        struct work_job *at = &run->jobs[--run->count].at;
 
         if (at->lost)
             work_lost(work, at);
         else if (at->timed_out)
             work_failed(work, at, "timed out", -1);
-        else if (station->gives_back)
+        else if (run->gives_back)
             work_later(work, at, 0, work_open_is_stopped(work) ? "abandoned" : "returned");
         else
             work_failed(work, at, reason, -1);
@@ -540,68 +539,68 @@ static void conclude_all(struct station *station)
     bson_free(reason);
 }
 
-static void bury(struct station *station)
+static void bury(struct program_run *run)
 {
     do
-        work_open_hear(station);
-    while (!station->fault && work_child_move(&station->child, 0));
-    conclude_all(station);
-    station->rest_ms = station->answered                    ? 0
-                       : !station->rest_ms                  ? REST_MS
-                       : station->rest_ms < REST_MS_MAX / 2 ? station->rest_ms * 2
-                                                            : REST_MS_MAX;
-    station->rest_until_ns = truce__clock_monotonic_ns() + station->rest_ms * NS_IN_MS;
-    station->answered = station->gives_back = false;
-    bson_free(station->fault);
-    station->fault = NULL;
-    work_child_forget(&station->child);
+        work_open_hear(run);
+    while (!run->fault && work_child_move(&run->child, 0));
+    conclude_all(run);
+    run->rest_ms = run->answered                    ? 0
+                   : !run->rest_ms                  ? REST_MS
+                   : run->rest_ms < REST_MS_MAX / 2 ? run->rest_ms * 2
+                                                    : REST_MS_MAX;
+    run->rest_until_ns = truce__clock_monotonic_ns() + run->rest_ms * NS_IN_MS;
+    run->answered = run->gives_back = false;
+    bson_free(run->fault);
+    run->fault = NULL;
+    work_child_forget(&run->child);
 }
 
 /* ---- one program after the other ------------------------------------------------------------- */
 
-static void start_child(struct station *station)
+static void start_child(struct program_run *run)
 {
-    const struct cli *cli = station->work->cli;
+    const struct cli *cli = run->work->cli;
     int failed;
 
-    if (truce__clock_monotonic_ns() < station->rest_until_ns) {
+    if (truce__clock_monotonic_ns() < run->rest_until_ns) {
         truce__clock_sleep_ms(BUSY_MS);
         return;
     }
-    failed = work_child_start(&station->child, station->work);
+    failed = work_child_start(&run->child, run->work);
     if (failed)
-        work_stop(station->work, cli_say(cli, CLI_USAGE, "%s cannot be run: %s",
-                                         cli_text(cli, "exec"), strerror(failed)));
+        work_stop(run->work, cli_say(cli, CLI_USAGE, "%s cannot be run: %s", cli_text(cli, "exec"),
+                                     strerror(failed)));
 }
 
-static int work_open_pause_of(const struct station *station)
+static int work_open_pause_of(const struct program_run *run)
 {
-    if (!work_open_has_room(station))
+    if (!work_open_has_room(run))
         return BUSY_MS;
-    return station->count ? READY_MS : 0; /* without a job, the thread has waited in the store */
+    return run->count ? READY_MS : 0; /* without a job, the thread has waited in the store */
 }
 
 /* Runs one program that receives jobs as lines. */
 static void work_keeping_open(struct work *work)
 {
-    struct station station = {.work = work, .reader = {.typed = false}};
+    struct program_run run = {.work = work, .reader = {.typed = false}};
 
-    station.jobs = bson_malloc0((size_t)work->at_once * sizeof *station.jobs);
-    while (station.child.pid || !work_open_is_over(&station)) {
-        if (!station.child.pid) {
-            start_child(&station);
+    run.jobs = bson_malloc0((size_t)work->at_once * sizeof *run.jobs);
+    while (run.child.pid || !work_open_is_over(&run)) {
+        if (!run.child.pid) {
+            start_child(&run);
             continue;
         }
-        take_jobs(&station);
-        (void)work_child_move(&station.child, work_open_pause_of(&station));
-        work_open_hear(&station);
-        look_after_jobs(&station);
-        look_after_child(&station);
-        if (work_child_has_ended(&station.child))
-            bury(&station);
+        take_jobs(&run);
+        (void)work_child_move(&run.child, work_open_pause_of(&run));
+        work_open_hear(&run);
+        look_after_jobs(&run);
+        look_after_child(&run);
+        if (work_child_has_ended(&run.child))
+            bury(&run);
     }
-    truce__json_reader_release(&station.reader);
-    bson_free(station.jobs);
+    truce__json_reader_release(&run.reader);
+    bson_free(run.jobs);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */

@@ -164,7 +164,7 @@ static truce_status find_point(struct engine *engine, const char *name, struct v
 /* ---- several documents by their _ids -------------------------------------------------------- */
 
 /* Makes the key of its _id in `key`. */
-static struct bytes read_key_of(const truce_look *look, struct buffer *key)
+static struct bytes read_key_of(const truce_read_request *look, struct buffer *key)
 {
     bson_t wrapped = BSON_INITIALIZER;
 
@@ -175,7 +175,7 @@ static struct bytes read_key_of(const truce_look *look, struct buffer *key)
     return (struct bytes){key->bytes, key->size};
 }
 
-static truce_status take_look(truce_look *look, struct bytes body, bson_error_t *error)
+static truce_status take_look(truce_read_request *look, struct bytes body, bson_error_t *error)
 {
     bson_t borrowed;
 
@@ -189,7 +189,7 @@ static truce_status take_look(truce_look *look, struct bytes body, bson_error_t 
 
 /* Takes all documents from the cache, of one snapshot. Returns false if one is not cached; `seen`
  * tells which ones may be inserted. */
-static bool take_cached(struct engine *engine, truce_look *looks, struct cache_look *seen,
+static bool take_cached(struct engine *engine, truce_read_request *looks, struct cache_look *seen,
                         size_t count, uint64_t *promised)
 {
     uint64_t snapshot = truce__cache_snapshot(engine->cache);
@@ -211,8 +211,9 @@ static bool take_cached(struct engine *engine, truce_look *looks, struct cache_l
 }
 
 /* `seen` is from before the reader's snapshot; NULL: nothing is inserted into the cache. */
-static truce_status read_look(struct engine *engine, struct reader *reader, truce_look *look,
-                              const struct cache_look *seen, bson_error_t *error)
+static truce_status read_look(struct engine *engine, struct reader *reader,
+                              truce_read_request *look, const struct cache_look *seen,
+                              bson_error_t *error)
 {
     struct bytes key = read_key_of(look, &reader->key), body;
     truce_status status;
@@ -227,7 +228,7 @@ static truce_status read_look(struct engine *engine, struct reader *reader, truc
     return take_look(look, body, error);
 }
 
-static truce_status read_looks(struct engine *engine, truce_look *looks,
+static truce_status read_looks(struct engine *engine, truce_read_request *looks,
                                const struct cache_look *seen, size_t count, bson_error_t *error)
 {
     struct reader *reader;
@@ -241,7 +242,7 @@ static truce_status read_looks(struct engine *engine, truce_look *looks,
     return status;
 }
 
-truce_status truce__engine_read_many(struct engine *engine, truce_look *looks, size_t count,
+truce_status truce__engine_read_many(struct engine *engine, truce_read_request *looks, size_t count,
                                      bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);

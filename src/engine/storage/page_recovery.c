@@ -28,10 +28,10 @@
 
 #define LOG_HEADER   32
 #define FRAME_HEADER 24
-#define FRAME        (FRAME_HEADER + WRECK_PAGE_BYTES)
+#define FRAME        (FRAME_HEADER + PAGE_RECOVERY_PAGE_BYTES)
 #define LOG_MAGIC    0x377f0682u
 
-static uint32_t wreck_number_at(const uint8_t *at)
+static uint32_t page_number_at(const uint8_t *at)
 {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
@@ -70,36 +70,36 @@ struct chain {
     uint32_t salts[2], sum[2];
 };
 
-static uint32_t wreck_word_of(const struct chain *chain, const uint8_t *at)
+static uint32_t chain_word(const struct chain *chain, const uint8_t *at)
 {
     if (chain->big)
-        return wreck_number_at(at);
+        return page_number_at(at);
     return (uint32_t)at[3] << 24 | (uint32_t)at[2] << 16 | (uint32_t)at[1] << 8 | at[0];
 }
 
-static void wreck_add_to(struct chain *chain, const uint8_t *bytes, size_t size)
+static void chain_add(struct chain *chain, const uint8_t *bytes, size_t size)
 {
     for (size_t i = 0; i + 8 <= size; i += 8) {
-        chain->sum[0] += wreck_word_of(chain, bytes + i) + chain->sum[1];
-        chain->sum[1] += wreck_word_of(chain, bytes + i + 4) + chain->sum[0];
+        chain->sum[0] += chain_word(chain, bytes + i) + chain->sum[1];
+        chain->sum[1] += chain_word(chain, bytes + i + 4) + chain->sum[0];
     }
 }
 
-static bool begin_chain(const struct wreck *wreck, struct chain *chain)
+static bool begin_chain(const struct page_recovery *recovery, struct chain *chain)
 {
     uint8_t header[LOG_HEADER];
 
-    if (!read_at(wreck->log, header, sizeof header, 0))
+    if (!read_at(recovery->log, header, sizeof header, 0))
         return false;
     truce__kv_log_show(header);
-    if ((wreck_number_at(header) | 1) != (LOG_MAGIC | 1) ||
-        wreck_number_at(header + 8) != WRECK_PAGE_BYTES)
+    if ((page_number_at(header) | 1) != (LOG_MAGIC | 1) ||
+        page_number_at(header + 8) != PAGE_RECOVERY_PAGE_BYTES)
         return false;
-    *chain = (struct chain){.big = wreck_number_at(header) & 1,
-                            .salts = {wreck_number_at(header + 16), wreck_number_at(header + 20)}};
-    wreck_add_to(chain, header, 24);
-    return chain->sum[0] == wreck_number_at(header + 24) &&
-           chain->sum[1] == wreck_number_at(header + 28);
+    *chain = (struct chain){.big = page_number_at(header) & 1,
+                            .salts = {page_number_at(header + 16), page_number_at(header + 20)}};
+    chain_add(chain, header, 24);
+    return chain->sum[0] == page_number_at(header + 24) &&
+           chain->sum[1] == page_number_at(header + 28);
 }
 
 /* Checks whether the frame is valid. In both cases the chain continues from the checksum in its
@@ -109,68 +109,68 @@ static bool check_frame(struct chain *chain, uint8_t *frame)
     bool whole;
 
     (void)truce__kv_magic_show(frame + FRAME_HEADER);
-    wreck_add_to(chain, frame, 8);
-    wreck_add_to(chain, frame + FRAME_HEADER, WRECK_PAGE_BYTES);
-    whole = chain->sum[0] == wreck_number_at(frame + 16) &&
-            chain->sum[1] == wreck_number_at(frame + 20);
-    chain->sum[0] = wreck_number_at(frame + 16);
-    chain->sum[1] = wreck_number_at(frame + 20);
+    chain_add(chain, frame, 8);
+    chain_add(chain, frame + FRAME_HEADER, PAGE_RECOVERY_PAGE_BYTES);
+    whole =
+        chain->sum[0] == page_number_at(frame + 16) && chain->sum[1] == page_number_at(frame + 20);
+    chain->sum[0] = page_number_at(frame + 16);
+    chain->sum[1] = page_number_at(frame + 20);
     return whole;
 }
 
 /* Records the frames `from` to `to`, which are one commit. */
-static void take_commit(struct wreck *wreck, const uint32_t *pages, const bool *whole,
+static void take_commit(struct page_recovery *recovery, const uint32_t *pages, const bool *whole,
                         uint32_t from, uint32_t to)
 {
     for (uint32_t i = from; i <= to; i++) {
         uint32_t page = pages[i - from];
 
-        if (!page || page > wreck->pages)
+        if (!page || page > recovery->pages)
             continue;
         if (whole[i - from]) {
-            wreck->frames[page] = i;
-            wreck->marks[page] &= (uint8_t)~WRECK_STALE;
+            recovery->frames[page] = i;
+            recovery->marks[page] &= (uint8_t)~PAGE_RECOVERY_STALE;
         } else {
-            wreck->marks[page] |= WRECK_STALE;
+            recovery->marks[page] |= PAGE_RECOVERY_STALE;
         }
     }
 }
 
-static bool count_frames(const struct wreck *wreck, uint32_t *frames)
+static bool count_frames(const struct page_recovery *recovery, uint32_t *frames)
 {
     struct stat found = {0};
 
     *frames = 0;
-    if (wreck->log >= 0 && fstat(wreck->log, &found))
+    if (recovery->log >= 0 && fstat(recovery->log, &found))
         return false;
     if (found.st_size >= LOG_HEADER)
         *frames = (uint32_t)((found.st_size - LOG_HEADER) / FRAME);
     return true;
 }
 
-static void read_log(struct wreck *wreck, uint32_t frames)
+static void read_log(struct page_recovery *recovery, uint32_t frames)
 {
     uint32_t *pages = bson_malloc0((frames + 1) * sizeof *pages);
     bool *whole = bson_malloc0((frames + 1) * sizeof *whole);
     uint8_t *frame = bson_malloc(FRAME);
     uint32_t first = 1;
     struct chain chain;
-    bool begun = begin_chain(wreck, &chain);
+    bool begun = begin_chain(recovery, &chain);
 
     for (uint32_t i = 1; begun && i <= frames; i++) {
-        if (!read_at(wreck->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME)) {
-            wreck->frames_lost += frames - i + 1;
+        if (!read_at(recovery->log, frame, FRAME, LOG_HEADER + (int64_t)(i - 1) * FRAME)) {
+            recovery->frames_lost += frames - i + 1;
             break;
         }
-        if (wreck_number_at(frame + 8) != chain.salts[0] ||
-            wreck_number_at(frame + 12) != chain.salts[1])
+        if (page_number_at(frame + 8) != chain.salts[0] ||
+            page_number_at(frame + 12) != chain.salts[1])
             break;
-        pages[i - first] = wreck_number_at(frame);
+        pages[i - first] = page_number_at(frame);
         whole[i - first] = check_frame(&chain, frame);
-        wreck->frames_lost += !whole[i - first];
-        if (!wreck_number_at(frame + 4))
+        recovery->frames_lost += !whole[i - first];
+        if (!page_number_at(frame + 4))
             continue;
-        take_commit(wreck, pages, whole, first, i);
+        take_commit(recovery, pages, whole, first, i);
         first = i + 1;
     }
     bson_free(frame);
@@ -180,7 +180,7 @@ static void read_log(struct wreck *wreck, uint32_t frames)
 
 /* ---- opening -------------------------------------------------------------------------------- */
 
-static truce_status wreck_cannot(const char *path, bson_error_t *error)
+static truce_status page_recovery_cannot_open(const char *path, bson_error_t *error)
 {
     return truce__fail(errno == ENOENT ? TRUCE_NOT_FOUND : TRUCE_IO, error,
                        "cannot read \"%s\": %s", path, strerror(errno));
@@ -200,118 +200,121 @@ static bool recovery_is_open(const char *path)
 
 /* Fails if this process has the file open: closing a descriptor of the file would drop SQLite's
  * locks of this process. */
-static truce_status wreck_look_around(const char *path, bson_error_t *error)
+static truce_status page_recovery_check_files(const char *path, bson_error_t *error)
 {
     struct file_id id;
 
     if (!truce__file_id(path, &id))
-        return wreck_cannot(path, error);
+        return page_recovery_cannot_open(path, error);
     if (truce__process_has_open(&id) || recovery_is_open(path))
         return truce__fail(TRUCE_LOCKED, error, "\"%s\" is open: close it in every program first",
                            path);
     return TRUCE_OK;
 }
 
-static truce_status wreck_measure(struct wreck *wreck, const char *path, uint32_t frames,
-                                  bson_error_t *error)
+static truce_status page_recovery_measure(struct page_recovery *recovery, const char *path,
+                                          uint32_t frames, bson_error_t *error)
 {
     struct stat found;
     int64_t pages;
 
-    if (fstat(wreck->file, &found))
-        return wreck_cannot(path, error);
+    if (fstat(recovery->file, &found))
+        return page_recovery_cannot_open(path, error);
     if (!S_ISREG(found.st_mode))
         return truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a regular file", path);
-    pages = (found.st_size + WRECK_PAGE_BYTES - 1) / WRECK_PAGE_BYTES + frames;
+    pages = (found.st_size + PAGE_RECOVERY_PAGE_BYTES - 1) / PAGE_RECOVERY_PAGE_BYTES + frames;
     if (pages > TRUCE_SALVAGE_PAGES_MAX)
         return truce__fail(TRUCE_LIMIT, error, "\"%s\" has more than %d pages", path,
                            TRUCE_SALVAGE_PAGES_MAX);
-    wreck->pages = (uint32_t)pages;
-    wreck->frames = bson_malloc0(((size_t)pages + 1) * sizeof *wreck->frames);
-    wreck->marks = bson_malloc0((size_t)pages + 1);
+    recovery->pages = (uint32_t)pages;
+    recovery->frames = bson_malloc0(((size_t)pages + 1) * sizeof *recovery->frames);
+    recovery->marks = bson_malloc0((size_t)pages + 1);
     return TRUCE_OK;
 }
 
-truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error_t *error)
+truce_status truce__page_recovery_open(const char *path, struct page_recovery *recovery,
+                                       bson_error_t *error)
 {
     char *log = bson_strdup_printf("%s-wal", path);
-    truce_status status = wreck_look_around(path, error);
+    truce_status status = page_recovery_check_files(path, error);
     uint32_t frames;
 
-    *wreck = (struct wreck){.file = -1, .log = -1};
+    *recovery = (struct page_recovery){.file = -1, .log = -1};
     if (!status) {
-        wreck->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-        if (wreck->file < 0)
-            status = wreck_cannot(path, error);
+        recovery->file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (recovery->file < 0)
+            status = page_recovery_cannot_open(path, error);
     }
     if (!status) {
-        wreck->log = open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-        if ((wreck->log < 0 && errno != ENOENT) || !count_frames(wreck, &frames))
+        recovery->log = open(log, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if ((recovery->log < 0 && errno != ENOENT) || !count_frames(recovery, &frames))
             status = truce__fail(TRUCE_IO, error, "cannot read \"%s\": %s", log, strerror(errno));
     }
     if (!status)
-        status = wreck_measure(wreck, path, frames, error);
+        status = page_recovery_measure(recovery, path, frames, error);
     bson_free(log);
     if (status) {
-        truce__wreck_close(wreck);
+        truce__page_recovery_close(recovery);
         return status;
     }
     if (frames)
-        read_log(wreck, frames);
-    wreck->usable = WRECK_PAGE_BYTES - KV_SUM_BYTES;
+        read_log(recovery, frames);
+    recovery->usable = PAGE_RECOVERY_PAGE_BYTES - KV_SUM_BYTES;
     return TRUCE_OK;
 }
 
-void truce__wreck_close(struct wreck *wreck)
+void truce__page_recovery_close(struct page_recovery *recovery)
 {
-    if (wreck->file >= 0)
-        close(wreck->file);
-    if (wreck->log >= 0)
-        close(wreck->log);
-    bson_free(wreck->frames);
-    bson_free(wreck->marks);
-    *wreck = (struct wreck){.file = -1, .log = -1};
+    if (recovery->file >= 0)
+        close(recovery->file);
+    if (recovery->log >= 0)
+        close(recovery->log);
+    bson_free(recovery->frames);
+    bson_free(recovery->marks);
+    *recovery = (struct page_recovery){.file = -1, .log = -1};
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static bool wreck_is_empty(const uint8_t *bytes)
+static bool page_recovery_is_empty(const uint8_t *bytes)
 {
-    return !bytes[0] && !memcmp(bytes, bytes + 1, WRECK_PAGE_BYTES - 1);
+    return !bytes[0] && !memcmp(bytes, bytes + 1, PAGE_RECOVERY_PAGE_BYTES - 1);
 }
 
 static bool has_right_sum(const uint8_t *bytes, uint32_t page)
 {
     uint64_t sum;
 
-    memcpy(&sum, bytes + WRECK_PAGE_BYTES - KV_SUM_BYTES, sizeof sum);
+    memcpy(&sum, bytes + PAGE_RECOVERY_PAGE_BYTES - KV_SUM_BYTES, sizeof sum);
     return BSON_UINT64_FROM_LE(sum) == truce__kv_page_sum(bytes, page);
 }
 
-enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
-                                   uint8_t bytes[WRECK_PAGE_BYTES])
+enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
+                                                   uint32_t page,
+                                                   uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES])
 {
-    bool stale = page && page <= wreck->pages && wreck->marks[page] & WRECK_STALE;
+    bool stale = page && page <= recovery->pages && recovery->marks[page] & PAGE_RECOVERY_STALE;
     bool sound;
 
-    if (!page || page > wreck->pages)
-        return WRECK_GONE;
-    if (wreck->frames[page]) {
-        int64_t offset = LOG_HEADER + (int64_t)(wreck->frames[page] - 1) * FRAME + FRAME_HEADER;
+    if (!page || page > recovery->pages)
+        return PAGE_RECOVERY_GONE;
+    if (recovery->frames[page]) {
+        int64_t offset = LOG_HEADER + (int64_t)(recovery->frames[page] - 1) * FRAME + FRAME_HEADER;
 
-        if (read_at(wreck->log, bytes, WRECK_PAGE_BYTES, offset)) {
+        if (read_at(recovery->log, bytes, PAGE_RECOVERY_PAGE_BYTES, offset)) {
             (void)truce__kv_magic_show(bytes);
-            return stale ? WRECK_DOUBTFUL : WRECK_SOUND;
+            return stale ? PAGE_RECOVERY_DOUBTFUL : PAGE_RECOVERY_SOUND;
         }
         stale = true;
     }
-    if (!read_at(wreck->file, bytes, WRECK_PAGE_BYTES, (int64_t)(page - 1) * WRECK_PAGE_BYTES) ||
-        wreck_is_empty(bytes))
-        return WRECK_GONE;
+    if (!read_at(recovery->file, bytes, PAGE_RECOVERY_PAGE_BYTES,
+                 (int64_t)(page - 1) * PAGE_RECOVERY_PAGE_BYTES) ||
+        page_recovery_is_empty(bytes))
+        return PAGE_RECOVERY_GONE;
     sound = !stale && has_right_sum(bytes, page);
     if (page == 1)
         (void)truce__kv_magic_show(bytes);
-    return sound ? WRECK_SOUND : WRECK_DOUBTFUL;
+    return sound ? PAGE_RECOVERY_SOUND : PAGE_RECOVERY_DOUBTFUL;
 }
 
 /* ---- entries -------------------------------------------------------------------------------- */
@@ -374,33 +377,34 @@ static bool read_varint(const uint8_t *bytes, size_t end, size_t *at, uint64_t *
 
 /* ---- pages ---------------------------------------------------------------------------------- */
 
-static uint32_t header_size(const struct wreck_page *page)
+static uint32_t header_size(const struct page_recovery_page *page)
 {
-    return page->kind == WRECK_INNER ? INNER_HEADER : LEAF_HEADER;
+    return page->kind == PAGE_RECOVERY_INNER ? INNER_HEADER : LEAF_HEADER;
 }
 
-static size_t entry_place_of(const struct wreck_page *page, uint32_t i)
+static size_t entry_place_of(const struct page_recovery_page *page, uint32_t i)
 {
     return short_at(page->bytes + page->start + header_size(page) + 2 * (size_t)i);
 }
 
-static bool places_make_sense(const struct wreck *wreck, const struct wreck_page *page)
+static bool places_make_sense(const struct page_recovery *recovery,
+                              const struct page_recovery_page *page)
 {
     size_t least = page->start + header_size(page) + 2 * (size_t)page->count;
 
-    if (least > wreck->usable)
+    if (least > recovery->usable)
         return false;
     for (uint32_t i = 0; i < page->count; i++) {
-        if (entry_place_of(page, i) < least || entry_place_of(page, i) + 4 > wreck->usable)
+        if (entry_place_of(page, i) < least || entry_place_of(page, i) + 4 > recovery->usable)
             return false;
     }
     return true;
 }
 
 /* A file has map pages or not. A map page can look like a page of a tree, but not vice versa. */
-static bool is_map(const struct wreck *wreck, uint32_t number, const uint8_t *bytes)
+static bool is_map(const struct page_recovery *recovery, uint32_t number, const uint8_t *bytes)
 {
-    uint32_t entries = wreck->usable / MAP_ENTRY;
+    uint32_t entries = recovery->usable / MAP_ENTRY;
     bool more = true;
 
     if (number < 2 || (number - 2) % (entries + 1) || !bytes[0])
@@ -413,26 +417,28 @@ static bool is_map(const struct wreck *wreck, uint32_t number, const uint8_t *by
     return true;
 }
 
-void truce__wreck_page(const struct wreck *wreck, uint32_t number, struct wreck_page *page)
+void truce__page_recovery_page(const struct page_recovery *recovery, uint32_t number,
+                               struct page_recovery_page *page)
 {
     page->number = number;
-    page->state = truce__wreck_read(wreck, number, page->bytes);
-    page->kind = WRECK_OTHER;
+    page->state = truce__page_recovery_read(recovery, number, page->bytes);
+    page->kind = PAGE_RECOVERY_OTHER;
     page->count = 0;
     page->start = number == 1 ? FILE_HEADER : 0;
-    if (page->state == WRECK_GONE || is_map(wreck, number, page->bytes))
+    if (page->state == PAGE_RECOVERY_GONE || is_map(recovery, number, page->bytes))
         return;
     if (page->bytes[page->start] == KIND_INNER)
-        page->kind = WRECK_INNER;
+        page->kind = PAGE_RECOVERY_INNER;
     else if (page->bytes[page->start] == KIND_LEAF)
-        page->kind = WRECK_LEAF;
+        page->kind = PAGE_RECOVERY_LEAF;
     page->count = short_at(page->bytes + page->start + PLACE_COUNT);
-    if (page->kind != WRECK_OTHER && !places_make_sense(wreck, page))
-        page->kind = WRECK_OTHER;
+    if (page->kind != PAGE_RECOVERY_OTHER && !places_make_sense(recovery, page))
+        page->kind = PAGE_RECOVERY_OTHER;
 }
 
-bool truce__wreck_child(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                        uint32_t *child, int64_t *row)
+bool truce__page_recovery_child(const struct page_recovery *recovery,
+                                const struct page_recovery_page *page, uint32_t i, uint32_t *child,
+                                int64_t *row)
 {
     size_t at;
     uint64_t key;
@@ -440,25 +446,25 @@ bool truce__wreck_child(const struct wreck *wreck, const struct wreck_page *page
     if (i == page->count) {
         *child = entry_number_at(page->bytes + page->start + PLACE_LAST);
         *row = INT64_MAX;
-        return *child > 1 && *child <= wreck->pages;
+        return *child > 1 && *child <= recovery->pages;
     }
     at = entry_place_of(page, i);
     *child = entry_number_at(page->bytes + at);
     at += 4;
-    if (!read_varint(page->bytes, wreck->usable, &at, &key))
+    if (!read_varint(page->bytes, recovery->usable, &at, &key))
         return false;
     *row = (int64_t)key;
-    return *child > 1 && *child <= wreck->pages;
+    return *child > 1 && *child <= recovery->pages;
 }
 
-bool truce__wreck_row(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                      int64_t *row)
+bool truce__page_recovery_row(const struct page_recovery *recovery,
+                              const struct page_recovery_page *page, uint32_t i, int64_t *row)
 {
     size_t at = entry_place_of(page, i);
     uint64_t size, key;
 
-    if (!read_varint(page->bytes, wreck->usable, &at, &size) ||
-        !read_varint(page->bytes, wreck->usable, &at, &key))
+    if (!read_varint(page->bytes, recovery->usable, &at, &size) ||
+        !read_varint(page->bytes, recovery->usable, &at, &key))
         return false;
     *row = (int64_t)key;
     return true;
@@ -467,9 +473,9 @@ bool truce__wreck_row(const struct wreck *wreck, const struct wreck_page *page, 
 /* ---- records -------------------------------------------------------------------------------- */
 
 /* Returns how much of a record is on the page itself. */
-static size_t local_part(const struct wreck *wreck, size_t size)
+static size_t local_part(const struct page_recovery *recovery, size_t size)
 {
-    size_t usable = wreck->usable, most = usable - 35, least, part;
+    size_t usable = recovery->usable, most = usable - 35, least, part;
 
     if (size <= most)
         return size;
@@ -478,20 +484,21 @@ static size_t local_part(const struct wreck *wreck, size_t size)
     return part <= most ? part : least;
 }
 
-static bool entry_follow(const struct wreck *wreck, uint32_t next, size_t left, bool take,
-                         struct buffer *record, bool *doubtful)
+static bool entry_follow(const struct page_recovery *recovery, uint32_t next, size_t left,
+                         bool take, struct buffer *record, bool *doubtful)
 {
-    uint8_t bytes[WRECK_PAGE_BYTES];
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
 
     while (left) {
-        size_t part = left < wreck->usable - 4 ? left : wreck->usable - 4;
-        enum wreck_state state = truce__wreck_read(wreck, next, bytes);
+        size_t part = left < recovery->usable - 4 ? left : recovery->usable - 4;
+        enum page_recovery_state state = truce__page_recovery_read(recovery, next, bytes);
 
-        if (state == WRECK_GONE || wreck->marks[next] & (WRECK_USED | WRECK_FREE))
+        if (state == PAGE_RECOVERY_GONE ||
+            recovery->marks[next] & (PAGE_RECOVERY_USED | PAGE_RECOVERY_FREE))
             return false;
         if (take)
-            wreck->marks[next] |= WRECK_USED;
-        *doubtful = *doubtful || state == WRECK_DOUBTFUL;
+            recovery->marks[next] |= PAGE_RECOVERY_USED;
+        *doubtful = *doubtful || state == PAGE_RECOVERY_DOUBTFUL;
         truce__buffer_append(record, bytes + 4, part);
         left -= part;
         next = entry_number_at(bytes);
@@ -499,23 +506,24 @@ static bool entry_follow(const struct wreck *wreck, uint32_t next, size_t left, 
     return true;
 }
 
-bool truce__wreck_record(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                         bool take, struct buffer *record, bool *doubtful)
+bool truce__page_recovery_record(const struct page_recovery *recovery,
+                                 const struct page_recovery_page *page, uint32_t i, bool take,
+                                 struct buffer *record, bool *doubtful)
 {
     size_t at = entry_place_of(page, i), part;
     uint64_t size, row;
 
-    if (!read_varint(page->bytes, wreck->usable, &at, &size) ||
-        !read_varint(page->bytes, wreck->usable, &at, &row) || size > RECORD_MAX)
+    if (!read_varint(page->bytes, recovery->usable, &at, &size) ||
+        !read_varint(page->bytes, recovery->usable, &at, &row) || size > RECORD_MAX)
         return false;
-    part = local_part(wreck, size);
-    if (at + part + (part < size ? 4 : 0) > wreck->usable)
+    part = local_part(recovery, size);
+    if (at + part + (part < size ? 4 : 0) > recovery->usable)
         return false;
     truce__buffer_append(record, page->bytes + at, part);
     if (part == size)
         return true;
-    return entry_follow(wreck, entry_number_at(page->bytes + at + part), size - part, take, record,
-                        doubtful);
+    return entry_follow(recovery, entry_number_at(page->bytes + at + part), size - part, take,
+                        record, doubtful);
 }
 
 static bool size_of_type(uint64_t type, size_t *size)
@@ -538,7 +546,8 @@ static int64_t entry_read_number(uint64_t type, const uint8_t *at, size_t size)
     return type == 9 ? 1 : (int64_t)number;
 }
 
-bool truce__wreck_column(const struct buffer *record, int which, struct wreck_column *column)
+bool truce__page_recovery_column(const struct buffer *record, int which,
+                                 struct page_recovery_column *column)
 {
     size_t at = 0, body, size = 0;
     uint64_t header, type = 0;
@@ -552,8 +561,8 @@ bool truce__wreck_column(const struct buffer *record, int which, struct wreck_co
             size > record->size || body > record->size - size)
             return false;
     }
-    *column =
-        (struct wreck_column){.bytes = type >= 12, .data = record->bytes + body, .size = size};
+    *column = (struct page_recovery_column){
+        .bytes = type >= 12, .data = record->bytes + body, .size = size};
     if (!column->bytes)
         column->number = entry_read_number(type, column->data, size);
     return true;

@@ -12,17 +12,17 @@
 #include "base/buffer.h"
 #include "base/status.h"
 
-#define WRECK_PAGE_BYTES 4096
+#define PAGE_RECOVERY_PAGE_BYTES 4096
 
-enum wreck_state {
+enum page_recovery_state {
     /* It cannot be read, or it is empty. */
-    WRECK_GONE,
+    PAGE_RECOVERY_GONE,
     /* Its checksum is wrong, or a newer version was lost with the log. */
-    WRECK_DOUBTFUL,
-    WRECK_SOUND,
+    PAGE_RECOVERY_DOUBTFUL,
+    PAGE_RECOVERY_SOUND,
 };
 
-struct wreck {
+struct page_recovery {
     /* -1: missing. */
     int file, log;
     /* The number of pages in file and log. */
@@ -31,75 +31,81 @@ struct wreck {
     uint32_t usable;
     /* For each page, from 1, the number of its last committed frame, from 1; 0: none. */
     uint32_t *frames;
-    /* For each page, a combination of WRECK_USED and the other marks. */
+    /* For each page, a combination of PAGE_RECOVERY_USED and the other marks. */
     uint8_t *marks;
     uint32_t frames_lost;
 };
 
 enum {
     /* Belongs to something that was read. */
-    WRECK_USED = 1 << 0,
+    PAGE_RECOVERY_USED = 1 << 0,
     /* Is not in use. */
-    WRECK_FREE = 1 << 1,
+    PAGE_RECOVERY_FREE = 1 << 1,
     /* The log had a newer version, which cannot be read. */
-    WRECK_STALE = 1 << 2,
+    PAGE_RECOVERY_STALE = 1 << 2,
 };
 
 /* Opens the file. Fails with NOT_FOUND or IO, with LOCKED if any process has the store open, and
  * with LIMIT if the file is too large. */
-truce_status truce__wreck_open(const char *path, struct wreck *wreck, bson_error_t *error);
-void truce__wreck_close(struct wreck *wreck);
+truce_status truce__page_recovery_open(const char *path, struct page_recovery *recovery,
+                                       bson_error_t *error);
+void truce__page_recovery_close(struct page_recovery *recovery);
 
-enum wreck_state truce__wreck_read(const struct wreck *wreck, uint32_t page,
-                                   uint8_t bytes[WRECK_PAGE_BYTES]);
+enum page_recovery_state truce__page_recovery_read(const struct page_recovery *recovery,
+                                                   uint32_t page,
+                                                   uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES]);
 
 /* ---- entries -------------------------------------------------------------------------------- */
 
-enum wreck_kind {
+enum page_recovery_kind {
     /* A map page, an index, or unreadable. */
-    WRECK_OTHER,
+    PAGE_RECOVERY_OTHER,
     /* An inner page of a table of rows: (child, greatest row) pairs and a last child. */
-    WRECK_INNER,
+    PAGE_RECOVERY_INNER,
     /* A leaf of a table of rows. */
-    WRECK_LEAF,
+    PAGE_RECOVERY_LEAF,
 };
 
-struct wreck_page {
+struct page_recovery_page {
     uint32_t number;
-    enum wreck_state state;
-    enum wreck_kind kind;
+    enum page_recovery_state state;
+    enum page_recovery_kind kind;
     /* The number of entries. */
     uint32_t count;
     /* The offset of its header. */
     uint32_t start;
-    uint8_t bytes[WRECK_PAGE_BYTES];
+    uint8_t bytes[PAGE_RECOVERY_PAGE_BYTES];
 };
 
 /* Reads a page and checks its header and the offsets of its entries. */
-void truce__wreck_page(const struct wreck *wreck, uint32_t number, struct wreck_page *page);
+void truce__page_recovery_page(const struct page_recovery *recovery, uint32_t number,
+                               struct page_recovery_page *page);
 
 /* Reads entry `i` of an inner page. The last one, i == count, has the row INT64_MAX. Returns false
  * if the entry is not valid. */
-bool truce__wreck_child(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                        uint32_t *child, int64_t *row);
+bool truce__page_recovery_child(const struct page_recovery *recovery,
+                                const struct page_recovery_page *page, uint32_t i, uint32_t *child,
+                                int64_t *row);
 
 /* Reads the row number of entry `i` of a leaf. */
-bool truce__wreck_row(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                      int64_t *row);
+bool truce__page_recovery_row(const struct page_recovery *recovery,
+                              const struct page_recovery_page *page, uint32_t i, int64_t *row);
 
 /* Appends the record of entry `i` with its overflow pages. `take`: marks these pages as used. Sets
  * `*doubtful` if one of them is doubtful. Returns false if the record cannot be read completely. */
-bool truce__wreck_record(const struct wreck *wreck, const struct wreck_page *page, uint32_t i,
-                         bool take, struct buffer *record, bool *doubtful);
+bool truce__page_recovery_record(const struct page_recovery *recovery,
+                                 const struct page_recovery_page *page, uint32_t i, bool take,
+                                 struct buffer *record, bool *doubtful);
 
 /* Column `which` of a record: an integer, or bytes. */
-struct wreck_column {
+struct page_recovery_column {
     bool bytes;
     int64_t number;
     const uint8_t *data;
     size_t size;
 };
 /* Returns false if there is no such column. */
-bool truce__wreck_column(const struct buffer *record, int which, struct wreck_column *column);
+bool truce__page_recovery_column(const struct buffer *record, int which,
+                                 struct page_recovery_column *column);
 
 #endif

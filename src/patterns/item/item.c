@@ -857,7 +857,7 @@ static struct value made_value(const bson_t *made)
     return truce__value_field(truce__value_document(made), "v", 1);
 }
 
-/* ---- judging --------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static truce_status list_apply(const bson_t *update, const bson_t *array_filters,
                                const bson_t *before, bson_t *after, struct update_result *result,

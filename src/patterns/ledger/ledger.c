@@ -186,31 +186,6 @@ static void ledger_follow(truce_ledger *ledger)
     ledger->structure = structure;
 }
 
-void truce__ledger_forget(truce_ledger *ledger)
-{
-    pthread_mutex_lock(&ledger->mutex);
-    ledger->structure = 0;
-    ledger_follow(ledger);
-    pthread_mutex_unlock(&ledger->mutex);
-}
-
-truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error)
-{
-    bson_t *id_only, found;
-    truce_find_options options = {0};
-    truce_status status = truce__ledger_usable(ledger, error);
-
-    if (status || truce__store_sees_drops(ledger->store))
-        return status;
-    options.projection = id_only = BCON_NEW("_id", BCON_INT32(1));
-    status = truce_find_one(ledger->store, ledger->collection, NULL, &options, &found, error);
-    if (status == TRUCE_NOT_FOUND)
-        truce__ledger_forget(ledger);
-    bson_destroy(&found);
-    bson_destroy(id_only);
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-}
-
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state)
 {
     const struct ledger_known *known;
@@ -226,10 +201,10 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
     return found;
 }
 
-void truce__ledger_remember(struct ledger_look *look, const char *account,
+void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state)
 {
-    truce_ledger *ledger = look->ledger;
+    truce_ledger *ledger = reader->ledger;
     struct ledger_known *known;
     int64_t before;
 
@@ -243,7 +218,7 @@ void truce__ledger_remember(struct ledger_look *look, const char *account,
         known->state = *state;
     known->loaded = true;
     pthread_mutex_unlock(&ledger->mutex);
-    truce__ledger_sums_complete(look, account, before, state->number);
+    truce__ledger_sums_complete(reader, account, before, state->number);
 }
 
 /* ---- indexes and definition ------------------------------------------------------------------ */
@@ -445,8 +420,8 @@ truce_status truce_ledger_digits(truce_ledger *ledger, const char *code, int *di
     *digits = 0;
     if (!status)
         status = ledger_check_code(code, error);
-    for (int look = 0; !status && !found && look < 2; look++) {
-        if (look)
+    for (int attempt = 0; !status && !found && attempt < 2; attempt++) {
+        if (attempt)
             status = ledger_load_currencies(ledger, error);
         pthread_mutex_lock(&ledger->mutex);
         ledger_follow(ledger);
@@ -494,8 +469,6 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status && (digits < 0 || digits > 18))
         status = truce__fail(TRUCE_INVALID, error,
                              "invalid number of digits %d: a currency has 0 to 18", digits);
-    if (!status)
-        status = truce__ledger_begin_again(ledger, error);
     if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)

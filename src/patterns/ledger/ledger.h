@@ -52,8 +52,6 @@ struct ledger_change {
 
 struct ledger_known {
     char *account;
-    /* The number that this call began with: remembered, or read. */
-    int64_t root;
     /* `next` is the state after the transaction that is being planned. */
     struct ledger_state state, next;
     /* fresh: read in this call. */
@@ -119,21 +117,17 @@ struct truce_ledger {
     bson_t currencies;
 };
 
-struct ledger_look;
+struct ledger_reader;
 
 truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *error);
 /* Ensures the indexes and the ledger's line in LEDGERS. */
 truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error);
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
 
-/* Forgets what the handle remembers: another client dropped or emptied the collection. */
-void truce__ledger_forget(truce_ledger *ledger);
-/* On a store that does not report drops, forgets if the collection is empty. */
-truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
  * state that was remembered before. */
-void truce__ledger_remember(struct ledger_look *look, const char *account,
+void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state);
 
 /* ---- documents (ledger_document.c) ----------------------------------------------------------- */
@@ -186,57 +180,58 @@ truce_status truce__ledger_add(struct ledger_state *state, const struct ledger_c
 
 /* ---- reading (ledger_head.c) ----------------------------------------------------------------- */
 
-struct ledger_look {
+struct ledger_reader {
     truce_ledger *ledger;
     struct worker worker;
     /* A write follows. */
     bool early;
 };
 
-void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger);
+void truce__ledger_reader_init(struct ledger_reader *reader, truce_ledger *ledger);
 
 /* Returns true for a document that a commit in flight will insert. */
 bool truce__ledger_is_stub(const bson_t *document);
 /* Reads all transactions with a change of the account whose number meets `condition`, in no order,
  * free of intents; `limit` 0: all. */
-truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
+truce_status truce__ledger_fetch(struct ledger_reader *reader, const char *account,
                                  const bson_t *condition, int64_t limit,
                                  struct ledger_documents *documents, bson_error_t *error);
 /* Reads all transactions with changes of these accounts (an array of names), free of intents. */
-truce_status truce__ledger_fetch_accounts(struct ledger_look *look, const bson_t *accounts,
+truce_status truce__ledger_fetch_accounts(struct ledger_reader *reader, const bson_t *accounts,
                                           struct ledger_documents *documents, bson_error_t *error);
-/* Reads these numbers, which should be few. */
-truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *account,
+/* Reads these numbers, at most LEDGER_WINDOW. */
+truce_status truce__ledger_fetch_numbers(struct ledger_reader *reader, const char *account,
                                          const int64_t *numbers, uint32_t count,
                                          struct ledger_documents *documents, bson_error_t *error);
 /* Reads the numbers `from` to `to`. */
-truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *account, int64_t from,
-                                       int64_t to, struct ledger_documents *documents,
+truce_status truce__ledger_fetch_range(struct ledger_reader *reader, const char *account,
+                                       int64_t from, int64_t to, struct ledger_documents *documents,
                                        bson_error_t *error);
 /* Reads by any filter, free of intents. */
-truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
+truce_status truce__ledger_fetch_filter(struct ledger_reader *reader, const bson_t *filter,
                                         const bson_t *sort, int64_t limit,
                                         struct ledger_documents *documents, bson_error_t *error);
 /* Does the same in another collection. */
-truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collection,
+truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *collection,
                                     const bson_t *filter, struct ledger_documents *documents,
                                     bson_error_t *error);
 /* Finds the state of the account after its last committed number. `state` is what is known of it;
  * zeros: nothing. */
-truce_status truce__ledger_head(struct ledger_look *look, const char *account,
+truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error);
 /* Finds the state after that number. NOT_FOUND: the account has no such number. */
-truce_status truce__ledger_state_at(struct ledger_look *look, const char *account, int64_t number,
-                                    struct ledger_state *state, bson_error_t *error);
+truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *account,
+                                    int64_t number, struct ledger_state *state,
+                                    bson_error_t *error);
 /* Finds the state in a document that has the number; `state` is what is known, for its rules. */
-truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *document,
+truce_status truce__ledger_state_of(struct ledger_reader *reader, const bson_t *document,
                                     const char *account, int64_t number, struct ledger_state *state,
                                     bson_error_t *error);
 /* Reads a transaction by its _id. NOT_FOUND: none. */
-truce_status truce__ledger_transaction(struct ledger_look *look, const bson_value_t *id,
+truce_status truce__ledger_transaction(struct ledger_reader *reader, const bson_value_t *id,
                                        bson_t *document, bson_error_t *error);
 /* Reads the transaction that settles, voids, or reverses another one. NOT_FOUND: none. */
-truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,
+truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_value_t *of,
                                    bson_t *document, bson_error_t *error);
 
 /* ---- sums by value date (ledger_sums.c) ------------------------------------------------------ */
@@ -251,11 +246,12 @@ struct ledger_dated {
 int64_t truce__ledger_value_date(const bson_t *document);
 /* Sums the values among the account's numbers up to `last` whose value date is not later than
  * `until_ms`. */
-truce_status truce__ledger_sum_until(struct ledger_look *look, const char *account, int64_t last,
-                                     int64_t until_ms, int64_t *sum, bson_error_t *error);
+truce_status truce__ledger_sum_until(struct ledger_reader *reader, const char *account,
+                                     int64_t last, int64_t until_ms, int64_t *sum,
+                                     bson_error_t *error);
 /* Builds the runs that end after the number `before` (-1: with `number` itself) and up to `number`,
  * which is committed. Does nothing on a view. */
-void truce__ledger_sums_complete(struct ledger_look *look, const char *account, int64_t before,
+void truce__ledger_sums_complete(struct ledger_reader *reader, const char *account, int64_t before,
                                  int64_t number);
 /* Removes the stored runs of the ledger if its book is empty, for example because it was
  * dropped. */
@@ -263,7 +259,7 @@ truce_status truce__ledger_sums_clean(const truce_ledger *ledger, bson_error_t *
 /* Compares the stored runs that end with the number `to` with their entries. `dated` has the values
  * of the last LEDGER_SUMS_RUN numbers; it is sorted. *wrong: a run differs, or one of its pages is
  * missing. */
-truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *account, int64_t to,
+truce_status truce__ledger_sums_prove(struct ledger_reader *reader, const char *account, int64_t to,
                                       const uint8_t hash[SHA256_BYTES], struct ledger_dated *dated,
                                       uint32_t count, bool *wrong, bson_error_t *error);
 
@@ -293,7 +289,7 @@ truce_status truce__ledger_check_given(const truce_ledger_transaction *given, bs
 /* The inputs of a plan. */
 struct ledger_plan {
     truce_ledger *ledger;
-    struct ledger_look look;
+    struct ledger_reader reader;
     /* NULL: without a commit. */
     truce_commit *commit;
     struct ledger_table book;
@@ -334,7 +330,7 @@ truce_status truce__ledger_layout(truce_ledger *ledger, bson_error_t *error);
 truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger *ledger,
                                         const bson_t *document, bson_error_t *error);
 /* Reads the documents of these _ids among the numbers, free of stubs, and sorts them. */
-truce_status truce__ledger_fetch_slots(struct ledger_look *look, const bson_t *ids,
+truce_status truce__ledger_fetch_slots(struct ledger_reader *reader, const bson_t *ids,
                                        struct ledger_documents *documents, bson_error_t *error);
 /* Appends the _id of a number's document to a list of _ids. */
 void truce__ledger_slot_append(const char *account, int64_t number, bson_t *ids, uint32_t *count);
@@ -358,8 +354,8 @@ void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_b
 /* ---- a consistent cut (ledger_cut.c) --------------------------------------------------------- */
 
 /* Finds the state of each open account in one consistent cut. */
-truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *cut, char ***names,
-                               uint32_t *count, bson_error_t *error);
+truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table *cut,
+                               char ***names, uint32_t *count, bson_error_t *error);
 void truce__ledger_names_free(char **names, uint32_t count);
 /* Hashes a part of a seal, without its field `hash`. */
 void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES]);
@@ -391,18 +387,18 @@ struct ledger_takeup {
 };
 
 /* Commits or refuses the documents that other programs inserted. */
-truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeup *takeup,
+truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *takeup,
                                    bson_error_t *error);
 
 /* ---- expired transactions (ledger_post.c) -------------------------------------------------- */
 
 /* Subtracts the expired amounts from the pending amounts in a state of the account. */
-truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *account,
+truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
                                         struct ledger_state *state, bson_error_t *error);
 /* Does the same for many accounts. `state_of` returns the state of an account, or NULL to skip
  * it. */
 typedef struct ledger_state *ledger_state_function(void *arg, const char *account);
-truce_status truce__ledger_release_overdue(struct ledger_look *look, const char *account,
+truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
                                            ledger_state_function *state_of, void *arg,
                                            bson_error_t *error);
 /* Books the release of expired pending transactions of one account; NULL: of all. */

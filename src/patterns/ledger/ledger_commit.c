@@ -34,7 +34,7 @@ static truce_status commit_find_settled(struct ledger_plan *plan, const bson_val
     bson_destroy(&one);
     if (status != TRUCE_NOT_FOUND)
         return status;
-    status = truce__ledger_settled(&plan->look, of, &document, error);
+    status = truce__ledger_settled(&plan->reader, of, &document, error);
     if (!status)
         status = truce__ledger_tell_settled(&document, error);
     bson_destroy(&document);

@@ -30,7 +30,7 @@
 #define NAMES_TRIES 20
 
 struct cut {
-    struct ledger_look *look;
+    struct ledger_reader *reader;
     /* state: at the floor; next.number: the cut. */
     struct ledger_table *table;
     struct ledger_documents behind;
@@ -61,17 +61,17 @@ static void cut_add_name(const bson_t *document, char ***names, uint32_t *count,
 
 /* Reads only the names, so that many accounts need little memory. *whole false: a commit is in
  * flight on one of the documents, or the store did not answer. */
-static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t *filter,
+static truce_status ledger_cut_read_names(struct ledger_reader *reader, const bson_t *filter,
                                           char ***names, uint32_t *count, bool *whole,
                                           bson_error_t *error)
 {
     bson_t *fields = BCON_NEW("opens", BCON_INT32(1), "_intent", BCON_INT32(1));
-    truce_find_options options = {.projection = fields, .early = look->early};
+    truce_find_options options = {.projection = fields, .early = reader->early};
     truce_cursor *cursor = NULL;
     const bson_t *found;
     uint32_t room = 0;
-    truce_status status =
-        truce_find(look->ledger->store, look->ledger->collection, filter, &options, &cursor, error);
+    truce_status status = truce_find(reader->ledger->store, reader->ledger->collection, filter,
+                                     &options, &cursor, error);
 
     *whole = true;
     while (!status && *whole) {
@@ -89,7 +89,7 @@ static truce_status ledger_cut_read_names(struct ledger_look *look, const bson_t
     return *whole ? status : TRUCE_OK;
 }
 
-static truce_status cut_list_names(struct ledger_look *look, char ***names, uint32_t *count,
+static truce_status cut_list_names(struct ledger_reader *reader, char ***names, uint32_t *count,
                                    bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, exists;
@@ -103,12 +103,12 @@ static truce_status cut_list_names(struct ledger_look *look, char ***names, uint
     bson_append_document_begin(&filter, "opens", 5, &exists);
     BSON_APPEND_BOOL(&exists, "$exists", true);
     bson_append_document_end(&filter, &exists);
-    status = ledger_cut_read_names(look, &filter, names, count, &whole, error);
+    status = ledger_cut_read_names(reader, &filter, names, count, &whole, error);
     if (!status && !whole) {
         truce__ledger_names_free(*names, *count);
         *names = NULL;
         *count = 0;
-        status = truce__ledger_fetch_filter(look, &filter, NULL, 0, &found, error);
+        status = truce__ledger_fetch_filter(reader, &filter, NULL, 0, &found, error);
         for (uint32_t i = 0; !status && i < found.count; i++)
             cut_add_name(found.items[i], names, count, &room);
     }
@@ -137,11 +137,11 @@ static truce_status cut_find_floor(struct cut *cut, bson_error_t *error)
     for (uint32_t i = 0; !status && i < cut->count; i++) {
         struct ledger_known *known = truce__ledger_at(cut->table, cut->names[i]);
 
-        if (!truce__ledger_recall(cut->look->ledger, known->account, &known->state))
+        if (!truce__ledger_recall(cut->reader->ledger, known->account, &known->state))
             known->state = (struct ledger_state){0};
-        status = truce__ledger_head(cut->look, known->account, &known->state, error);
+        status = truce__ledger_head(cut->reader, known->account, &known->state, error);
         if (!status)
-            truce__ledger_remember(cut->look, known->account, &known->state);
+            truce__ledger_remember(cut->reader, known->account, &known->state);
     }
     return status;
 }
@@ -149,7 +149,7 @@ static truce_status cut_find_floor(struct cut *cut, bson_error_t *error)
 /* Step 1. */
 static truce_status cut_read_floor(struct cut *cut, bson_error_t *error)
 {
-    truce_status status = cut_list_names(cut->look, &cut->names, &cut->count, error);
+    truce_status status = cut_list_names(cut->reader, &cut->names, &cut->count, error);
 
     for (int i = 0; !status && i < NAMES_TRIES; i++) {
         char **again;
@@ -160,7 +160,7 @@ static truce_status cut_read_floor(struct cut *cut, bson_error_t *error)
         status = cut_find_floor(cut, error);
         if (status)
             break;
-        status = cut_list_names(cut->look, &again, &count, error);
+        status = cut_list_names(cut->reader, &again, &count, error);
         same = !status && ledger_cut_same_names(cut->names, cut->count, again, count);
         truce__ledger_names_free(cut->names, cut->count);
         cut->names = again;
@@ -201,7 +201,7 @@ static truce_status cut_read_after(struct cut *cut, bson_error_t *error)
         bson_t condition = BSON_INITIALIZER;
 
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
-        status = truce__ledger_fetch(cut->look, known->account, &condition, 0, &found, error);
+        status = truce__ledger_fetch(cut->reader, known->account, &condition, 0, &found, error);
         known->next = known->state;
         while (!status && cut_is_committed(&found, known->account, known->next.number + 1))
             known->next.number++;
@@ -257,33 +257,33 @@ static truce_status cut_close(struct cut *cut, bson_error_t *error)
         if (number == known->state.number)
             continue;
         document = truce__ledger_numbered(&cut->behind, known->account, number);
-        status = document ? truce__ledger_state_of(cut->look, document, known->account, number,
+        status = document ? truce__ledger_state_of(cut->reader, document, known->account, number,
                                                    &known->next, error)
-                          : truce__ledger_state_at(cut->look, known->account, number, &known->next,
-                                                   error);
+                          : truce__ledger_state_at(cut->reader, known->account, number,
+                                                   &known->next, error);
     }
     return status;
 }
 
 /* Commits the documents of other programs, because they count only then. On a store that cannot be
  * written, the answer is without them. */
-static void cut_take_up(struct ledger_look *look)
+static void cut_take_up(struct ledger_reader *reader)
 {
     struct ledger_takeup takeup = {.account = NULL};
     bson_error_t ignored;
 
-    if (!truce__is_only_read(look->ledger->store))
-        (void)!truce__ledger_take_up(look, &takeup, &ignored);
+    if (!truce__is_only_read(reader->ledger->store))
+        (void)!truce__ledger_take_up(reader, &takeup, &ignored);
 }
 
-truce_status truce__ledger_cut(struct ledger_look *look, struct ledger_table *table, char ***names,
-                               uint32_t *count, bson_error_t *error)
+truce_status truce__ledger_cut(struct ledger_reader *reader, struct ledger_table *table,
+                               char ***names, uint32_t *count, bson_error_t *error)
 {
-    struct cut cut = {.look = look, .table = table};
-    truce_status status = truce__ledger_usable(look->ledger, error);
+    struct cut cut = {.reader = reader, .table = table};
+    truce_status status = truce__ledger_usable(reader->ledger, error);
 
     if (!status)
-        cut_take_up(look);
+        cut_take_up(reader);
     if (!status)
         status = cut_read_floor(&cut, error);
     if (!status)
@@ -340,7 +340,7 @@ static struct ledger_state *cut_view_overdue(void *arg, const char *account)
 
 /* Finds the last state of an account in a view. The opening has the rules, and usually they still
  * apply. */
-static truce_status cut_view_last(struct ledger_look *look, const bson_t *opening,
+static truce_status cut_view_last(struct ledger_reader *reader, const bson_t *opening,
                                   const char *account, struct ledger_state *state,
                                   bson_error_t *error)
 {
@@ -351,7 +351,7 @@ static truce_status cut_view_last(struct ledger_look *look, const bson_t *openin
         truce__ledger_rules_of(&change.set, &state->rules);
         state->rules_at = change.number;
     }
-    return truce__ledger_head(look, account, state, error);
+    return truce__ledger_head(reader, account, state, error);
 }
 
 /* Appends the filter of the openings of accounts whose name is the prefix, or begins with it and
@@ -371,7 +371,7 @@ static void cut_filter_openings(const char *prefix, bson_t *filter)
     bson_append_document_end(filter, &range);
 }
 
-static truce_status cut_each_in_view(struct ledger_look *look, struct accounts *accounts,
+static truce_status cut_each_in_view(struct ledger_reader *reader, struct accounts *accounts,
                                      bson_error_t *error)
 {
     bson_t *sort = BCON_NEW("opens", BCON_INT32(1)), filter = BSON_INITIALIZER;
@@ -379,11 +379,11 @@ static truce_status cut_each_in_view(struct ledger_look *look, struct accounts *
     truce_cursor *cursor = NULL;
     const bson_t *found;
     truce_status status =
-        truce__ledger_release_overdue(look, NULL, cut_view_overdue, &accounts->overdue, error);
+        truce__ledger_release_overdue(reader, NULL, cut_view_overdue, &accounts->overdue, error);
 
     cut_filter_openings(accounts->prefix, &filter);
     if (!status)
-        status = truce_find(look->ledger->store, look->ledger->collection, &filter, &options,
+        status = truce_find(reader->ledger->store, reader->ledger->collection, &filter, &options,
                             &cursor, error);
     while (!status && !accounts->ended) {
         const char *account;
@@ -395,7 +395,7 @@ static truce_status cut_each_in_view(struct ledger_look *look, struct accounts *
         account = truce__field_text(found, "opens");
         if (!ledger_cut_is_below(account, accounts->prefix))
             continue;
-        status = cut_view_last(look, found, account, &state, error);
+        status = cut_view_last(reader, found, account, &state, error);
         if (!status)
             report_account(accounts, account, &state);
     }
@@ -411,11 +411,11 @@ static truce_status cut_each_of_view(truce_store *view, const truce_ledger *ledg
     truce_ledger *own =
         truce_ledger_new(view, &(truce_ledger_options){.collection = ledger->collection,
                                                        .deadline_ms = ledger->deadline_ms});
-    struct ledger_look look;
+    struct ledger_reader reader;
     truce_status status;
 
-    truce__ledger_look(&look, own);
-    status = cut_each_in_view(&look, accounts, error);
+    truce__ledger_reader_init(&reader, own);
+    status = cut_each_in_view(&reader, accounts, error);
     truce_ledger_free(own);
     return status;
 }
@@ -427,16 +427,16 @@ static struct ledger_state *cut_overdue(void *arg, const char *account)
     return known ? &known->next : NULL;
 }
 
-static truce_status cut_each(struct ledger_look *look, struct accounts *accounts,
+static truce_status cut_each(struct ledger_reader *reader, struct accounts *accounts,
                              bson_error_t *error)
 {
     struct ledger_table table = {0};
     char **names = NULL;
     uint32_t count = 0;
-    truce_status status = truce__ledger_cut(look, &table, &names, &count, error);
+    truce_status status = truce__ledger_cut(reader, &table, &names, &count, error);
 
     if (!status)
-        status = truce__ledger_release_overdue(look, NULL, cut_overdue, &table, error);
+        status = truce__ledger_release_overdue(reader, NULL, cut_overdue, &table, error);
     for (uint32_t i = 0; !status && !accounts->ended && i < count; i++) {
         if (ledger_cut_is_below(names[i], accounts->prefix))
             report_account(accounts, names[i], &truce__ledger_find(&table, names[i])->next);
@@ -453,21 +453,21 @@ static truce_status cut_each_account(truce_ledger *ledger, const char *prefix,
 {
     struct accounts accounts = {.prefix = prefix, .function = function, .arg = arg};
     truce_store *view = NULL;
-    struct ledger_look look;
+    struct ledger_reader reader;
     truce_status status = truce__ledger_usable(ledger, error);
 
     if (status)
         return status;
-    truce__ledger_look(&look, ledger);
+    truce__ledger_reader_init(&reader, ledger);
     if (truce__is_view(ledger->store)) {
-        status = cut_each_in_view(&look, &accounts, error);
+        status = cut_each_in_view(&reader, &accounts, error);
     } else {
-        cut_take_up(&look);
+        cut_take_up(&reader);
         status = truce_snapshot(ledger->store, NULL, &view, error);
         if (!status)
             status = cut_each_of_view(view, ledger, &accounts, error);
         else if (status == TRUCE_INVALID) /* the store has no snapshots */
-            status = cut_each(&look, &accounts, error);
+            status = cut_each(&reader, &accounts, error);
         truce_store_close(view);
     }
     truce__ledger_table_clear(&accounts.overdue);

@@ -205,7 +205,7 @@ static truce_status gather_load_settled(struct draft *draft, bson_error_t *error
         status = truce_commit_read(plan->commit, plan->ledger->collection, draft->of,
                                    &draft->settled, error);
     else
-        status = truce__ledger_transaction(&plan->look, draft->of, &draft->settled, error);
+        status = truce__ledger_transaction(&plan->reader, draft->of, &draft->settled, error);
     if (status == TRUCE_NOT_FOUND) {
         bson_t shown = BSON_INITIALIZER;
 

@@ -21,13 +21,12 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "patterns/ledger/ledger.h"
-#include "store/store.h"
 #include "store/view.h"
 
-void truce__ledger_look(struct ledger_look *look, truce_ledger *ledger)
+void truce__ledger_reader_init(struct ledger_reader *reader, truce_ledger *ledger)
 {
-    *look = (struct ledger_look){.ledger = ledger};
-    truce__worker_init(&look->worker, ledger->store, ledger->deadline_ms);
+    *reader = (struct ledger_reader){.ledger = ledger};
+    truce__worker_init(&reader->worker, ledger->store, ledger->deadline_ms);
 }
 
 /* ---- several transactions -------------------------------------------------------------------- */
@@ -43,8 +42,9 @@ bool truce__ledger_is_stub(const bson_t *document)
 }
 
 /* Keeps a document that was found. *again: it was a stub, which is resolved now. */
-static truce_status head_take(struct ledger_look *look, const char *collection, const bson_t *found,
-                              struct ledger_documents *documents, bool *again, bson_error_t *error)
+static truce_status head_take(struct ledger_reader *reader, const char *collection,
+                              const bson_t *found, struct ledger_documents *documents, bool *again,
+                              bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bson_t copy;
@@ -54,19 +54,19 @@ static truce_status head_take(struct ledger_look *look, const char *collection, 
         return TRUCE_OK;
     }
     bson_copy_to(found, &copy);
-    if (truce__is_only_read(look->ledger->store)) {
-        status = truce__intent_see(look->ledger->store, collection, &copy, error);
+    if (truce__is_only_read(reader->ledger->store)) {
+        status = truce__intent_see(reader->ledger->store, collection, &copy, error);
         if (!status)
             truce__ledger_keep(documents, &copy);
     } else {
-        status = truce__intent_meet(&look->worker, collection, &copy, error);
+        status = truce__intent_meet(&reader->worker, collection, &copy, error);
         *again = true;
     }
     bson_destroy(&copy);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-static truce_status head_find_once(struct ledger_look *look, const char *collection,
+static truce_status head_find_once(struct ledger_reader *reader, const char *collection,
                                    const bson_t *filter, const truce_find_options *options,
                                    struct ledger_documents *documents, bool *again,
                                    bson_error_t *error)
@@ -74,31 +74,31 @@ static truce_status head_find_once(struct ledger_look *look, const char *collect
     truce_cursor *cursor = NULL;
     const bson_t *found = NULL;
     truce_status status =
-        truce_find(look->ledger->store, collection, filter, options, &cursor, error);
+        truce_find(reader->ledger->store, collection, filter, options, &cursor, error);
 
     while (!status && !*again) {
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        status = head_take(look, collection, found, documents, again, error);
+        status = head_take(reader, collection, found, documents, again, error);
     }
     truce_cursor_close(cursor);
     return status;
 }
 
-static truce_status head_fetch(struct ledger_look *look, const char *collection,
+static truce_status head_fetch(struct ledger_reader *reader, const char *collection,
                                const bson_t *filter, const truce_find_options *options,
                                struct ledger_documents *documents, bson_error_t *error)
 {
-    look->worker.waits = 0;
+    reader->worker.waits = 0;
     for (;;) {
         struct ledger_documents found = {0};
         bool again = false;
         truce_status status =
-            head_find_once(look, collection, filter, options, &found, &again, error);
+            head_find_once(reader, collection, filter, options, &found, &again, error);
 
         if (status == TRUCE_UNKNOWN) {
-            status = truce__worker_wait(&look->worker, "the store", error);
+            status = truce__worker_wait(&reader->worker, "the store", error);
             again = true;
         }
         if (!status && !again) {
@@ -111,22 +111,22 @@ static truce_status head_fetch(struct ledger_look *look, const char *collection,
     }
 }
 
-truce_status truce__ledger_fetch_filter(struct ledger_look *look, const bson_t *filter,
+truce_status truce__ledger_fetch_filter(struct ledger_reader *reader, const bson_t *filter,
                                         const bson_t *sort, int64_t limit,
                                         struct ledger_documents *documents, bson_error_t *error)
 {
-    truce_find_options options = {.sort = sort, .limit = limit, .early = look->early};
+    truce_find_options options = {.sort = sort, .limit = limit, .early = reader->early};
 
-    return head_fetch(look, look->ledger->collection, filter, &options, documents, error);
+    return head_fetch(reader, reader->ledger->collection, filter, &options, documents, error);
 }
 
-truce_status truce__ledger_fetch_in(struct ledger_look *look, const char *collection,
+truce_status truce__ledger_fetch_in(struct ledger_reader *reader, const char *collection,
                                     const bson_t *filter, struct ledger_documents *documents,
                                     bson_error_t *error)
 {
-    truce_find_options options = {.early = look->early};
+    truce_find_options options = {.early = reader->early};
 
-    return head_fetch(look, collection, filter, &options, documents, error);
+    return head_fetch(reader, collection, filter, &options, documents, error);
 }
 
 static void head_filter_numbers(const char *account, const bson_t *condition, bson_t *filter)
@@ -141,7 +141,7 @@ static void head_filter_numbers(const char *account, const bson_t *condition, bs
     bson_append_document_end(filter, &changes);
 }
 
-truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
+truce_status truce__ledger_fetch(struct ledger_reader *reader, const char *account,
                                  const bson_t *condition, int64_t limit,
                                  struct ledger_documents *documents, bson_error_t *error)
 {
@@ -149,24 +149,24 @@ truce_status truce__ledger_fetch(struct ledger_look *look, const char *account,
     truce_status status;
 
     head_filter_numbers(account, condition, &filter);
-    status = truce__ledger_fetch_filter(look, &filter, NULL, limit, documents, error);
+    status = truce__ledger_fetch_filter(reader, &filter, NULL, limit, documents, error);
     bson_destroy(&filter);
     return status;
 }
 
-truce_status truce__ledger_fetch_accounts(struct ledger_look *look, const bson_t *accounts,
+truce_status truce__ledger_fetch_accounts(struct ledger_reader *reader, const bson_t *accounts,
                                           struct ledger_documents *documents, bson_error_t *error)
 {
     bson_t *filter =
         BCON_NEW("changes", "{", "$elemMatch", "{", "account", "{", "$in", BCON_ARRAY(accounts),
                  "}", "seqId", "{", "$gt", BCON_INT64(0), "}", "}", "}");
-    truce_status status = truce__ledger_fetch_filter(look, filter, NULL, 0, documents, error);
+    truce_status status = truce__ledger_fetch_filter(reader, filter, NULL, 0, documents, error);
 
     bson_destroy(filter);
     return status;
 }
 
-truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *account,
+truce_status truce__ledger_fetch_numbers(struct ledger_reader *reader, const char *account,
                                          const int64_t *numbers, uint32_t count,
                                          struct ledger_documents *documents, bson_error_t *error)
 {
@@ -182,13 +182,13 @@ truce_status truce__ledger_fetch_numbers(struct ledger_look *look, const char *a
         bson_append_int64(&list, key, (int)length, numbers[i]);
     }
     bson_append_array_end(&condition, &list);
-    status = truce__ledger_fetch(look, account, &condition, 0, documents, error);
+    status = truce__ledger_fetch(reader, account, &condition, 0, documents, error);
     bson_destroy(&condition);
     return status;
 }
 
-truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *account, int64_t from,
-                                       int64_t to, struct ledger_documents *documents,
+truce_status truce__ledger_fetch_range(struct ledger_reader *reader, const char *account,
+                                       int64_t from, int64_t to, struct ledger_documents *documents,
                                        bson_error_t *error)
 {
     int64_t numbers[LEDGER_WINDOW];
@@ -199,7 +199,7 @@ truce_status truce__ledger_fetch_range(struct ledger_look *look, const char *acc
 
         while (count < LEDGER_WINDOW && from <= to)
             numbers[count++] = from++;
-        status = truce__ledger_fetch_numbers(look, account, numbers, count, documents, error);
+        status = truce__ledger_fetch_numbers(reader, account, numbers, count, documents, error);
     }
     return status;
 }
@@ -275,7 +275,7 @@ static void head_narrow(struct search *search, const char *account, const int64_
         search->high = numbers[last];
 }
 
-static truce_status head_search(struct ledger_look *look, const char *account,
+static truce_status head_search(struct ledger_reader *reader, const char *account,
                                 struct search *search, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -285,7 +285,7 @@ static truce_status head_search(struct ledger_look *look, const char *account,
         int64_t numbers[16];
         uint32_t count = head_spread(search, numbers);
 
-        status = truce__ledger_fetch_numbers(look, account, numbers, count, &found, error);
+        status = truce__ledger_fetch_numbers(reader, account, numbers, count, &found, error);
         if (!status)
             head_narrow(search, account, numbers, count, &found);
         truce__ledger_documents_release(&found);
@@ -328,23 +328,18 @@ static bool head_has_anchor(const bson_t *document, const char *account)
 }
 
 /* Reads up to `limit` documents after `low`, and moves `low` to the last anchor among them. *more:
- * there may be others. *behind: one of them is not committed. *gone (NULL: not asked): `low` itself
- * is not stored any more. */
-static truce_status head_read_after(struct ledger_look *look, const char *account,
+ * there may be others. *behind: one of them is not committed. */
+static truce_status head_read_after(struct ledger_reader *reader, const char *account,
                                     struct search *search, uint32_t limit, bool *more, bool *behind,
-                                    bool *gone, bson_error_t *error)
+                                    bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
     truce_status status;
     bool moved;
 
-    limit += gone != NULL;
-    BSON_APPEND_INT64(&condition, gone ? "$gte" : "$gt", search->low);
-    status = truce__ledger_fetch(look, account, &condition, limit, &found, error);
-    if (gone)
-        *gone = !status && !head_is_anchor(truce__ledger_numbered(&found, account, search->low),
-                                           account, search->low);
+    BSON_APPEND_INT64(&condition, "$gt", search->low);
+    status = truce__ledger_fetch(reader, account, &condition, limit, &found, error);
     moved = !status && head_last_anchor(&found, account, search);
     *more = found.count == limit && moved;
     *behind = false;
@@ -357,8 +352,8 @@ static truce_status head_read_after(struct ledger_look *look, const char *accoun
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-static truce_status head_load_rules(struct ledger_look *look, const char *account, int64_t number,
-                                    struct ledger_state *state, bson_error_t *error)
+static truce_status head_load_rules(struct ledger_reader *reader, const char *account,
+                                    int64_t number, struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_documents found = {0};
     struct ledger_change change;
@@ -369,7 +364,7 @@ static truce_status head_load_rules(struct ledger_look *look, const char *accoun
         state->rules_at = 0;
         return TRUCE_OK;
     }
-    status = truce__ledger_fetch_numbers(look, account, &number, 1, &found, error);
+    status = truce__ledger_fetch_numbers(reader, account, &number, 1, &found, error);
     if (!status &&
         (!found.count || !truce__ledger_change_of(found.items[0], account, number, &change) ||
          !change.sets))
@@ -384,7 +379,7 @@ static truce_status head_load_rules(struct ledger_look *look, const char *accoun
     return status;
 }
 
-static truce_status head_state(struct ledger_look *look, const bson_t *document,
+static truce_status head_state(struct ledger_reader *reader, const bson_t *document,
                                const char *account, const struct ledger_change *change,
                                struct ledger_state *state, bson_error_t *error)
 {
@@ -394,7 +389,7 @@ static truce_status head_state(struct ledger_look *look, const bson_t *document,
         truce__ledger_rules_of(&change->set, &state->rules);
         state->rules_at = change->number;
     } else if (change->rules_at != state->rules_at) {
-        status = head_load_rules(look, account, change->rules_at, state, error);
+        status = head_load_rules(reader, account, change->rules_at, state, error);
     }
     state->number = change->number;
     state->balance = change->balance;
@@ -412,7 +407,7 @@ static truce_status head_missing(const char *account, int64_t number, bson_error
                        (long long)number, account);
 }
 
-truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *document,
+truce_status truce__ledger_state_of(struct ledger_reader *reader, const bson_t *document,
                                     const char *account, int64_t number, struct ledger_state *state,
                                     bson_error_t *error)
 {
@@ -421,22 +416,22 @@ truce_status truce__ledger_state_of(struct ledger_look *look, const bson_t *docu
     if (!truce__ledger_change_of(document, account, number, &change) ||
         !truce__ledger_is_anchor(document, &change))
         return head_missing(account, number, error);
-    return head_state(look, document, account, &change, state, error);
+    return head_state(reader, document, account, &change, state, error);
 }
 
 /* Reads one number; the last one if the store reads an index from its end. This is a guess, which
  * counts only if it is an anchor. */
-static truce_status head_guess_last(struct ledger_look *look, const char *account,
+static truce_status head_guess_last(struct ledger_reader *reader, const char *account,
                                     struct search *search, bson_error_t *error)
 {
-    truce_find_options options = {.limit = 1, .early = look->early, .backward = true};
+    truce_find_options options = {.limit = 1, .early = reader->early, .backward = true};
     bson_t filter = BSON_INITIALIZER, condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
     truce_status status;
 
     BSON_APPEND_INT64(&condition, "$gt", 0);
     head_filter_numbers(account, &condition, &filter);
-    status = head_fetch(look, look->ledger->collection, &filter, &options, &found, error);
+    status = head_fetch(reader, reader->ledger->collection, &filter, &options, &found, error);
     if (!status)
         (void)head_last_anchor(&found, account, search);
     truce__ledger_documents_release(&found);
@@ -449,67 +444,55 @@ static truce_status head_guess_last(struct ledger_look *look, const char *accoun
 
 /* Usually nothing follows a known number, or one transaction. A damaged account may have anchors
  * after a gap: these count, and the verification reports the gap. */
-truce_status truce__ledger_head(struct ledger_look *look, const char *account,
+truce_status truce__ledger_head(struct ledger_reader *reader, const char *account,
                                 struct ledger_state *state, bson_error_t *error)
 {
     struct search search = {.low = state->number};
-    bool more = true, behind = true, gone = false;
-    /* A remembered number may be gone, and the store does not tell. */
-    bool doubts = search.low && !truce__store_sees_drops(look->ledger->store);
+    bool more = true, behind = true;
     truce_status status = TRUCE_OK;
 
-    if (!search.low && (look->ledger->store->capabilities & TRUCE_CAN_REWRITE))
-        status = head_guess_last(look, account, &search, error);
+    if (!search.low && (reader->ledger->store->capabilities & TRUCE_CAN_REWRITE))
+        status = head_guess_last(reader, account, &search, error);
     if (!status && search.low)
-        status = head_read_after(look, account, &search, 2, &more, &behind, doubts ? &gone : NULL,
-                                 error);
-    if (gone) {
-        truce__ledger_forget(look->ledger);
-        *state = (struct ledger_state){0};
-        if (search.document)
-            bson_destroy(search.document);
-        search = (struct search){0};
-        more = behind = true;
-    }
+        status = head_read_after(reader, account, &search, 2, &more, &behind, error);
     if (!status && (more || behind))
-        status = head_search(look, account, &search, error);
+        status = head_search(reader, account, &search, error);
     more = more || behind;
     while (!status && more)
-        status =
-            head_read_after(look, account, &search, HEAD_AFTER_MAX, &more, &behind, NULL, error);
+        status = head_read_after(reader, account, &search, HEAD_AFTER_MAX, &more, &behind, error);
     if (!status && search.document)
-        status = truce__ledger_state_of(look, search.document, account, search.low, state, error);
+        status = truce__ledger_state_of(reader, search.document, account, search.low, state, error);
     state->behind = behind;
     if (search.document)
         bson_destroy(search.document);
     return status;
 }
 
-truce_status truce__ledger_state_at(struct ledger_look *look, const char *account, int64_t number,
-                                    struct ledger_state *state, bson_error_t *error)
+truce_status truce__ledger_state_at(struct ledger_reader *reader, const char *account,
+                                    int64_t number, struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    truce_status status = truce__ledger_fetch_numbers(look, account, &number, 1, &found, error);
+    truce_status status = truce__ledger_fetch_numbers(reader, account, &number, 1, &found, error);
 
     if (!status && !found.count)
         status = truce__fail(TRUCE_NOT_FOUND, error, "account %s has no number %lld", account,
                              (long long)number);
     if (!status)
-        status = truce__ledger_state_of(look, found.items[0], account, number, state, error);
+        status = truce__ledger_state_of(reader, found.items[0], account, number, state, error);
     truce__ledger_documents_release(&found);
     return status;
 }
 
 /* ---- one transaction ------------------------------------------------------------------------- */
 
-truce_status truce__ledger_transaction(struct ledger_look *look, const bson_value_t *id,
+truce_status truce__ledger_transaction(struct ledger_reader *reader, const bson_value_t *id,
                                        bson_t *document, bson_error_t *error)
 {
-    look->worker.waits = 0;
-    return truce__journal_look(&look->worker, look->ledger->collection, id, document, error);
+    reader->worker.waits = 0;
+    return truce__journal_look(&reader->worker, reader->ledger->collection, id, document, error);
 }
 
-truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t *of,
+truce_status truce__ledger_settled(struct ledger_reader *reader, const bson_value_t *of,
                                    bson_t *document, bson_error_t *error)
 {
     struct ledger_documents found = {0};
@@ -517,7 +500,7 @@ truce_status truce__ledger_settled(struct ledger_look *look, const bson_value_t 
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "resolves", of);
-    status = truce__ledger_fetch_filter(look, &filter, NULL, 1, &found, error);
+    status = truce__ledger_fetch_filter(reader, &filter, NULL, 1, &found, error);
     if (!status && found.count) {
         bson_copy_to(found.items[0], document);
     } else {

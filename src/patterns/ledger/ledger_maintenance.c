@@ -30,16 +30,16 @@ static truce_status ledger_sweep_one(struct sweep *sweep, const char *collection
     struct sweeping sweeping = {sweep, truce__field_text(document, "_id")};
     struct ledger_takeup takeup = {
         .limit = sweep->batch, .refused = ledger_report_refused, .arg = &sweeping};
-    struct ledger_look look;
+    struct ledger_reader reader;
     int64_t expired = 0;
     truce_status status;
 
     (void)collection;
     (void)arg;
-    truce__ledger_look(&look, ledger);
+    truce__ledger_reader_init(&reader, ledger);
     status = truce__ledger_expire(ledger, NULL, sweep->batch, &expired, error);
     if (!status)
-        status = truce__ledger_take_up(&look, &takeup, error);
+        status = truce__ledger_take_up(&reader, &takeup, error);
     if (!status)
         status = truce__ledger_sums_clean(ledger, error);
     sweep->report->finished += takeup.committed;

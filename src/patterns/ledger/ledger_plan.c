@@ -26,8 +26,8 @@
 void truce__ledger_plan_begin(struct ledger_plan *plan, truce_ledger *ledger, truce_commit *commit)
 {
     *plan = (struct ledger_plan){.ledger = ledger, .commit = commit};
-    truce__ledger_look(&plan->look, ledger);
-    plan->look.early = true;
+    truce__ledger_reader_init(&plan->reader, ledger);
+    plan->reader.early = true;
     plan->discounts = commit != NULL;
     plan->now_ms = truce__clock_wall_ms();
 }
@@ -56,7 +56,7 @@ static truce_status plan_add_own(struct ledger_plan *plan, const char *account,
                 !truce__ledger_change_of(&entry->after, account, state->number + 1, &change) ||
                 !truce__ledger_change_of(&entry->after, account, 0, &change))
                 continue;
-            status = truce__ledger_state_of(&plan->look, &entry->after, account, change.number,
+            status = truce__ledger_state_of(&plan->reader, &entry->after, account, change.number,
                                             state, error);
             more = true;
         }
@@ -74,11 +74,12 @@ static truce_status plan_take_up(struct ledger_plan *plan, const char *account,
     for (int i = 0; !status && state->behind && i < 10; i++) {
         struct ledger_takeup takeup = {.account = account};
 
-        status = truce__ledger_take_up(&plan->look, &takeup, error);
+        status = truce__ledger_take_up(&plan->reader, &takeup, error);
         if (!status)
-            status = truce__ledger_head(&plan->look, account, state, error);
+            status = truce__ledger_head(&plan->reader, account, state, error);
         if (!status && state->behind)
-            status = truce__worker_wait(&plan->look.worker, "a document of another program", error);
+            status =
+                truce__worker_wait(&plan->reader.worker, "a document of another program", error);
     }
     if (!status && state->behind)
         status = truce__fail(TRUCE_CORRUPT, error,
@@ -94,16 +95,13 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     truce_status status = TRUCE_OK;
 
-    known->root = recalled ? known->state.number : 0;
     known->fresh = !recalled || fresh;
     if (known->fresh)
-        status = truce__ledger_head(&plan->look, known->account, &known->state, error);
+        status = truce__ledger_head(&plan->reader, known->account, &known->state, error);
     if (!status && known->fresh && known->state.behind)
         status = plan_take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
-        truce__ledger_remember(&plan->look, known->account, &known->state);
-    if (known->fresh)
-        known->root = known->state.number;
+        truce__ledger_remember(&plan->reader, known->account, &known->state);
     if (!status && plan->commit)
         status = plan_add_own(plan, known->account, &known->state, error);
     known->loaded = !status;
@@ -205,7 +203,7 @@ static truce_status plan_find_overdue(const struct draft *draft, struct ledger_k
     truce_status status = TRUCE_OK;
 
     if (!known->overdue_known && (known->state.out || known->state.in))
-        status = truce__ledger_free_overdue(&draft->plan->look, known->account, &free, error);
+        status = truce__ledger_free_overdue(&draft->plan->reader, known->account, &free, error);
     if (!status && !known->overdue_known) {
         known->overdue_out = known->state.out - free.out;
         known->overdue_in = known->state.in - free.in;
@@ -475,7 +473,7 @@ truce_status truce__ledger_plan(struct ledger_plan *plan, const struct ledger_re
 enum outcome { TAKEUP_DONE, TAKEUP_WAITS, TAKEUP_STUCK, TAKEUP_RACED };
 
 struct takeup {
-    struct ledger_look *look;
+    struct ledger_reader *reader;
     struct ledger_takeup *call;
     struct ledger_plan plan;
     /* Documents that are not handled yet, or wait; NULL: done. */
@@ -524,7 +522,7 @@ static void filter_exactly(const bson_t *document, bson_t *filter)
 static truce_status write_exactly(struct takeup *takeup, const bson_t *document,
                                   const bson_t *update, enum outcome *outcome, bson_error_t *error)
 {
-    const truce_ledger *ledger = takeup->look->ledger;
+    const truce_ledger *ledger = takeup->reader->ledger;
     bson_t filter = BSON_INITIALIZER;
     truce_write_result result = {0};
     truce_status status;
@@ -641,11 +639,11 @@ static truce_status takeup_check_shape(const struct takeup *takeup, const bson_t
     uint32_t count = 0;
     char text[200];
 
-    if (takeup->look->ledger->slots)
+    if (takeup->reader->ledger->slots)
         return truce__fail(
             TRUCE_INVALID, error,
             "the numbers of this ledger are documents of %s: only truce may post to it",
-            takeup->look->ledger->slots);
+            takeup->reader->ledger->slots);
     if (!truce__ledger_is(document, "proc", "UNCOMMITTED") &&
         !truce__ledger_is(document, "proc", "COMMITTED"))
         return truce__fail(TRUCE_INVALID, error, "proc is not UNCOMMITTED");
@@ -709,7 +707,7 @@ static truce_status load_account(struct takeup *takeup, const char *account,
 
     *known = truce__ledger_at(&takeup->plan.book, account);
     if (!(*known)->loaded)
-        status = truce__ledger_head(takeup->look, account, &(*known)->state, error);
+        status = truce__ledger_head(takeup->reader, account, &(*known)->state, error);
     (*known)->loaded = (*known)->fresh = !status;
     return status;
 }
@@ -727,7 +725,7 @@ static truce_status look_in_front(struct takeup *takeup, const bson_t *document,
     BSON_APPEND_INT64(&condition, "$gt", known->state.number);
     BSON_APPEND_INT64(&condition, "$lt", change->number);
     if (!status && change->number > known->state.number + 1)
-        status = truce__ledger_fetch(takeup->look, change->account, &condition, 2, &found, error);
+        status = truce__ledger_fetch(takeup->reader, change->account, &condition, 2, &found, error);
     for (uint32_t i = 0; !status && i < found.count; i++) {
         const bson_t *other = found.items[i];
         struct ledger_change there;
@@ -969,7 +967,7 @@ static truce_status number_at_end(struct takeup *takeup, const char *account, in
     *number = known->state.number;
     BSON_APPEND_INT64(&condition, "$gt", known->state.number);
     if (!status)
-        status = truce__ledger_fetch(takeup->look, account, &condition, 0, &found, error);
+        status = truce__ledger_fetch(takeup->reader, account, &condition, 0, &found, error);
     for (uint32_t i = 0; i < found.count; i++) {
         if (truce__ledger_change_of(found.items[i], account, 0, &change) && change.number > *number)
             *number = change.number;
@@ -1055,12 +1053,12 @@ static truce_status gather_in_front(struct takeup *takeup, bson_error_t *error)
 
     if (!status && known->state.behind) {
         BSON_APPEND_INT64(&condition, "$gt", known->state.number);
-        status = truce__ledger_fetch(takeup->look, account, &condition, 0, &found, error);
+        status = truce__ledger_fetch(takeup->reader, account, &condition, 0, &found, error);
     }
     if (!status && takeup->call->thorough) {
         BSON_APPEND_UTF8(&filter, "changes.account", account);
         BSON_APPEND_INT64(&filter, "changes.seqId", known->state.number + 1);
-        status = truce__ledger_fetch_filter(takeup->look, &filter, NULL, 0, &found, error);
+        status = truce__ledger_fetch_filter(takeup->reader, &filter, NULL, 0, &found, error);
     }
     if (!status)
         keep_uncommitted(takeup, &found);
@@ -1077,7 +1075,7 @@ static truce_status gather_documents(struct takeup *takeup, bson_error_t *error)
     truce_status status;
 
     BSON_APPEND_UTF8(&filter, "proc", "UNCOMMITTED");
-    status = truce__ledger_fetch_filter(takeup->look, &filter, NULL, call->limit,
+    status = truce__ledger_fetch_filter(takeup->reader, &filter, NULL, call->limit,
                                         &takeup->documents, error);
     if (!status && call->account)
         status = gather_in_front(takeup, error);
@@ -1124,16 +1122,16 @@ static truce_status takeup_take_each(struct takeup *takeup, bool *progress, cons
 
 #define ROUNDS_MAX 1000
 
-truce_status truce__ledger_take_up(struct ledger_look *look, struct ledger_takeup *call,
+truce_status truce__ledger_take_up(struct ledger_reader *reader, struct ledger_takeup *call,
                                    bson_error_t *error)
 {
-    struct takeup takeup = {.look = look, .call = call};
+    struct takeup takeup = {.reader = reader, .call = call};
     truce_status status;
     bool progress = true;
 
-    truce__ledger_plan_begin(&takeup.plan, look->ledger, NULL);
+    truce__ledger_plan_begin(&takeup.plan, reader->ledger, NULL);
     takeup.plan.discounts = true;
-    status = truce__ledger_layout(look->ledger, error);
+    status = truce__ledger_layout(reader->ledger, error);
     if (!status || status == TRUCE_NOT_FOUND)
         status = gather_documents(&takeup, error);
     for (int i = 0; !status && progress && i < ROUNDS_MAX; i++) {

@@ -44,7 +44,7 @@ void truce__ledger_close_pending(truce_ledger *ledger, const bson_value_t *id)
     bson_destroy(&filter);
 }
 
-static truce_status due_find(struct ledger_look *look, const char *account, int64_t limit,
+static truce_status due_find(struct ledger_reader *reader, const char *account, int64_t limit,
                              struct ledger_documents *found, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), until;
@@ -56,7 +56,7 @@ static truce_status due_find(struct ledger_look *look, const char *account, int6
     BSON_APPEND_UTF8(&filter, "state", "PENDING");
     if (account)
         BSON_APPEND_UTF8(&filter, "changes.account", account);
-    status = truce__ledger_fetch_filter(look, &filter, sort, limit, found, error);
+    status = truce__ledger_fetch_filter(reader, &filter, sort, limit, found, error);
     bson_destroy(sort);
     bson_destroy(&filter);
     return status;
@@ -76,13 +76,13 @@ static bool due_is_held(const struct ledger_change *change, const bson_t *releas
              there.number <= after->number);
 }
 
-static truce_status due_release_from(struct ledger_look *look, const bson_t *document,
+static truce_status due_release_from(struct ledger_reader *reader, const bson_t *document,
                                      ledger_state_function *state_of, void *arg,
                                      bson_error_t *error)
 {
     bson_value_t id = truce__ledger_value(document, "_id");
     bson_t release;
-    truce_status status = truce__ledger_settled(look, &id, &release, error);
+    truce_status status = truce__ledger_settled(reader, &id, &release, error);
 
     if (status && status != TRUCE_NOT_FOUND) {
         bson_destroy(&release);
@@ -106,15 +106,15 @@ static truce_status due_release_from(struct ledger_look *look, const bson_t *doc
     return TRUCE_OK;
 }
 
-truce_status truce__ledger_release_overdue(struct ledger_look *look, const char *account,
+truce_status truce__ledger_release_overdue(struct ledger_reader *reader, const char *account,
                                            ledger_state_function *state_of, void *arg,
                                            bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    truce_status status = due_find(look, account, 0, &found, error);
+    truce_status status = due_find(reader, account, 0, &found, error);
 
     for (uint32_t i = 0; !status && i < found.count; i++)
-        status = due_release_from(look, found.items[i], state_of, arg, error);
+        status = due_release_from(reader, found.items[i], state_of, arg, error);
     truce__ledger_documents_release(&found);
     return status;
 }
@@ -131,13 +131,13 @@ static struct ledger_state *due_state_of_one(void *arg, const char *account)
     return strcmp(account, one->account) ? NULL : one->state;
 }
 
-truce_status truce__ledger_free_overdue(struct ledger_look *look, const char *account,
+truce_status truce__ledger_free_overdue(struct ledger_reader *reader, const char *account,
                                         struct ledger_state *state, bson_error_t *error)
 {
     struct one_account one = {account, state};
 
     return state->out || state->in
-               ? truce__ledger_release_overdue(look, account, due_state_of_one, &one, error)
+               ? truce__ledger_release_overdue(reader, account, due_state_of_one, &one, error)
                : TRUCE_OK;
 }
 
@@ -149,11 +149,11 @@ truce_status truce__ledger_expire_by(truce_ledger *ledger, const char *account, 
                                      ledger_run *run, int64_t *expired, bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    struct ledger_look look;
+    struct ledger_reader reader;
     truce_status status;
 
-    truce__ledger_look(&look, ledger);
-    status = due_find(&look, account, limit, &found, error);
+    truce__ledger_reader_init(&reader, ledger);
+    status = due_find(&reader, account, limit, &found, error);
     *expired = 0;
     for (uint32_t i = 0; !status && i < found.count; i++) {
         truce_ledger_result result = {0};
@@ -640,8 +640,6 @@ static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
     struct ledger_request request = {.verb = verb, .account = account->account};
     truce_status status = ROOM_CHECK(account, "truce_ledger_account", error);
 
-    if (!status)
-        status = truce__ledger_begin_again(ledger, error);
     if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)

@@ -22,11 +22,11 @@
 
 /* ---- a number by a time ---------------------------------------------------------------------- */
 
-static truce_status booked_at(struct ledger_look *look, const char *account, int64_t number,
+static truce_status booked_at(struct ledger_reader *reader, const char *account, int64_t number,
                               int64_t *booked_ms, bson_error_t *error)
 {
     struct ledger_documents found = {0};
-    truce_status status = truce__ledger_fetch_range(look, account, number, number, &found, error);
+    truce_status status = truce__ledger_fetch_range(reader, account, number, number, &found, error);
 
     if (!status && !found.count)
         status = truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
@@ -38,7 +38,7 @@ static truce_status booked_at(struct ledger_look *look, const char *account, int
 }
 
 /* Finds the last number that was booked until then; 0: none. */
-static truce_status number_until(struct ledger_look *look, const char *account, int64_t last,
+static truce_status number_until(struct ledger_reader *reader, const char *account, int64_t last,
                                  int64_t until_ms, int64_t *number, bson_error_t *error)
 {
     int64_t low = 0, high = last + 1;
@@ -47,7 +47,7 @@ static truce_status number_until(struct ledger_look *look, const char *account, 
     while (!status && low + 1 < high) {
         int64_t middle = low + (high - low) / 2, booked_ms = 0;
 
-        status = booked_at(look, account, middle, &booked_ms, error);
+        status = booked_at(reader, account, middle, &booked_ms, error);
         if (booked_ms <= until_ms)
             low = middle;
         else
@@ -71,97 +71,99 @@ void truce__ledger_balance_from(const struct ledger_state *state, truce_ledger_b
     memcpy(balance->currency, state->rules.currency, sizeof balance->currency);
 }
 
-static truce_status state_until(struct ledger_look *look, const char *account, int64_t until_ms,
+static truce_status state_until(struct ledger_reader *reader, const char *account, int64_t until_ms,
                                 struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_rules rules = state->rules;
     int64_t number;
-    truce_status status = number_until(look, account, state->number, until_ms, &number, error);
+    truce_status status = number_until(reader, account, state->number, until_ms, &number, error);
 
     if (status || number == state->number)
         return status;
     if (number)
-        return truce__ledger_state_at(look, account, number, state, error);
+        return truce__ledger_state_at(reader, account, number, state, error);
     *state = (struct ledger_state){.rules = rules};
     return TRUCE_OK;
 }
 
 /* Sums the entries up to the last number, including late bookings: the sum does not depend on the
  * booking times. */
-static truce_status effective_until(struct ledger_look *look, const char *account, int64_t until_ms,
-                                    struct ledger_state *state, bson_error_t *error)
+static truce_status effective_until(struct ledger_reader *reader, const char *account,
+                                    int64_t until_ms, struct ledger_state *state,
+                                    bson_error_t *error)
 {
     state->out = state->in = 0;
-    return truce__ledger_sum_until(look, account, state->number, until_ms, &state->balance, error);
+    return truce__ledger_sum_until(reader, account, state->number, until_ms, &state->balance,
+                                   error);
 }
 
 /* Commits the documents of other programs, because they count only then. On a store that cannot be
  * written, the answer is without them. */
-static truce_status ledger_read_take_up(struct ledger_look *look, const char *account,
+static truce_status ledger_read_take_up(struct ledger_reader *reader, const char *account,
                                         struct ledger_state *state, bson_error_t *error)
 {
     struct ledger_takeup takeup = {.account = account};
     bson_error_t ignored;
 
-    if (truce__is_only_read(look->ledger->store))
+    if (truce__is_only_read(reader->ledger->store))
         return TRUCE_OK;
-    if (truce__ledger_take_up(look, &takeup, &ignored) || !takeup.committed)
+    if (truce__ledger_take_up(reader, &takeup, &ignored) || !takeup.committed)
         return TRUCE_OK;
-    return truce__ledger_head(look, account, state, error);
+    return truce__ledger_head(reader, account, state, error);
 }
 
-static truce_status last_of(struct ledger_look *look, const char *account,
+static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
-    truce_status status = truce__ledger_usable(look->ledger, error);
+    truce_status status = truce__ledger_usable(reader->ledger, error);
 
     if (!status)
         status = truce__ledger_account_name(account, error);
     if (status)
         return status;
-    if (!truce__ledger_recall(look->ledger, account, state))
+    if (!truce__ledger_recall(reader->ledger, account, state))
         *state = (struct ledger_state){0};
-    status = truce__ledger_head(look, account, state, error);
+    status = truce__ledger_head(reader, account, state, error);
     if (!status && state->behind)
-        status = ledger_read_take_up(look, account, state, error);
+        status = ledger_read_take_up(reader, account, state, error);
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "no account has the name %s", account);
     if (!status)
-        truce__ledger_remember(look, account, state);
+        truce__ledger_remember(reader, account, state);
     return status;
 }
 
 truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
-                                     const truce_ledger_moment *moment,
+                                     const truce_ledger_moment *as_of,
                                      truce_ledger_balance *balance, bson_error_t *error)
 {
     RETURN_IF_NULL(balance, error);
 
     static const truce_ledger_moment now;
-    struct ledger_look look;
+    struct ledger_reader reader;
     struct ledger_state state;
     truce_status status;
 
     *balance = (truce_ledger_balance){0};
-    if (!moment)
-        moment = &now;
-    status = ROOM_CHECK(moment, "truce_ledger_moment", error);
+    if (!as_of)
+        as_of = &now;
+    status = ROOM_CHECK(as_of, "truce_ledger_moment", error);
     if (status)
         return status;
-    if ((moment->number != 0) + (moment->booked_ms != 0) + (moment->effective_ms != 0) > 1)
+    if ((as_of->number != 0) + (as_of->booked_ms != 0) + (as_of->effective_ms != 0) > 1)
         return truce__fail(TRUCE_INVALID, error,
                            "a balance is at a number, at a booking time, or at a value date: "
                            "give only one of them");
-    truce__ledger_look(&look, ledger);
-    status = last_of(&look, account, &state, error);
-    if (!status && moment->number)
-        status = truce__ledger_state_at(&look, account, moment->number, &state, error);
-    else if (!status && moment->booked_ms)
-        status = state_until(&look, account, moment->booked_ms, &state, error);
-    else if (!status && moment->effective_ms)
-        status = effective_until(&look, account, moment->effective_ms, &state, error);
-    if (!status && !moment->effective_ms)
-        status = truce__ledger_free_overdue(&look, account, &state, error);
+    truce__ledger_reader_init(&reader, ledger);
+    status = last_of(&reader, account, &state, error);
+    if (!status && as_of->number)
+        status = truce__ledger_state_at(&reader, account, as_of->number, &state, error);
+    else if (!status && as_of->booked_ms)
+        status = state_until(&reader, account, as_of->booked_ms, &state, error);
+    else if (!status && as_of->effective_ms)
+        status = effective_until(&reader, account, as_of->effective_ms, &state, error);
+    if (!status && !as_of->effective_ms)
+        status = truce__ledger_free_overdue(&reader, account, &state, error);
     if (!status)
         truce__ledger_balance_from(&state, balance);
     return status;
@@ -170,7 +172,7 @@ truce_status truce_ledger_balance_of(truce_ledger *ledger, const char *account,
 /* ---- statements ------------------------------------------------------------------------------ */
 
 struct statement {
-    struct ledger_look *look;
+    struct ledger_reader *reader;
     const char *account;
     truce_ledger_line_function *function;
     void *arg;
@@ -195,7 +197,7 @@ static truce_status tell_line(struct statement *statement, const bson_t *documen
     if (!truce__ledger_change_of(document, statement->account, number, &change))
         return truce__fail(TRUCE_CORRUPT, error, "number %" PRId64 " of account %s is missing",
                            number, statement->account);
-    status = truce__ledger_state_of(statement->look, document, statement->account, number,
+    status = truce__ledger_state_of(statement->reader, document, statement->account, number,
                                     &statement->state, error);
     if (status)
         return status;
@@ -214,7 +216,7 @@ static truce_status tell_window(struct statement *statement, int64_t from, int64
 {
     struct ledger_documents found = {0};
     truce_status status =
-        truce__ledger_fetch_range(statement->look, statement->account, from, to, &found, error);
+        truce__ledger_fetch_range(statement->reader, statement->account, from, to, &found, error);
 
     for (int64_t at = from; !status && !statement->ended && at <= to; at++) {
         const bson_t *document = truce__ledger_numbered(&found, statement->account, at);
@@ -230,17 +232,17 @@ static truce_status tell_window(struct statement *statement, int64_t from, int64
 
 /* Books the release of expired amounts as a line of its own. On a store that cannot be written, the
  * statement has only the stored lines. */
-static truce_status book_overdue(struct ledger_look *look, const char *account,
+static truce_status book_overdue(struct ledger_reader *reader, const char *account,
                                  struct ledger_state *last, bson_error_t *error)
 {
     bson_error_t ignored;
     int64_t expired;
 
-    if ((!last->out && !last->in) || truce__is_only_read(look->ledger->store))
+    if ((!last->out && !last->in) || truce__is_only_read(reader->ledger->store))
         return TRUCE_OK;
-    if (truce__ledger_expire(look->ledger, account, LEDGER_BULK, &expired, &ignored) || !expired)
+    if (truce__ledger_expire(reader->ledger, account, LEDGER_BULK, &expired, &ignored) || !expired)
         return TRUCE_OK;
-    return last_of(look, account, last, error);
+    return last_of(reader, account, last, error);
 }
 
 truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
@@ -251,9 +253,9 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     static const truce_ledger_page all;
-    struct ledger_look look;
+    struct ledger_reader reader;
     struct statement statement = {
-        .look = &look, .account = account, .function = function, .arg = arg};
+        .reader = &reader, .account = account, .function = function, .arg = arg};
     struct ledger_state last;
     truce_status status;
     int64_t end;
@@ -263,10 +265,10 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     status = ROOM_CHECK(page, "truce_ledger_page", error);
     if (status)
         return status;
-    truce__ledger_look(&look, ledger);
-    status = last_of(&look, account, &last, error);
+    truce__ledger_reader_init(&reader, ledger);
+    status = last_of(&reader, account, &last, error);
     if (!status)
-        status = book_overdue(&look, account, &last, error);
+        status = book_overdue(&reader, account, &last, error);
     if (!status && (page->after < 0 || page->limit < 0 || page->last < 0))
         status = truce__fail(TRUCE_INVALID, error, "the numbers of a page must not be negative");
     if (status)
@@ -275,7 +277,7 @@ truce_status truce_ledger_statement(truce_ledger *ledger, const char *account,
     if (page->limit && page->limit < end - page->after)
         end = page->after + page->limit;
     if (page->after && page->after <= end)
-        status = truce__ledger_state_at(&look, account, page->after, &statement.state, error);
+        status = truce__ledger_state_at(&reader, account, page->after, &statement.state, error);
     for (int64_t from = page->after + 1; !status && !statement.ended && from <= end;
          from += LEDGER_WINDOW)
         status = tell_window(&statement, from,
@@ -306,23 +308,23 @@ truce_status truce_ledger_pending(truce_ledger *ledger, const char *account,
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("open", BCON_INT32(1)), later;
     struct ledger_documents found = {0};
-    struct ledger_look look;
+    struct ledger_reader reader;
     bool more = true;
     truce_status status = truce__ledger_usable(ledger, error);
 
-    truce__ledger_look(&look, ledger);
+    truce__ledger_reader_init(&reader, ledger);
     bson_append_document_begin(&filter, "open", 4, &later);
     BSON_APPEND_DATE_TIME(&later, "$gt", truce__clock_wall_ms());
     bson_append_document_end(&filter, &later);
     if (account)
         BSON_APPEND_UTF8(&filter, "changes.account", account);
     if (!status)
-        status = truce__ledger_fetch_filter(&look, &filter, sort, 0, &found, error);
+        status = truce__ledger_fetch_filter(&reader, &filter, sort, 0, &found, error);
     for (uint32_t i = 0; !status && more && i < found.count; i++) {
         bson_value_t id = truce__ledger_value(found.items[i], "_id");
         bson_t settled;
 
-        status = truce__ledger_settled(&look, &id, &settled, error);
+        status = truce__ledger_settled(&reader, &id, &settled, error);
         bson_destroy(&settled);
         if (status == TRUCE_NOT_FOUND) {
             more = ledger_read_hand_out(found.items[i], function, arg);
@@ -404,7 +406,7 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
     static const truce_ledger_search any;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("ts", BCON_INT32(1), "_id", BCON_INT32(1));
     struct ledger_documents found = {0};
-    struct ledger_look look;
+    struct ledger_reader reader;
     bool more = true;
     truce_status status = truce__ledger_usable(ledger, error);
 
@@ -414,9 +416,9 @@ truce_status truce_ledger_find(truce_ledger *ledger, const truce_ledger_search *
         status = ROOM_CHECK(search, "truce_ledger_search", error);
     if (!status)
         status = filter_search(search, &filter, error);
-    truce__ledger_look(&look, ledger);
+    truce__ledger_reader_init(&reader, ledger);
     if (!status)
-        status = truce__ledger_fetch_filter(&look, &filter, sort, search->limit, &found, error);
+        status = truce__ledger_fetch_filter(&reader, &filter, sort, search->limit, &found, error);
     for (uint32_t i = 0; !status && more && i < found.count; i++)
         more = ledger_read_hand_out(found.items[i], function, arg);
     truce__ledger_documents_release(&found);

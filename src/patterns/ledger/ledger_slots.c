@@ -181,12 +181,12 @@ static int slots_compare(const void *a, const void *b)
                             truce__field_number(&id, "seqId"));
 }
 
-truce_status truce__ledger_fetch_slots(struct ledger_look *look, const bson_t *ids,
+truce_status truce__ledger_fetch_slots(struct ledger_reader *reader, const bson_t *ids,
                                        struct ledger_documents *documents, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(ids), "}");
     truce_status status =
-        truce__ledger_fetch_in(look, look->ledger->slots, filter, documents, error);
+        truce__ledger_fetch_in(reader, reader->ledger->slots, filter, documents, error);
 
     if (documents->count)
         qsort(documents->items, documents->count, sizeof *documents->items, slots_compare);

@@ -150,7 +150,7 @@ static bool sums_decode(const bson_t *document, struct sums_page *page)
 }
 
 /* Reads a page. NOT_FOUND: it is not stored, or the document is not a page. */
-static truce_status sums_load(struct ledger_look *look, const struct sums_run *run, int height,
+static truce_status sums_load(struct ledger_reader *reader, const struct sums_run *run, int height,
                               int64_t number, struct sums_page *page, bson_t *document,
                               bson_error_t *error)
 {
@@ -158,7 +158,7 @@ static truce_status sums_load(struct ledger_look *look, const struct sums_run *r
     truce_status status;
 
     sums_append_id(run, height, number, "_id", &filter);
-    status = truce_find_one(look->ledger->store, LEDGER_SUMS, &filter, NULL, document, error);
+    status = truce_find_one(reader->ledger->store, LEDGER_SUMS, &filter, NULL, document, error);
     if (!status && !sums_decode(document, page))
         status = TRUCE_NOT_FOUND;
     bson_destroy(&filter);
@@ -173,7 +173,7 @@ typedef truce_status sums_sink(struct sums_writer *writer, const bson_t *documen
                                bson_error_t *error);
 
 struct sums_writer {
-    struct ledger_look *look;
+    struct ledger_reader *reader;
     const struct sums_run *run;
     sums_sink *sink;
     struct {
@@ -201,7 +201,7 @@ static truce_status sums_flush(struct sums_writer *writer, int height, bool root
     sums_encode(page, bytes);
     sums_append_id(writer->run, root ? SUMS_ROOT : height,
                    root ? 0 : writer->heights[height].number, "_id", &document);
-    BSON_APPEND_UTF8(&document, "ledger", writer->look->ledger->collection);
+    BSON_APPEND_UTF8(&document, "ledger", writer->reader->ledger->collection);
     BSON_APPEND_UTF8(&document, "account", writer->run->account);
     BSON_APPEND_INT64(&document, "number", writer->run->to);
     BSON_APPEND_BINARY(&document, "records", BSON_SUBTYPE_BINARY, bytes,
@@ -294,13 +294,13 @@ static truce_status sums_insert_waiting(struct sums_writer *writer, bson_error_t
 
     if (!writer->waiting_count)
         return TRUCE_OK;
-    status = sums_ready(writer->look->ledger->store, error);
+    status = sums_ready(writer->reader->ledger->store, error);
     if (status)
         return status;
     for (uint32_t i = 0; i < writer->waiting_count; i++)
         writes[i] = (truce_write){
             .kind = TRUCE_WRITE_INSERT, .collection = LEDGER_SUMS, .document = writer->waiting[i]};
-    status = truce_bulk(writer->look->ledger->store, writes, writer->waiting_count, &options,
+    status = truce_bulk(writer->reader->ledger->store, writes, writer->waiting_count, &options,
                         outcomes, error);
     if (status == TRUCE_DUPLICATE)
         status = TRUCE_OK;
@@ -342,7 +342,8 @@ static truce_status sums_compare(struct sums_writer *writer, const bson_t *docum
 
     (void)!bson_iter_init_find(&iter, document, "_id");
     BSON_APPEND_VALUE(&filter, "_id", bson_iter_value(&iter));
-    status = truce_find_one(writer->look->ledger->store, LEDGER_SUMS, &filter, NULL, &found, error);
+    status =
+        truce_find_one(writer->reader->ledger->store, LEDGER_SUMS, &filter, NULL, &found, error);
     writer->absent = root && status == TRUCE_NOT_FOUND;
     writer->differs = writer->differs || status == TRUCE_NOT_FOUND ||
                       (!status && (!sums_same_field(document, &found, "records") ||
@@ -412,13 +413,13 @@ static truce_status sums_gather(struct ledger_documents *found, const char *acco
     return status;
 }
 
-static truce_status sums_gather_run(struct ledger_look *look, const struct sums_run *run,
+static truce_status sums_gather_run(struct ledger_reader *reader, const struct sums_run *run,
                                     struct ledger_dated dated[LEDGER_SUMS_RUN], uint32_t *count,
                                     bson_error_t *error)
 {
     struct ledger_documents found = {0};
     truce_status status = truce__ledger_fetch_range(
-        look, run->account, run->to - LEDGER_SUMS_RUN + 1, run->to, &found, error);
+        reader, run->account, run->to - LEDGER_SUMS_RUN + 1, run->to, &found, error);
 
     if (!status)
         status = sums_gather(&found, run->account, run->to - LEDGER_SUMS_RUN + 1, run->to, dated,
@@ -447,7 +448,7 @@ static truce_status sums_name(struct ledger_documents *found, struct sums_run *r
 }
 
 /* Names the runs from which a run of a level above 0 is merged. */
-static truce_status sums_parts(struct ledger_look *look, const struct sums_run *run,
+static truce_status sums_parts(struct ledger_reader *reader, const struct sums_run *run,
                                struct sums_run parts[SUMS_FAN], bson_error_t *error)
 {
     int64_t size = sums_size(run->level - 1), numbers[SUMS_FAN];
@@ -459,7 +460,7 @@ static truce_status sums_parts(struct ledger_look *look, const struct sums_run *
         parts[i] =
             (struct sums_run){.account = run->account, .level = run->level - 1, .to = numbers[i]};
     }
-    status = truce__ledger_fetch_numbers(look, run->account, numbers, SUMS_FAN, &found, error);
+    status = truce__ledger_fetch_numbers(reader, run->account, numbers, SUMS_FAN, &found, error);
     if (!status)
         status = sums_name(&found, parts, SUMS_FAN, error);
     truce__ledger_documents_release(&found);
@@ -478,11 +479,12 @@ struct sums_stream {
     __int128 before;
 };
 
-static truce_status sums_stream_open(struct ledger_look *look, struct sums_stream *stream,
+static truce_status sums_stream_open(struct ledger_reader *reader, struct sums_stream *stream,
                                      bson_error_t *error)
 {
     bson_t root;
-    truce_status status = sums_load(look, &stream->run, SUMS_ROOT, 0, &stream->page, &root, error);
+    truce_status status =
+        sums_load(reader, &stream->run, SUMS_ROOT, 0, &stream->page, &root, error);
 
     stream->next = stream->at = 0;
     stream->before = 0;
@@ -496,7 +498,7 @@ static truce_status sums_stream_open(struct ledger_look *look, struct sums_strea
 }
 
 /* If the page has no more records, reads the next page that has some. */
-static truce_status sums_stream_fill(struct ledger_look *look, struct sums_stream *stream,
+static truce_status sums_stream_fill(struct ledger_reader *reader, struct sums_stream *stream,
                                      bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -504,7 +506,7 @@ static truce_status sums_stream_fill(struct ledger_look *look, struct sums_strea
     while (!status && stream->at == stream->page.count && stream->next < stream->pages) {
         bson_t leaf;
 
-        status = sums_load(look, &stream->run, 0, stream->next, &stream->page, &leaf, error);
+        status = sums_load(reader, &stream->run, 0, stream->next, &stream->page, &leaf, error);
         stream->at = 0;
         stream->next++;
         bson_destroy(&leaf);
@@ -536,9 +538,9 @@ static truce_status sums_merge(struct sums_writer *writer, struct sums_stream *s
     bool any = false;
 
     for (int i = 0; !status && i < SUMS_FAN; i++) {
-        status = sums_stream_open(writer->look, &streams[i], error);
+        status = sums_stream_open(writer->reader, &streams[i], error);
         if (!status)
-            status = sums_stream_fill(writer->look, &streams[i], error);
+            status = sums_stream_fill(writer->reader, &streams[i], error);
     }
     while (!status && (first = sums_first(streams))) {
         const struct sums_record *next = &first->page.records[first->at++];
@@ -550,7 +552,7 @@ static truce_status sums_merge(struct sums_writer *writer, struct sums_stream *s
         record.sum += next->sum - first->before;
         first->before = next->sum;
         if (!status)
-            status = sums_stream_fill(writer->look, first, error);
+            status = sums_stream_fill(writer->reader, first, error);
     }
     if (!status && any)
         status = sums_add(writer, 0, record, error);
@@ -570,14 +572,14 @@ static truce_status sums_write_run(struct sums_writer *writer, bson_error_t *err
         struct ledger_dated dated[LEDGER_SUMS_RUN];
         uint32_t count;
 
-        status = sums_gather_run(writer->look, run, dated, &count, error);
+        status = sums_gather_run(writer->reader, run, dated, &count, error);
         if (!status)
             status = sums_write_dated(writer, dated, count, error);
     } else {
         struct sums_stream *streams = bson_malloc0(SUMS_FAN * sizeof *streams);
         struct sums_run parts[SUMS_FAN];
 
-        status = sums_parts(writer->look, run, parts, error);
+        status = sums_parts(writer->reader, run, parts, error);
         for (int i = 0; i < SUMS_FAN; i++)
             streams[i].run = parts[i];
         if (!status)
@@ -594,12 +596,12 @@ static void sums_writer_release(struct sums_writer *writer)
     bson_free(writer);
 }
 
-static struct sums_writer *sums_writer_new(struct ledger_look *look, const struct sums_run *run,
+static struct sums_writer *sums_writer_new(struct ledger_reader *reader, const struct sums_run *run,
                                            sums_sink *sink)
 {
     struct sums_writer *writer = bson_malloc0(sizeof *writer);
 
-    writer->look = look;
+    writer->reader = reader;
     writer->run = run;
     writer->sink = sink;
     return writer;
@@ -607,59 +609,59 @@ static struct sums_writer *sums_writer_new(struct ledger_look *look, const struc
 
 /* Builds the run and all its missing parts. `repairs`: a page of the run was missing, so its root
  * proves nothing. */
-static truce_status sums_build(struct ledger_look *look, const struct sums_run *run, bool repairs,
-                               bson_error_t *error)
+static truce_status sums_build(struct ledger_reader *reader, const struct sums_run *run,
+                               bool repairs, bson_error_t *error)
 {
     struct sums_writer *writer;
     struct sums_page *page = bson_malloc(sizeof *page);
     struct sums_run parts[SUMS_FAN];
     bson_t root;
-    truce_status status = sums_load(look, run, SUMS_ROOT, 0, page, &root, error);
+    truce_status status = sums_load(reader, run, SUMS_ROOT, 0, page, &root, error);
 
     bson_destroy(&root);
     bson_free(page);
     if (status != TRUCE_NOT_FOUND && (status || !repairs))
         return status;
-    status = run->level ? sums_parts(look, run, parts, error) : TRUCE_OK;
+    status = run->level ? sums_parts(reader, run, parts, error) : TRUCE_OK;
     for (int i = 0; !status && run->level && i < SUMS_FAN; i++)
-        status = sums_build(look, &parts[i], repairs, error);
+        status = sums_build(reader, &parts[i], repairs, error);
     if (status)
         return status;
-    writer = sums_writer_new(look, run, sums_store);
+    writer = sums_writer_new(reader, run, sums_store);
     status = sums_write_run(writer, error);
     sums_writer_release(writer);
     return status;
 }
 
 /* Builds the largest run that ends with that number. */
-static truce_status sums_build_at(struct ledger_look *look, const char *account, int64_t to,
+static truce_status sums_build_at(struct ledger_reader *reader, const char *account, int64_t to,
                                   bson_error_t *error)
 {
     struct sums_run run = {.account = account, .to = to};
     struct ledger_documents found = {0};
-    truce_status status = truce__ledger_fetch_numbers(look, account, &to, 1, &found, error);
+    truce_status status = truce__ledger_fetch_numbers(reader, account, &to, 1, &found, error);
 
     while (run.level + 1 < SUMS_LEVELS && to % sums_size(run.level + 1) == 0)
         run.level++;
     if (!status)
         status = sums_name(&found, &run, 1, error);
     truce__ledger_documents_release(&found);
-    return status ? status : sums_build(look, &run, false, error);
+    return status ? status : sums_build(reader, &run, false, error);
 }
 
-void truce__ledger_sums_complete(struct ledger_look *look, const char *account, int64_t before,
+void truce__ledger_sums_complete(struct ledger_reader *reader, const char *account, int64_t before,
                                  int64_t number)
 {
     truce_status status = TRUCE_OK;
     bson_error_t ignored; /* a balance builds missing runs */
 
-    if (truce__is_only_read(look->ledger->store))
+    if (truce__is_only_read(reader->ledger->store))
         return;
     if (before < 0)
         before = number - 1;
     for (int64_t to = (before / LEDGER_SUMS_RUN + 1) * LEDGER_SUMS_RUN; !status && to <= number;
          to += LEDGER_SUMS_RUN)
-        status = sums_build_at(look, account, to, &ignored);
+        status = sums_build_at(reader, account, to, &ignored);
 }
 
 /* ---- a balance ------------------------------------------------------------------------------- */
@@ -704,7 +706,7 @@ static void sums_descend(struct sums_seek *seek, const bson_t *document, int64_t
 }
 
 /* Moves each unfinished search one page on. */
-static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks, uint32_t count,
+static truce_status sums_step(struct ledger_reader *reader, struct sums_seek *seeks, uint32_t count,
                               int64_t until_ms, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, condition, list;
@@ -721,7 +723,7 @@ static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks,
     }
     bson_append_array_end(&condition, &list);
     bson_append_document_end(&filter, &condition);
-    status = truce_find(look->ledger->store, LEDGER_SUMS, &filter, NULL, &cursor, error);
+    status = truce_find(reader->ledger->store, LEDGER_SUMS, &filter, NULL, &cursor, error);
     while (!status && !(status = truce_cursor_next(cursor, &found, error)) && found) {
         for (uint32_t i = 0; i < count; i++) {
             bson_t id = BSON_INITIALIZER;
@@ -746,14 +748,14 @@ static truce_status sums_step(struct ledger_look *look, struct sums_seek *seeks,
     return status;
 }
 
-static truce_status sums_seek(struct ledger_look *look, struct sums_seek *seeks, uint32_t count,
+static truce_status sums_seek(struct ledger_reader *reader, struct sums_seek *seeks, uint32_t count,
                               int64_t until_ms, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
     bool more = count > 0;
 
     while (!status && more) {
-        status = sums_step(look, seeks, count, until_ms, error);
+        status = sums_step(reader, seeks, count, until_ms, error);
         more = false;
         for (uint32_t i = 0; i < count; i++)
             more = more || seeks[i].found == SUMS_SEARCHING;
@@ -770,12 +772,12 @@ static __int128 sums_of(const struct ledger_dated *dated, uint32_t count, int64_
     return sum;
 }
 
-static truce_status sums_total(struct ledger_look *look, const struct sums_run *runs,
+static truce_status sums_total(struct ledger_reader *reader, const struct sums_run *runs,
                                uint32_t count, int64_t until_ms, __int128 *total,
                                bson_error_t *error);
 
 /* Sums a run that is missing and cannot be built. */
-static truce_status sums_without(struct ledger_look *look, const struct sums_run *run,
+static truce_status sums_without(struct ledger_reader *reader, const struct sums_run *run,
                                  int64_t until_ms, __int128 *total, bson_error_t *error)
 {
     truce_status status;
@@ -783,36 +785,36 @@ static truce_status sums_without(struct ledger_look *look, const struct sums_run
     if (run->level) {
         struct sums_run parts[SUMS_FAN];
 
-        status = sums_parts(look, run, parts, error);
+        status = sums_parts(reader, run, parts, error);
         if (!status)
-            status = sums_total(look, parts, SUMS_FAN, until_ms, total, error);
+            status = sums_total(reader, parts, SUMS_FAN, until_ms, total, error);
     } else {
         struct ledger_dated dated[LEDGER_SUMS_RUN];
         uint32_t count;
 
-        status = sums_gather_run(look, run, dated, &count, error);
+        status = sums_gather_run(reader, run, dated, &count, error);
         if (!status)
             *total += sums_of(dated, count, until_ms);
     }
     return status;
 }
 
-static truce_status sums_missing(struct ledger_look *look, const struct sums_run *run,
+static truce_status sums_missing(struct ledger_reader *reader, const struct sums_run *run,
                                  int64_t until_ms, __int128 *total, bson_error_t *error)
 {
     struct sums_seek again = {.run = *run, .height = SUMS_ROOT};
     bson_error_t ignored;
     truce_status status = TRUCE_OK;
 
-    if (!truce__is_only_read(look->ledger->store) && !sums_build(look, run, true, &ignored))
-        status = sums_seek(look, &again, 1, until_ms, error);
+    if (!truce__is_only_read(reader->ledger->store) && !sums_build(reader, run, true, &ignored))
+        status = sums_seek(reader, &again, 1, until_ms, error);
     if (status || again.found != SUMS_FOUND)
-        return status ? status : sums_without(look, run, until_ms, total, error);
+        return status ? status : sums_without(reader, run, until_ms, total, error);
     *total += again.sum;
     return TRUCE_OK;
 }
 
-static truce_status sums_total(struct ledger_look *look, const struct sums_run *runs,
+static truce_status sums_total(struct ledger_reader *reader, const struct sums_run *runs,
                                uint32_t count, int64_t until_ms, __int128 *total,
                                bson_error_t *error)
 {
@@ -821,12 +823,12 @@ static truce_status sums_total(struct ledger_look *look, const struct sums_run *
 
     for (uint32_t i = 0; i < count; i++)
         seeks[i] = (struct sums_seek){.run = runs[i], .height = SUMS_ROOT};
-    status = sums_seek(look, seeks, count, until_ms, error);
+    status = sums_seek(reader, seeks, count, until_ms, error);
     for (uint32_t i = 0; !status && i < count; i++) {
         if (seeks[i].found == SUMS_FOUND)
             *total += seeks[i].sum;
         else
-            status = sums_missing(look, &seeks[i].run, until_ms, total, error);
+            status = sums_missing(reader, &seeks[i].run, until_ms, total, error);
     }
     bson_free(seeks);
     return status;
@@ -850,7 +852,7 @@ static struct sums_run *sums_cover(const char *account, int64_t to, uint32_t *co
 }
 
 /* Reads the last entries of the runs, and all entries after the runs. */
-static truce_status sums_fetch(struct ledger_look *look, const char *account,
+static truce_status sums_fetch(struct ledger_reader *reader, const char *account,
                                const struct sums_run *runs, uint32_t count, int64_t last,
                                struct ledger_documents *found, bson_error_t *error)
 {
@@ -862,14 +864,15 @@ static truce_status sums_fetch(struct ledger_look *look, const char *account,
 
         while (some < LEDGER_WINDOW && i < count)
             numbers[some++] = runs[i++].to;
-        status = truce__ledger_fetch_numbers(look, account, numbers, some, found, error);
+        status = truce__ledger_fetch_numbers(reader, account, numbers, some, found, error);
     }
     return status ? status
-                  : truce__ledger_fetch_range(look, account, covered + 1, last, found, error);
+                  : truce__ledger_fetch_range(reader, account, covered + 1, last, found, error);
 }
 
-truce_status truce__ledger_sum_until(struct ledger_look *look, const char *account, int64_t last,
-                                     int64_t until_ms, int64_t *sum, bson_error_t *error)
+truce_status truce__ledger_sum_until(struct ledger_reader *reader, const char *account,
+                                     int64_t last, int64_t until_ms, int64_t *sum,
+                                     bson_error_t *error)
 {
     struct ledger_dated dated[LEDGER_SUMS_RUN];
     struct ledger_documents found = {0};
@@ -877,14 +880,14 @@ truce_status truce__ledger_sum_until(struct ledger_look *look, const char *accou
     uint32_t count, rest = 0;
     struct sums_run *runs = sums_cover(account, covered, &count);
     __int128 total = 0;
-    truce_status status = sums_fetch(look, account, runs, count, last, &found, error);
+    truce_status status = sums_fetch(reader, account, runs, count, last, &found, error);
 
     if (!status)
         status = sums_name(&found, runs, count, error);
     if (!status)
         status = sums_gather(&found, account, covered + 1, last, dated, &rest, error);
     if (!status)
-        status = sums_total(look, runs, count, until_ms, &total, error);
+        status = sums_total(reader, runs, count, until_ms, &total, error);
     total += sums_of(dated, rest, until_ms);
     *sum = (int64_t)total;
     if (!status && *sum != total)
@@ -897,21 +900,21 @@ truce_status truce__ledger_sum_until(struct ledger_look *look, const char *accou
 
 /* ---- verification ---------------------------------------------------------------------------- */
 
-static truce_status sums_is_stored(struct ledger_look *look, const struct sums_run *run,
+static truce_status sums_is_stored(struct ledger_reader *reader, const struct sums_run *run,
                                    bool *stored, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, root;
     truce_status status;
 
     sums_append_id(run, SUMS_ROOT, 0, "_id", &filter);
-    status = truce_find_one(look->ledger->store, LEDGER_SUMS, &filter, NULL, &root, error);
+    status = truce_find_one(reader->ledger->store, LEDGER_SUMS, &filter, NULL, &root, error);
     *stored = !status;
     bson_destroy(&root);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *account, int64_t to,
+truce_status truce__ledger_sums_prove(struct ledger_reader *reader, const char *account, int64_t to,
                                       const uint8_t hash[SHA256_BYTES], struct ledger_dated *dated,
                                       uint32_t count, bool *wrong, bson_error_t *error)
 {
@@ -926,10 +929,10 @@ truce_status truce__ledger_sums_prove(struct ledger_look *look, const char *acco
 
         memcpy(run.hash, hash, SHA256_BYTES);
         if (level)
-            status = sums_is_stored(look, &run, &stored, error);
+            status = sums_is_stored(reader, &run, &stored, error);
         if (status || !stored)
             continue;
-        writer = sums_writer_new(look, &run, sums_compare);
+        writer = sums_writer_new(reader, &run, sums_compare);
         status =
             level ? sums_write_run(writer, error) : sums_write_dated(writer, dated, count, error);
         /* The only page of a run of level 0 is its root. */

@@ -48,7 +48,7 @@ struct seal {
 };
 
 struct proof {
-    struct ledger_look *look;
+    struct ledger_reader *reader;
     truce_ledger_finding_function *function;
     void *arg;
     truce_ledger_report *report;
@@ -223,7 +223,7 @@ static truce_status verify_stored_sums(struct proof *proof, int64_t number, bson
     if (number % LEDGER_SUMS_RUN)
         return TRUCE_OK;
     if (!proof->found && !proof->sums_only)
-        status = truce__ledger_sums_prove(proof->look, proof->account, number, proof->state.hash,
+        status = truce__ledger_sums_prove(proof->reader, proof->account, number, proof->state.hash,
                                           proof->dated, proof->dated_count, &wrong, error);
     if (wrong)
         verify_report(proof, "stored-sums", number, NULL,
@@ -265,7 +265,7 @@ static bool verify_part_is_complete(const bson_t *part)
 static truce_status verify_check_part(const struct proof *proof, bson_error_t *error)
 {
     const struct seal *seal = &proof->seal;
-    const char *ledger = proof->look->ledger->collection;
+    const char *ledger = proof->reader->ledger->collection;
     int64_t number = truce__field_number(seal->part, "part");
     uint8_t before[SHA256_BYTES];
     truce_status status = truce__document_check(seal->part, "seal", error);
@@ -362,7 +362,7 @@ static truce_status verify_begin_seal(struct proof *proof, bson_error_t *error)
 static void verify_append_slots(const struct proof *proof, const char *account, int64_t from,
                                 int64_t to, bson_t *ids, uint32_t *count)
 {
-    for (int64_t number = from; proof->look->ledger->slots && number <= to; number++)
+    for (int64_t number = from; proof->reader->ledger->slots && number <= to; number++)
         truce__ledger_slot_append(account, number, ids, count);
 }
 
@@ -372,7 +372,7 @@ static bool verify_was_posted(struct proof *proof, int64_t number)
 {
     struct ledger_documents found = {0};
     bool posted =
-        !truce__ledger_fetch_numbers(proof->look, proof->account, &number, 1, &found, NULL) &&
+        !truce__ledger_fetch_numbers(proof->reader, proof->account, &number, 1, &found, NULL) &&
         found.count;
 
     truce__ledger_documents_release(&found);
@@ -410,7 +410,7 @@ static truce_status verify_numbers(struct proof *proof, int64_t from, int64_t to
         const bson_t *document = truce__ledger_numbered(&proof->entries, proof->account, at);
 
         verify_entry(proof, document, at);
-        if (!proof->found && proof->look->ledger->slots)
+        if (!proof->found && proof->reader->ledger->slots)
             verify_slot(proof, document, at);
         if (!proof->found && at == seal_number &&
             memcmp(seal_hash, proof->state.hash, SHA256_BYTES) != 0)
@@ -429,31 +429,27 @@ static void verify_release_documents(struct proof *proof)
 
 static truce_status verify_fetch_slots(struct proof *proof, const bson_t *ids, bson_error_t *error)
 {
-    return proof->look->ledger->slots
-               ? truce__ledger_fetch_slots(proof->look, ids, &proof->slots, error)
+    return proof->reader->ledger->slots
+               ? truce__ledger_fetch_slots(proof->reader, ids, &proof->slots, error)
                : TRUCE_OK;
 }
 
-/* Reads a window of numbers, and the documents of these numbers and of the next one. The filter
- * names each number: in an index over an array, a range has one bound only, and each window would
- * read the rest of the account. */
+/* Reads a window of numbers, and the documents of these numbers and of the next one. */
 static truce_status verify_fetch_window(struct proof *proof, int64_t from, int64_t to,
                                         bson_error_t *error)
 {
-    bson_t ids = BSON_INITIALIZER;
-    int64_t numbers[VERIFY_WINDOW];
-    uint32_t slots = 0, count = 0;
+    bson_t *range = BCON_NEW("$gte", BCON_INT64(from), "$lte", BCON_INT64(to)),
+           ids = BSON_INITIALIZER;
+    uint32_t count = 0;
     truce_status status;
 
     verify_release_documents(proof);
-    verify_append_slots(proof, proof->account, from, to + 1, &ids, &slots);
-    for (int64_t number = from; number <= to; number++)
-        numbers[count++] = number;
-    status = truce__ledger_fetch_numbers(proof->look, proof->account, numbers, count,
-                                         &proof->entries, error);
+    verify_append_slots(proof, proof->account, from, to + 1, &ids, &count);
+    status = truce__ledger_fetch(proof->reader, proof->account, range, 0, &proof->entries, error);
     if (!status)
         status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
+    bson_destroy(range);
     return status;
 }
 
@@ -488,7 +484,7 @@ static truce_status verify_find_last(struct proof *proof, int64_t least, int64_t
     *last = least;
     if (least)
         return TRUCE_OK;
-    status = truce__ledger_head(proof->look, proof->account, &state, error);
+    status = truce__ledger_head(proof->reader, proof->account, &state, error);
     *last = state.number;
     if (status == TRUCE_CORRUPT) {
         verify_report(proof, "missing", state.number, NULL,
@@ -530,7 +526,7 @@ static truce_status verify_account(struct proof *proof, const char *account, int
     if (!status && !proof->found)
         status = read ? verify_numbers(proof, 1, last, number, proof->seal.hash, error)
                       : verify_windows(proof, last, number, error);
-    if (!status && !proof->found && proof->look->ledger->slots)
+    if (!status && !proof->found && proof->reader->ledger->slots)
         verify_slot(proof, NULL, last + 1);
     if (!status && !proof->found && number > last)
         verify_report(proof, "seal", number, NULL, "it was sealed but is missing");
@@ -593,7 +589,7 @@ static truce_status verify_unsettled(struct proof *proof, bson_error_t *error)
         BSON_APPEND_VALUE(&ids, key, &id);
     }
     filter = BCON_NEW("resolves", "{", "$in", BCON_ARRAY(&ids), "}");
-    status = truce__ledger_fetch_filter(proof->look, filter, NULL, 0, &found, error);
+    status = truce__ledger_fetch_filter(proof->reader, filter, NULL, 0, &found, error);
     for (uint32_t i = 0; !status && i < proof->unsettled.count; i++) {
         bson_value_t id = truce__ledger_value(proof->unsettled.items[i], "_id");
         bool settled = false;
@@ -666,7 +662,7 @@ static truce_status verify_document(struct book *book, const bson_t *document, b
 
 static truce_status verify_scan_book(struct book *book, bson_error_t *error)
 {
-    const truce_ledger *ledger = book->proof->look->ledger;
+    const truce_ledger *ledger = book->proof->reader->ledger;
     truce_cursor *cursor = NULL;
     const bson_t *found;
     truce_status status = truce_find(ledger->store, ledger->collection, NULL, NULL, &cursor, error);
@@ -698,7 +694,7 @@ static truce_status verify_has_hashes(const truce_ledger *ledger, bool *has, bso
 
 static truce_status verify_load_settings(struct proof *proof, bson_error_t *error)
 {
-    const truce_ledger *ledger = proof->look->ledger;
+    const truce_ledger *ledger = proof->reader->ledger;
     bson_t filter = BSON_INITIALIZER;
     truce_status status;
     bool has = false;
@@ -762,7 +758,7 @@ static truce_status verify_indexes(struct proof *proof, bson_error_t *error)
                   {"opens", NULL, false},
                   {"open", NULL, false},
                   {"proc", NULL, false}};
-    const truce_ledger *ledger = proof->look->ledger;
+    const truce_ledger *ledger = proof->reader->ledger;
     bson_t indexes;
     truce_status status = truce_index_list(ledger->store, ledger->collection, &indexes, error);
 
@@ -866,7 +862,7 @@ static truce_status verify_fetch_batch(struct proof *proof, struct ledger_known 
         BSON_APPEND_UTF8(&names, key, known->account);
     }
     if (*count)
-        status = truce__ledger_fetch_accounts(proof->look, &names, &proof->entries, error);
+        status = truce__ledger_fetch_accounts(proof->reader, &names, &proof->entries, error);
     if (!status && *count)
         status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
@@ -929,8 +925,8 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
                                  truce_ledger_report *report, bson_error_t *error)
 {
     truce_ledger_report own;
-    struct ledger_look look;
-    struct proof proof = {.look = &look,
+    struct ledger_reader reader;
+    struct proof proof = {.reader = &reader,
                           .function = function,
                           .arg = arg,
                           .report = report ? report : &own,
@@ -944,7 +940,7 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
         status = truce__ledger_layout(ledger, error);
     if (status == TRUCE_NOT_FOUND)
         status = TRUCE_OK; /* there is no such ledger, so nothing is wrong with it */
-    truce__ledger_look(&look, ledger);
+    truce__ledger_reader_init(&reader, ledger);
     if (!status && seal)
         status = ROOM_CHECK(seal, "truce_ledger_seal_source", error);
     if (!status && seal && !seal->next)

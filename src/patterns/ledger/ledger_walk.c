@@ -145,13 +145,13 @@ truce_status truce_ledger_walk(truce_ledger *ledger, truce_ledger_document_funct
     if (!function)
         return truce__fail(TRUCE_INVALID, error, "%s needs a function", __func__);
     struct walk walk = {.function = function, .arg = arg};
-    struct ledger_look look;
+    struct ledger_reader reader;
     char **names = NULL;
     uint32_t count = 0;
     truce_status status;
 
-    truce__ledger_look(&look, ledger);
-    status = truce__ledger_cut(&look, &walk.cut, &names, &count, error);
+    truce__ledger_reader_init(&reader, ledger);
+    status = truce__ledger_cut(&reader, &walk.cut, &names, &count, error);
     for (uint32_t i = 0; !status && i < count; i++)
         truce__ledger_find(&walk.cut, names[i])->state.number = 0;
     if (!status)

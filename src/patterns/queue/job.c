@@ -63,7 +63,7 @@ static bool done_alone(const bson_t *job)
 
     return truce__intent_absent(job) && !bson_has_field(job, "lane") &&
            !bson_has_field(job, "then") && truce__value_subdocument(job, "lease", &lease) &&
-           !bson_has_field(&lease, "gate");
+           !bson_has_field(&lease, "limiter");
 }
 
 static const bson_t *done_result_of(const struct finishing *finishing, size_t number)
@@ -94,7 +94,7 @@ static void done_append(const struct finishing *finishing, size_t number, const 
     BSON_APPEND_OID(after, "_rev", &rev);
     BSON_APPEND_DATE_TIME(after, "ended", finishing->now_ms);
     if (keep_ms >= 0)
-        BSON_APPEND_DATE_TIME(after, "expires", truce__job_date_after(finishing->now_ms, keep_ms));
+        BSON_APPEND_DATE_TIME(after, "expires", truce__date_after(finishing->now_ms, keep_ms));
     if (result)
         truce__names_append(after, "result", result);
 }
@@ -306,8 +306,7 @@ static truce_status wait_set_aside(struct waiting *waiting, truce_commit *commit
 
 static int64_t wait_end_of(const struct waiting *waiting)
 {
-    return waiting->ms < 0 ? DATE_LAST_MS
-                           : truce__job_date_after(truce__clock_wall_ms(), waiting->ms);
+    return waiting->ms < 0 ? DATE_LAST_MS : truce__date_after(truce__clock_wall_ms(), waiting->ms);
 }
 
 static truce_status wait_begin(struct waiting *waiting, bson_error_t *error)
@@ -614,7 +613,7 @@ static void end_make_update(const struct ending *ending, const bson_t *document,
                                now_ms);
         break;
     case END_SNOOZE:
-        truce__job_update_snooze(update, document, truce__job_date_after(now_ms, ending->delay_ms),
+        truce__job_update_snooze(update, document, truce__date_after(now_ms, ending->delay_ms),
                                  now_ms);
         break;
     case END_DISCARD:

@@ -127,7 +127,7 @@ static void queue_append_end(bson_t *update, const bson_t *document, const char 
         bson_append_document_end(&set, &letter);
     }
     if (keep_ms >= 0)
-        BSON_APPEND_DATE_TIME(&set, "expires", truce__job_date_after(now_ms, keep_ms));
+        BSON_APPEND_DATE_TIME(&set, "expires", truce__date_after(now_ms, keep_ms));
     if (result)
         truce__names_append(&set, "result", result);
     if (committed)
@@ -231,7 +231,7 @@ void truce__job_update_fail(bson_t *update, const truce_queue *queue, const bson
         BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
         truce__job_append_queued(&set, truce__field_text(document, "queue"),
                                  (int32_t)truce__field_number(document, "priority"),
-                                 truce__job_date_after(now_ms, delay_ms), now_ms);
+                                 truce__date_after(now_ms, delay_ms), now_ms);
         bson_append_document_end(update, &set);
         BSON_APPEND_DOCUMENT_BEGIN(update, "$unset", &unset);
         BSON_APPEND_UTF8(&unset, "lease", "");

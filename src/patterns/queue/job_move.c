@@ -25,16 +25,16 @@ truce_status truce__job_move(truce_commit *commit, const bson_t *job, const bson
                              bson_error_t *error)
 {
     bson_value_t id = truce__document_id(job);
-    bson_iter_t iter, gate;
+    bson_iter_t iter, limiter;
     const char *end = job_end_state(update);
     struct job_lane lane;
     truce_status status = truce_commit_update(commit, QUEUE, &id, NULL, update, error);
 
     if (!status && bson_iter_init(&iter, job) &&
-        bson_iter_find_descendant(&iter, "lease.gate",
+        bson_iter_find_descendant(&iter, "lease.limiter",
                                   /* G1; only running jobs have a lease. */
-                                  &gate))
-        status = truce__limiter_leave(commit, bson_iter_value(&gate), error);
+                                  &limiter))
+        status = truce__limiter_leave(commit, bson_iter_value(&limiter), error);
     if (!status && *end && truce__job_live(job) && !truce__job_is_held(job) &&
         truce__job_lane(job, &lane))
         status = truce__lane_leave(commit, truce__field_text(job, "queue"), lane.name, error);

@@ -180,7 +180,7 @@ static int64_t lane_add_out(struct lane *lane)
     int64_t wait_ms = lane_take_place(lane, 0);
 
     lane->out++;
-    return wait_ms ? truce__job_date_after(truce__clock_wall_ms(), wait_ms) : 0;
+    return wait_ms ? truce__date_after(truce__clock_wall_ms(), wait_ms) : 0;
 }
 
 /* ---- entering -------------------------------------------------------------------------------- */
@@ -330,7 +330,7 @@ static truce_status lane_begin_in(truce_commit *commit, void *arg, bson_error_t 
         status = truce__lane_begin(commit, &job, &wait_ms, error);
     beginning->delayed = !status && wait_ms;
     if (beginning->delayed) {
-        truce__job_update_snooze(&update, &job, truce__job_date_after(now_ms, wait_ms), now_ms);
+        truce__job_update_snooze(&update, &job, truce__date_after(now_ms, wait_ms), now_ms);
         status = truce__job_move(commit, &job, &update, error);
     }
     bson_destroy(&update);

@@ -176,8 +176,8 @@ truce_status truce__queue_indexes(truce_store *store, bson_error_t *error)
 /* Forgets everything that was read from collections that may have been replaced since. */
 static void queue_forget(truce_queue *queue)
 {
-    atomic_bool *const flags[] = {&queue->paused, &queue->gated, &queue->laned,
-                                  &queue->linked, &queue->quiet, &queue->due_more};
+    atomic_bool *const flags[] = {&queue->paused, &queue->limited, &queue->laned,
+                                  &queue->linked, &queue->quiet,   &queue->due_more};
     atomic_int_fast64_t *const times[] = {&queue->due_ms,     &queue->promoted_ns,
                                           &queue->rescued_ns, &queue->asked_ns,
                                           &queue->fired_ns,   &queue->went_on_ns};

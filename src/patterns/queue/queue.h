@@ -36,7 +36,7 @@ struct truce_queue {
     /* The structure number of the store plus one, for which the indexes exist and the fields below
      * are valid; 0: none yet. */
     atomic_uint_fast64_t structure;
-    atomic_bool paused, gated, laned, linked;
+    atomic_bool paused, limited, laned, linked;
     /* More delayed jobs are due than the last pass promoted. */
     atomic_bool due_more;
     /* The last claim found nothing. The first delayed job was due at due_ms then; 0: unknown. */
@@ -106,12 +106,6 @@ static inline bson_value_t truce__queue_document_id(const bson_t *document)
     value.value.v_doc.data = (uint8_t *)bson_get_data(document);
     value.value.v_doc.data_len = document->len;
     return value;
-}
-
-/* Returns now_ms + ms, but at most the last date that every server can read. */
-static inline int64_t truce__job_date_after(int64_t now_ms, int64_t ms)
-{
-    return ms > DATE_LAST_MS - now_ms ? DATE_LAST_MS : now_ms + ms;
 }
 
 /* Returns the state of a document: "ready", ..., or "". */
@@ -227,7 +221,7 @@ truce_status truce__queue_read_job(truce_queue *queue, truce_commit *commit, con
 
 /* ---- rate_limit.c ---------------------------------------------------------------------------- */
 
-bool truce__limiter_has_room(truce_store *store, const bson_t *gate);
+bool truce__limiter_has_room(truce_store *store, const bson_t *limiter);
 /* Counts one more running job in a commit. NOT_FOUND: the limit is reached, or there is no
  * limiter. */
 /* Counts a job that leaves the limiter. If the limiter was removed, the call returns TRUCE_OK. */

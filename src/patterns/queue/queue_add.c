@@ -84,7 +84,7 @@ static char *unique_key(const bson_t *payload, const truce_job_options *options,
     struct buffer bytes = {0};
     char text[FINGERPRINT_TEXT];
     int64_t at_ms =
-        options->run_at_ms ? options->run_at_ms : truce__job_date_after(now_ms, options->delay_ms);
+        options->run_at_ms ? options->run_at_ms : truce__date_after(now_ms, options->delay_ms);
 
     if (options->unique_payload) {
         unique_append_sorted(&bytes, truce__value_document(payload));
@@ -349,8 +349,7 @@ truce_status truce__job_check(truce_queue *queue, const bson_t *payload,
 
 static int64_t job_start_ms(const truce_job_options *options, int64_t now_ms)
 {
-    return options->run_at_ms ? options->run_at_ms
-                              : truce__job_date_after(now_ms, options->delay_ms);
+    return options->run_at_ms ? options->run_at_ms : truce__date_after(now_ms, options->delay_ms);
 }
 
 /* Appends the fields that a replacement of the job replaces. */

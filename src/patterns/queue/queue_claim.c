@@ -52,9 +52,9 @@
 #define GATED_CLAIM_NS                                                                             \
     INT64_C(5000000000) /* a claim passes over missed jobs for at most this time */
 
-struct gated_claim {
+struct limited_claim {
     truce_queue *queue;
-    const bson_value_t *gate;
+    const bson_value_t *limiter;
     bson_value_t id;
     bson_oid_t token;
     /* The job after the claim. */
@@ -68,9 +68,9 @@ struct gated_claim {
 static void job_ready(const truce_queue *queue, bson_t *filter);
 static bson_t *job_order(void);
 static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
-                             const bson_value_t *gate, int64_t now_ms, bson_t *set);
-static void job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
-                       bson_t *update);
+                             const bson_value_t *limiter, int64_t now_ms, bson_t *set);
+static void job_claims(const truce_queue *queue, const bson_oid_t *token,
+                       const bson_value_t *limiter, bson_t *update);
 static truce_status job_check_found(const bson_t *document, bson_error_t *error);
 static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_error_t *error);
 
@@ -80,7 +80,7 @@ static bool claim_is_ready(const truce_queue *queue, const bson_t *job)
            !strcmp(truce__field_text(job, "queue"), queue->name);
 }
 
-static truce_status gated_delay(truce_commit *commit, const struct gated_claim *claim,
+static truce_status gated_delay(truce_commit *commit, const struct limited_claim *claim,
                                 const bson_t *job, int64_t wait_ms, bson_error_t *error)
 {
     int64_t now_ms = truce__clock_wall_ms();
@@ -90,7 +90,7 @@ static truce_status gated_delay(truce_commit *commit, const struct gated_claim *
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
     truce__job_append_queued(&set, claim->queue->name,
                              (int32_t)truce__field_number(job, "priority"),
-                             truce__job_date_after(now_ms, wait_ms), now_ms);
+                             truce__date_after(now_ms, wait_ms), now_ms);
     bson_append_document_end(&update, &set);
     status = truce_commit_update(commit, QUEUE, &claim->id, NULL, &update, error);
     bson_destroy(&update);
@@ -99,7 +99,7 @@ static truce_status gated_delay(truce_commit *commit, const struct gated_claim *
 
 static truce_status gated_enter_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
-    struct gated_claim *claim = arg;
+    struct limited_claim *claim = arg;
     int64_t wait_ms;
     bson_t job, update = BSON_INITIALIZER;
     truce_status status = truce_commit_read(commit, QUEUE, &claim->id, &job, error);
@@ -115,9 +115,9 @@ static truce_status gated_enter_in(truce_commit *commit, void *arg, bson_error_t
         goto out;
     }
     if (!status)
-        status = truce__limiter_enter(commit, claim->gate, error);
+        status = truce__limiter_enter(commit, claim->limiter, error);
     if (!status) {
-        job_claims(claim->queue, &claim->token, claim->gate, &update);
+        job_claims(claim->queue, &claim->token, claim->limiter, &update);
         status = truce_commit_update(commit, QUEUE, &claim->id, NULL, &update, error);
     }
     if (!status) {
@@ -131,11 +131,12 @@ out:
 }
 
 /* NOT_FOUND: the limiter has no room, or the job was no longer ready (*missed). */
-static truce_status gated_enter(truce_queue *queue, const bson_value_t *gate,
-                                const bson_value_t *id, truce_job **job, bool *missed,
-                                bson_error_t *error)
+static truce_status limited_enter(truce_queue *queue, const bson_value_t *limiter,
+                                  const bson_value_t *id, truce_job **job, bool *missed,
+                                  bson_error_t *error)
 {
-    struct gated_claim claim = {.queue = queue, .gate = gate, .id = *id, .job = BSON_INITIALIZER};
+    struct limited_claim claim = {
+        .queue = queue, .limiter = limiter, .id = *id, .job = BSON_INITIALIZER};
     truce_status status;
 
     truce__id_new(&claim.token);
@@ -178,9 +179,9 @@ static truce_status gated_read(truce_queue *queue, bson_t **found, size_t *count
 }
 
 /* *again: all jobs that were read were missed, and there may be others. */
-static truce_status gated_claim_some(truce_queue *queue, const bson_value_t *gate, size_t most,
-                                     truce_job **jobs, size_t *count, bool *again,
-                                     bson_error_t *error)
+static truce_status limited_claim_some(truce_queue *queue, const bson_value_t *limiter, size_t most,
+                                       truce_job **jobs, size_t *count, bool *again,
+                                       bson_error_t *error)
 {
     bson_t *found[GATED_BATCH];
     size_t found_count;
@@ -194,7 +195,7 @@ static truce_status gated_claim_some(truce_queue *queue, const bson_value_t *gat
         bool missed = false;
 
         if (!status && !full && *count < most) {
-            status = gated_enter(queue, gate, &id, &jobs[*count], &missed, error);
+            status = limited_enter(queue, limiter, &id, &jobs[*count], &missed, error);
             *count += !status;
             full = status == TRUCE_NOT_FOUND && !missed;
             *again = *again && missed;
@@ -206,35 +207,36 @@ static truce_status gated_claim_some(truce_queue *queue, const bson_value_t *gat
     return status;
 }
 
-/* Claims as try_claim does, through the queue's limiter. *gated is false if the queue has no
+/* Claims as try_claim does, through the queue's limiter. *limited is false if the queue has no
  * limit. */
-static truce_status queue_claim_gated(truce_queue *queue, size_t most, truce_job **jobs,
-                                      size_t *count, bool *gated, bson_error_t *error)
+static truce_status queue_claim_limited(truce_queue *queue, size_t most, truce_job **jobs,
+                                        size_t *count, bool *limited, bson_error_t *error)
 {
-    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), settings, gate = BSON_INITIALIZER;
+    bson_t *filter = BCON_NEW("_id", BCON_UTF8(queue->name)), settings, limiter = BSON_INITIALIZER;
     truce_status status =
         truce_find_one(queue->store, QUEUE_SETTINGS, filter, NULL, &settings, error);
     int64_t until_ns = truce__clock_monotonic_ns() + GATED_CLAIM_NS;
     bson_iter_t iter;
     bool again;
 
-    *gated = !status && bson_iter_init_find(&iter, &settings, "gate");
-    if (*gated) {
+    *limited = !status && bson_iter_init_find(&iter, &settings, "limiter");
+    if (*limited) {
         bson_reinit(filter);
         BSON_APPEND_VALUE(filter, "_id", bson_iter_value(&iter));
-        bson_destroy(&gate);
-        status = truce_find_one(queue->store, QUEUE_GATES, filter, NULL, &gate, error);
-        *gated = status != TRUCE_NOT_FOUND;
+        bson_destroy(&limiter);
+        status = truce_find_one(queue->store, QUEUE_LIMITERS, filter, NULL, &limiter, error);
+        *limited = status != TRUCE_NOT_FOUND;
     }
-    again = !status && *gated && truce__limiter_has_room(queue->store, &gate);
+    again = !status && *limited && truce__limiter_has_room(queue->store, &limiter);
     while (!status && again && truce__clock_monotonic_ns() < until_ns)
-        status = gated_claim_some(queue, bson_iter_value(&iter), most, jobs, count, &again, error);
-    bson_destroy(&gate);
+        status =
+            limited_claim_some(queue, bson_iter_value(&iter), most, jobs, count, &again, error);
+    bson_destroy(&limiter);
     bson_destroy(&settings);
     bson_destroy(filter);
     if (status == TRUCE_NOT_FOUND) /* the queue has no limit */
         status = TRUCE_OK;
-    return status || *count || !*gated ? status : TRUCE_NOT_FOUND;
+    return status || *count || !*limited ? status : TRUCE_NOT_FOUND;
 }
 
 /* ---- several at once ------------------------------------------------------------------------- */
@@ -888,7 +890,7 @@ static truce_status claim_read_settings(truce_queue *queue, bson_error_t *error)
     if (!status || status == TRUCE_NOT_FOUND) {
         atomic_store(&queue->paused, !status && bson_iter_init_find(&iter, &found, "paused") &&
                                          bson_iter_as_bool(&iter));
-        atomic_store(&queue->gated, !status && bson_has_field(&found, "gate"));
+        atomic_store(&queue->limited, !status && bson_has_field(&found, "limiter"));
         status = TRUCE_OK;
     }
     bson_destroy(&found);
@@ -970,24 +972,24 @@ static bson_t *job_order(void)
     return BCON_NEW("undone.rank", BCON_INT32(1), "undone.at", BCON_INT32(1));
 }
 
-/* Appends the lease of a claim; `gate` is the limiter that the lease names, or NULL. */
+/* Appends the lease of a claim; `limiter` is the limiter that the lease names, or NULL. */
 static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
-                             const bson_value_t *gate, int64_t now_ms, bson_t *set)
+                             const bson_value_t *limiter, int64_t now_ms, bson_t *set)
 {
     bson_t lease;
 
     BSON_APPEND_DOCUMENT_BEGIN(set, "lease", &lease);
     BCON_APPEND(&lease, "worker", BCON_UTF8(queue->worker), "token", BCON_OID(token), "since",
                 BCON_DATE_TIME(now_ms), "ms", BCON_INT64(queue->lease_ms));
-    if (gate)
-        BSON_APPEND_VALUE(&lease, "gate", gate);
+    if (limiter)
+        BSON_APPEND_VALUE(&lease, "limiter", limiter);
     bson_append_document_end(set, &lease);
 }
 
 /* Makes the update of a claim. Only extensions respect the job's timeout; the first lease is
  * short. */
-static void job_claims(const truce_queue *queue, const bson_oid_t *token, const bson_value_t *gate,
-                       bson_t *update)
+static void job_claims(const truce_queue *queue, const bson_oid_t *token,
+                       const bson_value_t *limiter, bson_t *update)
 {
     int64_t now_ms = truce__clock_wall_ms();
     bson_t set;
@@ -996,8 +998,8 @@ static void job_claims(const truce_queue *queue, const bson_oid_t *token, const 
     BCON_APPEND(&set, "state", BCON_UTF8("running"), "undone.state", BCON_UTF8("running"),
                 "undone.rank", BCON_INT32(0), "undone.at",
                 BCON_DATE_TIME(now_ms + queue->lease_ms));
-    job_append_lease(queue, token, gate, now_ms, &set);
-    if (!gate) /* a single write makes the claim, not a commit */
+    job_append_lease(queue, token, limiter, now_ms, &set);
+    if (!limiter) /* a single write makes the claim, not a commit */
         BSON_APPEND_OID(&set, "_rev", token);
     bson_append_document_end(update, &set);
     BCON_APPEND(update, "$inc", "{", "epoch", BCON_INT64(1), "attempt", BCON_INT32(1), "}");
@@ -1122,11 +1124,11 @@ static truce_status try_claim(truce_queue *queue, size_t most, truce_job **jobs,
 {
     int64_t until_ns = truce__clock_monotonic_ns() + CLAIM_MS * NS_IN_MS;
     truce_status status = TRUCE_OK;
-    bool gated = atomic_load(&queue->gated);
+    bool limited = atomic_load(&queue->limited);
 
-    if (gated)
-        status = queue_claim_gated(queue, most, jobs, count, &gated, error);
-    if (status || gated)
+    if (limited)
+        status = queue_claim_limited(queue, most, jobs, count, &limited, error);
+    if (status || limited)
         return status;
     do {
         status = claim_ungated(queue, most, jobs, count, error);
@@ -1155,9 +1157,10 @@ static truce_status claim_if_ready(truce_queue *queue, size_t most, truce_job **
 
 static truce_status claim_none(const truce_queue *queue, bson_error_t *error)
 {
-    const char *why = atomic_load(&queue->paused)  ? "queue %s is paused"
-                      : atomic_load(&queue->gated) ? "queue %s has no ready job, or is at its limit"
-                                                   : "queue %s has no ready job";
+    const char *why = atomic_load(&queue->paused) ? "queue %s is paused"
+                      : atomic_load(&queue->limited)
+                          ? "queue %s has no ready job, or is at its limit"
+                          : "queue %s has no ready job";
 
     return truce__fail(TRUCE_NOT_FOUND, error, why, queue->name);
 }
@@ -1209,7 +1212,7 @@ int64_t truce__queue_pause_ms(const truce_queue *queue)
 {
     int64_t due_ms = atomic_load(&queue->due_ms), left_ms;
 
-    if (atomic_load(&queue->gated))
+    if (atomic_load(&queue->limited))
         return GATED_MS;
     left_ms = due_ms - truce__clock_wall_ms();
     if (!due_ms || left_ms > WAIT_MS)

@@ -24,7 +24,6 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
-#include "bson/array.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 
@@ -306,16 +305,18 @@ static void tally_key(char key[24], struct value id)
 static bson_t *tally_ids(bson_t *const *documents, uint32_t count, const char *field)
 {
     bson_t *ids = bson_new(), borrowed;
-    struct array list = {.to = ids};
     bson_iter_t at;
 
     for (uint32_t i = 0; i < count; i++) {
+        char key[16];
+        size_t length = (size_t)snprintf(key, sizeof key, "%u", i);
+
         if (!field)
-            truce__array_add(&list,
-                             truce__value_field(truce__value_document(documents[i]), "_id", 3));
+            truce__value_append(ids, key, length,
+                                truce__value_field(truce__value_document(documents[i]), "_id", 3));
         else if (truce__value_subdocument(documents[i], "_id", &borrowed) &&
                  bson_iter_init_find(&at, &borrowed, field))
-            truce__array_add(&list, truce__value_of_iter(&at));
+            truce__value_append(ids, key, length, truce__value_of_iter(&at));
     }
     return ids;
 }
@@ -354,28 +355,28 @@ static truce_status tally_suspects(struct check *check, bson_t *by, bson_t *cons
     return status;
 }
 
-static truce_status queue_repair_limiter(truce_commit *commit, const bson_t *gate, int64_t count,
+static truce_status queue_repair_limiter(truce_commit *commit, const bson_t *limiter, int64_t count,
                                          bson_error_t *error)
 {
-    bson_value_t id = truce__document_id(gate);
+    bson_value_t id = truce__document_id(limiter);
     bson_t *update = BCON_NEW("$set", "{", "running", BCON_INT64(count), "}");
-    truce_status status = truce_commit_update(commit, QUEUE_GATES, &id, NULL, update, error);
+    truce_status status = truce_commit_update(commit, QUEUE_LIMITERS, &id, NULL, update, error);
 
     bson_destroy(update);
     return status;
 }
 
 static truce_status queue_check_limiter(struct check *check, const char *collection,
-                                        const bson_t *gate, void *arg, bson_error_t *error)
+                                        const bson_t *limiter, void *arg, bson_error_t *error)
 {
-    bson_value_t id = truce__document_id(gate);
+    bson_value_t id = truce__document_id(limiter);
     bson_t *jobs = BCON_NEW("undone.state", BCON_UTF8("running"));
     struct tally tally = {
-        .seen = gate,
+        .seen = limiter,
         .jobs = jobs,
-        .stored = truce__field_number(gate, "running"),
+        .stored = truce__field_number(limiter, "running"),
         .repair = queue_repair_limiter,
-        .finding = {.rule = "job-gate",
+        .finding = {.rule = "job-limiter",
                     .collection = collection,
                     .text = "\"running\" is not the number of running jobs of this limit",
                     .repair = "count the jobs again",
@@ -383,30 +384,30 @@ static truce_status queue_check_limiter(struct check *check, const char *collect
     truce_status status;
 
     (void)arg;
-    BSON_APPEND_VALUE(jobs, "lease.gate", &id);
+    BSON_APPEND_VALUE(jobs, "lease.limiter", &id);
     status = tally_check(check, &tally, error);
     bson_destroy(jobs);
     return status;
 }
 
-static int64_t queue_limiter_running(const bson_t *gate)
+static int64_t queue_limiter_running(const bson_t *limiter)
 {
-    return truce__field_number(gate, "running");
+    return truce__field_number(limiter, "running");
 }
 
-static truce_status queue_suspect_limiters(struct check *check, bson_t *const *gates,
+static truce_status queue_suspect_limiters(struct check *check, bson_t *const *limiters,
                                            uint32_t count, bool *suspect, void *arg,
                                            bson_error_t *error)
 {
-    bson_t *ids = tally_ids(gates, count, NULL);
+    bson_t *ids = tally_ids(limiters, count, NULL);
     bson_t *by =
-        BCON_NEW("0", "{", "$match", "{", "undone.state", BCON_UTF8("running"), "lease.gate", "{",
-                 "$in", BCON_ARRAY(ids), "}", "}", "}", "1", "{", "$group", "{", "_id",
-                 BCON_UTF8("$lease.gate"), "n", "{", "$sum", BCON_INT64(1), "}", "}", "}");
+        BCON_NEW("0", "{", "$match", "{", "undone.state", BCON_UTF8("running"), "lease.limiter",
+                 "{", "$in", BCON_ARRAY(ids), "}", "}", "}", "1", "{", "$group", "{", "_id",
+                 BCON_UTF8("$lease.limiter"), "n", "{", "$sum", BCON_INT64(1), "}", "}", "}");
 
     (void)arg;
     bson_destroy(ids);
-    return tally_suspects(check, by, gates, count, queue_limiter_running, suspect, error);
+    return tally_suspects(check, by, limiters, count, queue_limiter_running, suspect, error);
 }
 
 static int64_t queue_lane_out(const bson_t *lane)
@@ -634,7 +635,7 @@ truce_status truce__queue_check(struct check *check, bson_error_t *error)
     if (!status)
         status = truce__check_each(check, QUEUE_CRONS, NULL, queue_check_cron, NULL, error);
     if (!status)
-        status = truce__check_suspects(check, QUEUE_GATES, NULL, queue_suspect_limiters,
+        status = truce__check_suspects(check, QUEUE_LIMITERS, NULL, queue_suspect_limiters,
                                        queue_check_limiter, NULL, error);
     if (!status)
         status = queue_check_lanes(check, error);

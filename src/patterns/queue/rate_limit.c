@@ -1,6 +1,6 @@
 /*
  * The limits of a queue, or of a pool of queues. A limiter counts the running jobs, in
- * `truce_queue_gates`:
+ * `truce_queue_limiters`:
  *
  *     {_id: {queue: "mail"}, running: 2, running_max: 5, rate: 100, per_ms: 60000, at: <date>,
  *      begun: [...]}
@@ -72,7 +72,7 @@ static int64_t rate_now_ms(truce_store *store, const bson_t *id, int64_t stored_
 
     since_ns =
         truce__metadata_watch(store, "rate", bson_get_data(id), id->len, (uint64_t)stored_ms);
-    seen_ms = truce__job_date_after(stored_ms, (truce__clock_monotonic_ns() - since_ns) / NS_IN_MS);
+    seen_ms = truce__date_after(stored_ms, (truce__clock_monotonic_ns() - since_ns) / NS_IN_MS);
     return seen_ms > now_ms ? seen_ms : now_ms;
 }
 
@@ -221,7 +221,7 @@ struct limiting {
 
 /* Makes the limiter with these limits; running jobs and begins stay counted. */
 static void limiter_make(const struct limiting *limiting, truce_store *store, const bson_t *old,
-                         bson_t *gate)
+                         bson_t *limiter)
 {
     const truce_queue_limits *limits = limiting->limits;
     struct queue_rate rate;
@@ -230,26 +230,26 @@ static void limiter_make(const struct limiting *limiting, truce_store *store, co
     rate_correct(&rate);
     rate.rate = limits->rate;
     rate.per_ms = limits->per_ms;
-    BSON_APPEND_VALUE(gate, "_id", &limiting->id);
-    BSON_APPEND_INT64(gate, "running", truce__field_number(old, "running"));
+    BSON_APPEND_VALUE(limiter, "_id", &limiting->id);
+    BSON_APPEND_INT64(limiter, "running", truce__field_number(old, "running"));
     if (limits->running)
-        BSON_APPEND_INT64(gate, "running_max", limits->running);
-    truce__rate_append(&rate, gate);
+        BSON_APPEND_INT64(limiter, "running_max", limits->running);
+    truce__rate_append(&rate, limiter);
 }
 
 static truce_status limiter_set_in(truce_commit *commit, void *arg, bson_error_t *error)
 {
     const struct limiting *limiting = arg;
-    bson_t old, gate = BSON_INITIALIZER;
-    truce_status status = truce_commit_read(commit, QUEUE_GATES, &limiting->id, &old, error);
+    bson_t old, limiter = BSON_INITIALIZER;
+    truce_status status = truce_commit_read(commit, QUEUE_LIMITERS, &limiting->id, &old, error);
 
     if (!status || status == TRUCE_NOT_FOUND)
-        limiter_make(limiting, commit->store, &old, &gate);
+        limiter_make(limiting, commit->store, &old, &limiter);
     if (!status)
-        status = truce_commit_replace(commit, QUEUE_GATES, &limiting->id, NULL, &gate, error);
+        status = truce_commit_replace(commit, QUEUE_LIMITERS, &limiting->id, NULL, &limiter, error);
     else if (status == TRUCE_NOT_FOUND)
-        status = truce_commit_insert(commit, QUEUE_GATES, &gate, error);
-    bson_destroy(&gate);
+        status = truce_commit_insert(commit, QUEUE_LIMITERS, &limiter, error);
+    bson_destroy(&limiter);
     bson_destroy(&old);
     return status;
 }
@@ -273,62 +273,62 @@ truce_status truce_queue_limit(truce_queue *queue, const truce_queue_limits *lim
     if (limited)
         status = truce__queue_run(queue, NULL, limiter_set_in, &limiting, error);
     if (!status)
-        status = truce__queue_set(queue, "gate", limited ? &limiting.id : NULL, error);
+        status = truce__queue_set(queue, "limiter", limited ? &limiting.id : NULL, error);
     bson_destroy(&limiting.id_document);
     return status;
 }
 
 /* ---- entering -------------------------------------------------------------------------------- */
 
-static bool limiter_rate(truce_store *store, const bson_t *gate, struct queue_rate *rate)
+static bool limiter_rate(truce_store *store, const bson_t *limiter, struct queue_rate *rate)
 {
     bson_t id;
 
-    if (!truce__value_subdocument(gate, "_id", &id))
+    if (!truce__value_subdocument(limiter, "_id", &id))
         return false;
-    truce__rate_read(rate, store, gate, &id);
+    truce__rate_read(rate, store, limiter, &id);
     return rate->rate > 0;
 }
 
-bool truce__limiter_has_room(truce_store *store, const bson_t *gate)
+bool truce__limiter_has_room(truce_store *store, const bson_t *limiter)
 {
-    int64_t most = truce__field_number(gate, "running_max");
+    int64_t most = truce__field_number(limiter, "running_max");
     struct queue_rate rate;
 
-    if (most && truce__field_number(gate, "running") >= most)
+    if (most && truce__field_number(limiter, "running") >= most)
         return false;
-    return !limiter_rate(store, gate, &rate) || !truce__rate_wait_ms(&rate);
+    return !limiter_rate(store, limiter, &rate) || !truce__rate_wait_ms(&rate);
 }
 
-static truce_status limiter_count(truce_commit *commit, const bson_value_t *id, const bson_t *gate,
-                                  int64_t by, bson_error_t *error)
+static truce_status limiter_count(truce_commit *commit, const bson_value_t *id,
+                                  const bson_t *limiter, int64_t by, bson_error_t *error)
 {
     struct queue_rate rate;
     bson_t update = BSON_INITIALIZER, set;
     truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(&update, "$set", &set);
-    BSON_APPEND_INT64(&set, "running", truce__field_number(gate, "running") + by);
-    if (by > 0 && limiter_rate(commit->store, gate, &rate)) { /* G3 */
+    BSON_APPEND_INT64(&set, "running", truce__field_number(limiter, "running") + by);
+    if (by > 0 && limiter_rate(commit->store, limiter, &rate)) { /* G3 */
         truce__rate_begin(&rate);
         truce__rate_append(&rate, &set);
     }
     bson_append_document_end(&update, &set);
-    status = truce_commit_update(commit, QUEUE_GATES, id, NULL, &update, error);
+    status = truce_commit_update(commit, QUEUE_LIMITERS, id, NULL, &update, error);
     bson_destroy(&update);
     return status;
 }
 
 truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
-    bson_t gate;
-    truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
+    bson_t limiter;
+    truce_status status = truce_commit_read(commit, QUEUE_LIMITERS, id, &limiter, error);
 
-    if (!status && !truce__limiter_has_room(commit->store, &gate))
+    if (!status && !truce__limiter_has_room(commit->store, &limiter))
         status = truce__fail(TRUCE_NOT_FOUND, error, "the queue is at its limit");
     if (!status)
-        status = limiter_count(commit, id, &gate, 1, error);
-    bson_destroy(&gate);
+        status = limiter_count(commit, id, &limiter, 1, error);
+    bson_destroy(&limiter);
     return status;
 }
 
@@ -336,11 +336,11 @@ truce_status truce__limiter_enter(truce_commit *commit, const bson_value_t *id, 
 
 truce_status truce__limiter_leave(truce_commit *commit, const bson_value_t *id, bson_error_t *error)
 {
-    bson_t gate;
-    truce_status status = truce_commit_read(commit, QUEUE_GATES, id, &gate, error);
+    bson_t limiter;
+    truce_status status = truce_commit_read(commit, QUEUE_LIMITERS, id, &limiter, error);
 
     if (!status)
-        status = limiter_count(commit, id, &gate, -1, error);
-    bson_destroy(&gate);
+        status = limiter_count(commit, id, &limiter, -1, error);
+    bson_destroy(&limiter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* the limiter was removed */
 }

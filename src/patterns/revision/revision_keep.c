@@ -17,6 +17,7 @@
 #include "patterns/revision/revision.h"
 
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/null.h"
 #include "query/incoming.h"
 #include "store/store.h"
@@ -107,7 +108,7 @@ truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit
     keep_begin_document(&id, number, &kept);
     bson_append_date_time(&kept, "at", 2, now_ms);
     if (revision->keep_ms)
-        bson_append_date_time(&kept, "until", 5, now_ms + revision->keep_ms);
+        bson_append_date_time(&kept, "until", 5, truce__date_after(now_ms, revision->keep_ms));
     bson_append_document_begin(&kept, "document", 8, &inner);
     bson_copy_to_excluding_noinit(document, &inner, "_rev", "_intent", NULL);
     bson_append_document_end(&kept, &inner);
@@ -224,7 +225,7 @@ static truce_status find_kept(truce_revision *revision, const bson_t *key, bson_
 {
     truce_status status = truce_find_one(revision->store, revision->kept, key, NULL, found, error);
     bson_value_t of = keep_id_of(key);
-    truce_look look = {.collection = revision->kept, .id = &of};
+    truce_read_request look = {.collection = revision->kept, .id = &of};
 
     if (status || !bson_has_field(found, "_intent") || bson_has_field(found, "document"))
         return status;

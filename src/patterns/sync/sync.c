@@ -134,22 +134,22 @@ void truce__sync_end(struct sync_work *work)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-truce_status truce_sync_settle(truce_sync *sync, const char *collection, const bson_value_t *id,
-                               truce_sync_result *result, bson_error_t *error)
+truce_status truce_sync_reconcile(truce_sync *sync, const char *collection, const bson_value_t *id,
+                                  truce_sync_result *result, bson_error_t *error)
 {
     RETURN_IF_NULL(collection, error);
 
     DEADLINE_SCOPE(sync->options.deadline_ms);
-    truce_sync_result nobody;
+    truce_sync_result unused;
     struct sync_work work;
     truce_status status = truce__sync_begin(sync, &work, error);
 
-    result = result ? result : &nobody;
+    result = result ? result : &unused;
     *result = (truce_sync_result){0};
     if (!status)
         status = truce__check_value(id, "_id", error);
     if (!status)
-        status = truce__sync_settle(&work, collection, id, error);
+        status = truce__sync_reconcile(&work, collection, id, error);
     result->settled = !status;
     result->copies = work.copies;
     truce__sync_end(&work);

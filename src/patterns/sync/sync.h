@@ -149,8 +149,8 @@ void truce__sync_bulk_write(struct sync_work *work, struct sync_bulk *bulk);
 /* Brings every dependent of the source up to date, if the source has a flag. */
 truce_status truce__sync_reconcile_source(struct sync_work *work, const char *collection,
                                           const bson_value_t *id, bson_error_t *error);
-truce_status truce__sync_settle(struct sync_work *work, const char *collection,
-                                const bson_value_t *id, bson_error_t *error);
+truce_status truce__sync_reconcile(struct sync_work *work, const char *collection,
+                                   const bson_value_t *id, bson_error_t *error);
 /* Brings one dependent up to date by one rule. The source is read after the dependent. */
 truce_status truce__sync_bring_up(struct sync_work *work, const struct sync_rule *rule,
                                   const bson_t *dependent, bson_error_t *error);

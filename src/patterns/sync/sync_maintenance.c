@@ -40,7 +40,7 @@ static truce_status care_settle(struct sweep *sweep, const char *collection, con
     truce_status status;
 
     truce__worker_init(&work->worker, sweep->store, COMMIT_DEADLINE_MS);
-    status = truce__sync_settle(work, collection, &id, error);
+    status = truce__sync_reconcile(work, collection, &id, error);
     if (!status)
         sweep->report->finished++;
     return status;
@@ -76,14 +76,14 @@ truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-struct looking {
+struct sync_check {
     struct check *check;
     const struct sync_rule *rule;
 };
 
 static void sync_care_tell(const truce_sync_finding *found, void *arg)
 {
-    const struct looking *looking = arg;
+    const struct sync_check *context = arg;
     char text[300];
 
     /* The source was removed, which the user may do. */
@@ -93,11 +93,11 @@ static void sync_care_tell(const truce_sync_finding *found, void *arg)
              found->divergence == TRUCE_SYNC_DIFFERS
                  ? "its copies by rule \"%s\" differ from %s"
                  : "an array lies on a path of rule \"%s\" to %s",
-             found->rule, looking->rule->source);
+             found->rule, context->rule->source);
     truce__check_tell(
-        looking->check,
+        context->check,
         &(struct finding){.rule = "sync-copy",
-                          .collection = looking->rule->dependent,
+                          .collection = context->rule->dependent,
                           .id = found->dependent,
                           .text = text,
                           .repair = found->divergence == TRUCE_SYNC_DIFFERS
@@ -139,9 +139,9 @@ static truce_status check_flag(struct check *check, const char *collection, cons
 static truce_status care_check_rule(struct check *check, truce_sync *sync,
                                     const struct sync_rule *rule, bson_error_t *error)
 {
-    struct looking looking = {check, rule};
+    struct sync_check context = {check, rule};
     truce_sync_walk_options options = {
-        .repair = check->repair, .function = sync_care_tell, .arg = &looking};
+        .repair = check->repair, .function = sync_care_tell, .arg = &context};
     truce_sync_report report;
     truce_status status = truce_sync_walk(sync, rule->name, &options, &report, error);
 

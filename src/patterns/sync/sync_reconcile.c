@@ -449,8 +449,8 @@ static truce_status sync_settle_dependent(struct sync_work *work, const char *co
                           error);
 }
 
-truce_status truce__sync_settle(struct sync_work *work, const char *collection,
-                                const bson_value_t *id, bson_error_t *error)
+truce_status truce__sync_reconcile(struct sync_work *work, const char *collection,
+                                   const bson_value_t *id, bson_error_t *error)
 {
     truce_status status = sync_settle_dependent(work, collection, id, error);
 

@@ -752,8 +752,9 @@ static truce_status alone(struct writing *writing, truce_commit_function *functi
     if (status)
         return status;
     result->changed = writing->changed;
-    result->settled = !writing->changed ||
-                      !truce__sync_settle(writing->work, writing->collection, &writing->id, &later);
+    result->settled =
+        !writing->changed ||
+        !truce__sync_reconcile(writing->work, writing->collection, &writing->id, &later);
     result->copies = writing->work->copies;
     return TRUCE_OK;
 }
@@ -763,11 +764,11 @@ static truce_status sync_write_run(truce_sync *sync, truce_commit *commit, struc
                                    bson_error_t *error)
 {
     DEADLINE_SCOPE(sync->options.deadline_ms);
-    truce_sync_result nobody;
+    truce_sync_result unused;
     struct sync_work work;
     truce_status status = truce__sync_begin(sync, &work, error);
 
-    result = result ? result : &nobody;
+    result = result ? result : &unused;
     *result = (truce_sync_result){0};
     writing->work = &work;
     if (!status && truce__reserved(writing->collection))

@@ -645,12 +645,12 @@ truce_status truce_transfer_start(truce_transfers *transfers, truce_commit *comm
     RETURN_IF_NULL(transfer, error);
 
     DEADLINE_SCOPE(transfers->deadline_ms);
-    truce_transfer_result nobody;
+    truce_transfer_result unused;
     bson_t document;
     truce_status status = transfer_check_room(transfer, error);
 
     if (!result)
-        result = &nobody;
+        result = &unused;
     *result = (truce_transfer_result){0};
     if (!status)
         status = transfer_transfer_begin(transfers, transfer->id, error);

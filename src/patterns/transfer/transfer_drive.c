@@ -356,7 +356,8 @@ void truce__transfer_enters(const truce_transfers *transfers, enum transfer_stat
         return;
     BSON_APPEND_DATE_TIME(document, "ended", now_ms);
     if (transfers->layout.keep_ms >= 0)
-        BSON_APPEND_DATE_TIME(document, "expires", now_ms + transfers->layout.keep_ms);
+        BSON_APPEND_DATE_TIME(document, "expires",
+                              truce__date_after(now_ms, transfers->layout.keep_ms));
 }
 
 /* F6. `changed` false: it is in another state, or the outcome is unknown. */

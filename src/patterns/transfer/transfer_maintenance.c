@@ -86,7 +86,7 @@ truce_status truce__transfer_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-struct looking {
+struct transfer_check {
     struct check *check;
     truce_transfers *transfers;
 };
@@ -94,7 +94,7 @@ struct looking {
 static truce_status care_check_shape(struct check *check, const char *collection,
                                      const bson_t *document, void *arg, bson_error_t *error)
 {
-    const struct looking *looking = arg;
+    const struct transfer_check *context = arg;
     bson_value_t id = truce__document_id(document);
     struct transfer_plan plan;
     bson_error_t why = {0};
@@ -103,7 +103,7 @@ static truce_status care_check_shape(struct check *check, const char *collection
 
     (void)error;
     bson_copy_to(document, &copy);
-    status = truce__transfer_plan(looking->transfers, &copy, &plan, &why);
+    status = truce__transfer_plan(context->transfers, &copy, &plan, &why);
     if (!status && !truce__transfer_state(document))
         status = truce__fail(TRUCE_INVALID, &why, "it has no valid state of a transfer");
     truce__transfer_plan_release(&plan);
@@ -137,14 +137,14 @@ static truce_status transfer_care_check_stuck(struct check *check, const char *c
 }
 
 /* TRUCE_OK with `known`: the transfer exists in that state. */
-static truce_status find_transfer(const struct looking *looking, const bson_value_t *id,
+static truce_status find_transfer(const struct transfer_check *context, const bson_value_t *id,
                                   enum transfer_state *state, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, found;
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "_id", id);
-    status = truce_find_one(looking->transfers->store, looking->transfers->collection, &filter,
+    status = truce_find_one(context->transfers->store, context->transfers->collection, &filter,
                             NULL, &found, error);
     *state = status ? TRANSFER_NONE : truce__transfer_state(&found);
     bson_destroy(&found);
@@ -154,7 +154,7 @@ static truce_status find_transfer(const struct looking *looking, const bson_valu
 
 /* A mark exists until the transfer is done or canceled. The document was read before the transfer,
  * which may have ended since, so it is read once more. */
-static truce_status still_marked(const struct looking *looking, const char *collection,
+static truce_status still_marked(const struct transfer_check *context, const char *collection,
                                  const bson_value_t *id, const bson_value_t *mark, bool *marked,
                                  bson_error_t *error)
 {
@@ -163,32 +163,32 @@ static truce_status still_marked(const struct looking *looking, const char *coll
     truce_status status;
 
     BSON_APPEND_VALUE(&filter, "_id", id);
-    BSON_APPEND_VALUE(&filter, looking->transfers->layout.marks, mark);
-    status = truce_count(looking->transfers->store, collection, &filter, NULL, &count, error);
+    BSON_APPEND_VALUE(&filter, context->transfers->layout.marks, mark);
+    status = truce_count(context->transfers->store, collection, &filter, NULL, &count, error);
     *marked = count > 0;
     bson_destroy(&filter);
     return status;
 }
 
-static truce_status check_mark(const struct looking *looking, const char *collection,
+static truce_status check_mark(const struct transfer_check *context, const char *collection,
                                const bson_value_t *id, const bson_value_t *mark,
                                bson_error_t *error)
 {
     enum transfer_state state;
     char text[300], shown[200];
     bool marked = false;
-    truce_status status = find_transfer(looking, mark, &state, error);
+    truce_status status = find_transfer(context, mark, &state, error);
 
     if (!status && (state == TRANSFER_NONE || state == TRANSFER_DONE || state == TRANSFER_CANCELED))
-        status = still_marked(looking, collection, id, mark, &marked, error);
+        status = still_marked(context, collection, id, mark, &marked, error);
     if (status || !marked)
         return status;
     snprintf(text, sizeof text, "it has a mark of %s, which %s",
-             truce__transfer_show(looking->transfers->collection, mark, shown, sizeof shown),
+             truce__transfer_show(context->transfers->collection, mark, shown, sizeof shown),
              state == TRANSFER_NONE   ? "does not exist"
              : state == TRANSFER_DONE ? "is done"
                                       : "is canceled");
-    truce__check_tell(looking->check,
+    truce__check_tell(context->check,
                       &(struct finding){.rule = "transfer-mark",
                                         .collection = collection,
                                         .id = id,
@@ -202,17 +202,17 @@ static truce_status check_mark(const struct looking *looking, const char *collec
 static truce_status check_marks(struct check *check, const char *collection, const bson_t *document,
                                 void *arg, bson_error_t *error)
 {
-    const struct looking *looking = arg;
+    const struct transfer_check *context = arg;
     bson_value_t id = truce__document_id(document);
     truce_status status = TRUCE_OK;
     bson_iter_t iter, marks;
 
     (void)check;
-    if (!bson_iter_init_find(&iter, document, looking->transfers->layout.marks) ||
+    if (!bson_iter_init_find(&iter, document, context->transfers->layout.marks) ||
         !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &marks))
         return TRUCE_OK;
     while (!status && bson_iter_next(&marks))
-        status = check_mark(looking, collection, &id, bson_iter_value(&marks), error);
+        status = check_mark(context, collection, &id, bson_iter_value(&marks), error);
     return status;
 }
 
@@ -220,7 +220,7 @@ static truce_status check_marks(struct check *check, const char *collection, con
 static truce_status suspect_marks(struct check *check, bson_t *const *documents, uint32_t count,
                                   bool *suspect, void *arg, bson_error_t *error)
 {
-    const struct looking *looking = arg;
+    const struct transfer_check *context = arg;
     struct care_links links = {.count = 0};
     bson_t *open =
         BCON_NEW("state", "{", "$nin", "[", BCON_UTF8("done"), BCON_UTF8("canceled"), "]", "}");
@@ -228,30 +228,30 @@ static truce_status suspect_marks(struct check *check, bson_t *const *documents,
     truce_status status;
 
     for (uint32_t i = 0; i < count; i++) {
-        if (!bson_iter_init_find(&iter, documents[i], looking->transfers->layout.marks) ||
+        if (!bson_iter_init_find(&iter, documents[i], context->transfers->layout.marks) ||
             !BSON_ITER_HOLDS_ARRAY(&iter) || !bson_iter_recurse(&iter, &marks))
             continue;
         while (bson_iter_next(&marks))
             truce__care_link(&links, bson_iter_value(&marks), i);
     }
     status =
-        truce__care_follow(check, looking->transfers->collection, open, &links, suspect, error);
+        truce__care_follow(check, context->transfers->collection, open, &links, suspect, error);
     bson_destroy(open);
     return status;
 }
 
 static truce_status care_check_collection(void *arg, const char *collection, bson_error_t *error)
 {
-    const struct looking *looking = arg;
+    const struct transfer_check *context = arg;
     bson_t *filter;
     char first[TRANSFER_NAME_MAX + 3];
     truce_status status;
 
-    if (truce__reserved(collection) || !strcmp(collection, looking->transfers->collection))
+    if (truce__reserved(collection) || !strcmp(collection, context->transfers->collection))
         return TRUCE_OK;
-    snprintf(first, sizeof first, "%s.0", looking->transfers->layout.marks);
+    snprintf(first, sizeof first, "%s.0", context->transfers->layout.marks);
     filter = BCON_NEW(first, "{", "$exists", BCON_BOOL(true), "}");
-    status = truce__check_suspects(looking->check, collection, filter, suspect_marks, check_marks,
+    status = truce__check_suspects(context->check, collection, filter, suspect_marks, check_marks,
                                    arg, error);
     bson_destroy(filter);
     return status;
@@ -262,19 +262,19 @@ static truce_status check_book(struct check *check, const char *collection, cons
 {
     truce_transfer_options options = {.collection = truce__field_text(book, "_id")};
     truce_transfers *transfers = truce_transfers_new(check->store, &options);
-    struct looking looking = {check, transfers};
+    struct transfer_check context = {check, transfers};
     bson_t *still = care_under_way(truce__clock_wall_ms() - STUCK_MS);
     truce_status status = truce__transfers_layout(transfers, book, error);
 
     (void)collection, (void)arg;
     if (!status)
         status =
-            truce__check_each(check, options.collection, NULL, care_check_shape, &looking, error);
+            truce__check_each(check, options.collection, NULL, care_check_shape, &context, error);
     if (!status)
         status = truce__check_each(check, options.collection, still, transfer_care_check_stuck,
                                    NULL, error);
     if (!status)
-        status = truce__each_collection(check->store, care_check_collection, &looking, error);
+        status = truce__each_collection(check->store, care_check_collection, &context, error);
     bson_destroy(still);
     truce_transfers_free(transfers);
     return status;

@@ -619,10 +619,10 @@ static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *
 truce_status truce_tree_collect(truce_tree *tree, truce_tree_collected *collected,
                                 bson_error_t *error)
 {
-    truce_tree_collected nobody;
+    truce_tree_collected unused;
     truce_status status = truce__tree_ready(tree, false, error);
 
-    collected = collected ? collected : &nobody;
+    collected = collected ? collected : &unused;
     *collected = (truce_tree_collected){0};
     return status ? status : truce__tree_collect(tree, collected, error);
 }

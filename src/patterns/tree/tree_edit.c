@@ -87,7 +87,7 @@ static truce_status shape_look_up(struct shape *shape, struct value id, struct v
 {
     const struct node *node = shape_own(shape, id);
     bson_t holder = BSON_INITIALIZER, item;
-    bson_error_t nobody;
+    bson_error_t unused;
     bson_iter_t iter;
     truce_status status;
 
@@ -96,11 +96,11 @@ static truce_status shape_look_up(struct shape *shape, struct value id, struct v
         return node->removed ? TRUCE_NOT_FOUND : TRUCE_OK;
     truce__value_append(&holder, "itemId", 6, id);
     bson_iter_init_find(&iter, &holder, "itemId");
-    status = truce_tree_get(&shape->base, bson_iter_value(&iter), &item, &nobody);
+    status = truce_tree_get(&shape->base, bson_iter_value(&iter), &item, &unused);
     if (!status && parent_of(shape, &item).type)
         *parent = truce__value_copy(&shape->arena, parent_of(shape, &item));
     if (status && status != TRUCE_NOT_FOUND && shape->error)
-        *shape->error = nobody;
+        *shape->error = unused;
     bson_destroy(&item);
     bson_destroy(&holder);
     return status;
@@ -984,12 +984,12 @@ static truce_status publish_alone(truce_tree_edit *edit, bson_error_t *error)
 static void settle_one(truce_tree *tree)
 {
     struct tree_master master = {0};
-    bson_error_t nobody;
+    bson_error_t unused;
     bool done;
 
-    if (!truce__tree_master(tree, &master, &nobody) &&
+    if (!truce__tree_master(tree, &master, &unused) &&
         master.current - master.settled > TREE_UNSETTLED)
-        (void)!tree_settle_first(tree, &master, &done, &nobody);
+        (void)!tree_settle_first(tree, &master, &done, &unused);
     truce__tree_master_release(&master);
 }
 
@@ -1104,11 +1104,11 @@ truce_status truce_tree_publish(truce_tree_edit *edit, truce_commit *commit,
                                 truce_tree_published *published, bson_error_t *error)
 {
     DEADLINE_SCOPE(edit->tree->deadline_ms);
-    truce_tree_published nobody;
+    truce_tree_published unused;
     struct found_request found;
     truce_status status = TRUCE_OK;
 
-    published = published ? published : &nobody;
+    published = published ? published : &unused;
     *published = (truce_tree_published){.version = edit->base};
     if (commit && commit->store != edit->tree->store)
         return truce__fail(TRUCE_INVALID, error,

@@ -36,14 +36,14 @@ truce_status truce__tree_sweep(struct sweep *sweep, bson_error_t *error)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-struct looking {
+struct tree_check {
     struct check *check;
     truce_tree *tree;
 };
 
 /* Returns whether the item's edit has a record. If so, the edit is in progress, or a sweep removes
  * the item. */
-static truce_status has_record(const struct looking *looking, const bson_t *item, bool *has,
+static truce_status has_record(const struct tree_check *context, const bson_t *item, bool *has,
                                bson_error_t *error)
 {
     bson_iter_t iter;
@@ -55,7 +55,7 @@ static truce_status has_record(const struct looking *looking, const bson_t *item
         return TRUCE_OK;
     filter = BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)), "pub", "{", "$exists",
                       BCON_BOOL(false), "}");
-    status = truce_find_one(looking->check->store, TREE_EDITS, filter, NULL, &found, error);
+    status = truce_find_one(context->check->store, TREE_EDITS, filter, NULL, &found, error);
     *has = !status;
     bson_destroy(&found);
     bson_destroy(filter);
@@ -86,11 +86,11 @@ static truce_status suspect_items(struct check *check, bson_t *const *items, uin
 static truce_status care_check_item(struct check *check, const char *collection, const bson_t *item,
                                     void *arg, bson_error_t *error)
 {
-    const struct looking *looking = arg;
+    const struct tree_check *context = arg;
     bson_value_t id = truce__document_id(item);
     bson_t filter = BSON_INITIALIZER;
     bool has, mended = false;
-    truce_status status = has_record(looking, item, &has, error);
+    truce_status status = has_record(context, item, &has, error);
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "pub", "{", "$exists", BCON_BOOL(false), "}");
@@ -114,16 +114,16 @@ static truce_status care_check_tree(struct check *check, const char *collection,
                                     void *arg, bson_error_t *error)
 {
     truce_tree_options options = {.name = truce__field_text(kept, "_id")};
-    struct looking looking = {check, truce_tree_new(check->store, &options)};
+    struct tree_check context = {check, truce_tree_new(check->store, &options)};
     bson_value_t id = truce__document_id(kept);
     struct tree_master master = {0};
     bson_error_t why;
     bson_t filter;
-    truce_status status = truce__tree_ready(looking.tree, false, &why);
+    truce_status status = truce__tree_ready(context.tree, false, &why);
 
     (void)arg;
     if (!status)
-        status = truce__tree_master(looking.tree, &master, &why);
+        status = truce__tree_master(context.tree, &master, &why);
     if (status == TRUCE_INVALID) {
         truce__check_tell(check,
                           &(struct finding){.rule = "tree-master",
@@ -133,17 +133,17 @@ static truce_status care_check_tree(struct check *check, const char *collection,
                                             .repair = "nothing: another process wrote it"},
                           false);
     } else if (!status) {
-        truce__tree_filter(looking.tree, &filter);
+        truce__tree_filter(context.tree, &filter);
         BCON_APPEND(&filter, "version", "{", "$lte", BCON_INT64(master.settled), "}", "pub", "{",
                     "$exists", BCON_BOOL(false), "}");
-        status = truce__check_suspects(check, looking.tree->collection, &filter, suspect_items,
-                                       care_check_item, &looking, error);
+        status = truce__check_suspects(check, context.tree->collection, &filter, suspect_items,
+                                       care_check_item, &context, error);
         bson_destroy(&filter);
     } else if (error) {
         *error = why;
     }
     truce__tree_master_release(&master);
-    truce_tree_free(looking.tree);
+    truce_tree_free(context.tree);
     return status == TRUCE_INVALID || status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 

@@ -191,8 +191,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
         status = truce__refuse(CODE_FAILED_TO_PARSE, error, "aggregate must have a cursor");
     if (!status && call->snapshot && serve_is_change_stream(aggregate.pipeline))
         status = truce__refuse(CODE_INVALID_OPTIONS, error,
-                               "a change stream does not read one moment: readConcern level "
-                               "snapshot is not for it");
+                               "a change stream cannot read with readConcern level snapshot");
     if (!status &&
         (serve_is_change_stream(aggregate.pipeline) || serve_is_stage(aggregate.pipeline)))
         status = view_refuse(call, call->database, aggregate.name, false, error);

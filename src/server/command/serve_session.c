@@ -324,14 +324,14 @@ static truce_status run_kept_again(struct call *call, struct session *session, b
 
 static truce_status run_in_past(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    struct snapshot_registry *pasts = call->server->snapshots;
-    truce_status status = snapshot_registry_take(pasts, call->time, &call->read_snapshot, error);
+    struct snapshot_registry *registry = call->server->snapshots;
+    truce_status status = snapshot_registry_take(registry, call->time, &call->read_snapshot, error);
 
     if (status)
         return status;
     call->store = call->read_snapshot->view;
     status = snapshot_registry_status(run_command(call, reply, error), error);
-    snapshot_registry_release(pasts, call->read_snapshot);
+    snapshot_registry_release(registry, call->read_snapshot);
     return status;
 }
 

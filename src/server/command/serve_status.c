@@ -156,6 +156,7 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
                                                      "delete", "getmore", "command"};
     struct server *server = call->server;
     int64_t up_ms = (truce__clock_monotonic_ns() - server->started_ns) / 1000000;
+    int64_t up_s = up_ms / 1000;
     struct sweep_sums sums;
     char host[256] = "";
     bson_t counters;
@@ -165,9 +166,8 @@ truce_status serve_server_status(struct call *call, bson_t *reply, bson_error_t 
     (void)gethostname(host, sizeof host - 1);
     BCON_APPEND(reply, "host", BCON_UTF8(host), "version", BCON_UTF8(SPOKEN_VERSION), "process",
                 BCON_UTF8("truce"), "pid", BCON_INT64(getpid()), "uptime",
-                BCON_DOUBLE((double)(up_ms / 1000)), "uptimeMillis", BCON_INT64(up_ms),
-                "uptimeEstimate", BCON_INT64(up_ms / 1000), "localTime",
-                BCON_DATE_TIME(truce__clock_wall_ms()));
+                BCON_DOUBLE((double)up_s), "uptimeMillis", BCON_INT64(up_ms), "uptimeEstimate",
+                BCON_INT64(up_s), "localTime", BCON_DATE_TIME(truce__clock_wall_ms()));
     append_process(call, reply);
     pthread_mutex_lock(&server->mutex);
     BCON_APPEND(reply, "connections", "{", "current", BCON_INT32(server->connected), "available",

@@ -344,10 +344,11 @@ static truce_status check_can(struct call *call, const char *name, bson_error_t 
 
 #define TRIES_MAX 100
 
-/* The definitions of the database, read in one moment, so that the step looks at them again. */
+/* A write of view definitions. `snapshot` read all definitions of the database, so the write fails
+ * if one of them changed. It is NULL if the store cannot compare. */
 struct step {
     char place[PLACE_MAX];
-    truce_store *moment; /* NULL: the store cannot look again */
+    truce_store *snapshot;
 };
 
 static truce_status read_definitions(const struct step *step, bson_error_t *error)
@@ -355,7 +356,7 @@ static truce_status read_definitions(const struct step *step, bson_error_t *erro
     static const bson_t all = BSON_INITIALIZER;
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
-    truce_status status = truce_find(step->moment, step->place, &all, NULL, &cursor, error);
+    truce_status status = truce_find(step->snapshot, step->place, &all, NULL, &cursor, error);
 
     do {
         if (!status)
@@ -365,17 +366,18 @@ static truce_status read_definitions(const struct step *step, bson_error_t *erro
     return status;
 }
 
-/* Whatever is looked at from here on is so in the step, or it is refused (CONFLICT). */
+/* Begins the write: if a definition that is read from now on changes before the write, the write
+ * fails with CONFLICT. */
 static truce_status step_begin(struct call *call, struct step *step, bson_error_t *error)
 {
     const struct overlay_options options = {0};
     truce_store *store = call->server->store;
     truce_status status = call_place_of(call, VIEWS_COLLECTION, step->place, error);
 
-    step->moment = NULL;
+    step->snapshot = NULL;
     if (status || !(store->capabilities & TRUCE_CAN_CHECK))
         return status;
-    status = truce__overlay_open(store, &options, &step->moment, error);
+    status = truce__overlay_open(store, &options, &step->snapshot, error);
     return status ? status : read_definitions(step, error);
 }
 
@@ -388,8 +390,8 @@ static truce_status step_write(struct call *call, const struct step *step, const
     truce_write_outcome outcome;
     truce_status status;
 
-    if (step->moment) {
-        truce__overlay_checks(step->moment, &checks);
+    if (step->snapshot) {
+        truce__overlay_checks(step->snapshot, &checks);
         checks.absent = absent;
         options.atomic = true;
         options.checks = &checks;
@@ -424,7 +426,7 @@ static truce_status try_create(struct call *call, const struct view *wanted, bso
         status = call_place_of(call, wanted->name, place, error);
     if (!status && !there)
         status = step_write(call, &step, &write, place, error);
-    truce_store_close(step.moment);
+    truce_store_close(step.snapshot);
     bson_destroy(document);
     return status;
 }
@@ -459,7 +461,7 @@ static truce_status try_modify(struct call *call, const struct view *wanted, bso
         status = check_definition(call, wanted, error);
     if (!status)
         status = step_write(call, &step, &write, NULL, error);
-    truce_store_close(step.moment);
+    truce_store_close(step.snapshot);
     bson_destroy(filter);
     bson_destroy(document);
     return status;

@@ -1022,7 +1022,7 @@ truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-struct looking {
+struct entry_search {
     const struct change_stream_scope *scope;
     int64_t position, wall_ms;
     bool found, ends;
@@ -1030,11 +1030,11 @@ struct looking {
 
 static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
 {
-    struct looking *looking = arg;
+    struct entry_search *search = arg;
 
-    looking->found = entry->position == looking->position;
-    looking->ends = looking->found && change_stream_ends(looking->scope, entry);
-    looking->wall_ms = entry->wall_ms;
+    search->found = entry->position == search->position;
+    search->ends = search->found && change_stream_ends(search->scope, entry);
+    search->wall_ms = entry->wall_ms;
     return true;
 }
 
@@ -1042,19 +1042,19 @@ static bool change_stream_take_place(void *arg, const struct feed_entry *entry)
 static truce_status look_at_event(struct change_stream *watch, const struct feed_state *state,
                                   bson_error_t *error)
 {
-    struct looking looking = {.scope = &watch->scope, .position = watch->at.position};
+    struct entry_search search = {.scope = &watch->scope, .position = watch->at.position};
     int64_t reached;
     truce_status status;
 
     if (watch->at.position <= state->horizon) /* it is gone, and what comes behind it is not */
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
-                                     change_stream_take_place, &looking, &reached, error);
-    if (!status && !looking.found)
+                                     change_stream_take_place, &search, &reached, error);
+    if (!status && !search.found)
         status = TRUCE_INVALID;
-    if (!status && looking.ends)
-        push_invalidate(watch, &(struct feed_entry){.position = watch->at.position,
-                                                    .wall_ms = looking.wall_ms});
+    if (!status && search.ends)
+        push_invalidate(
+            watch, &(struct feed_entry){.position = watch->at.position, .wall_ms = search.wall_ms});
     return change_stream_explain(status, error);
 }
 

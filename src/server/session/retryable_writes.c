@@ -15,27 +15,27 @@
 
 #define SPARE_BYTES 4096 /* of a record besides the measured parts */
 
-enum did_kind {
-    DID_INSERT,
-    DID_UPDATE,
-    DID_REMOVE,
+enum statement_result_kind {
+    STATEMENT_INSERT,
+    STATEMENT_UPDATE,
+    STATEMENT_REMOVE,
     RANGES,
-    DID_UPSERT = RANGES,
-    DID_REPLY,
-    DID_LOST
+    STATEMENT_UPSERT = RANGES,
+    STATEMENT_REPLY,
+    STATEMENT_LOST
 };
 
 static const char *const range_names[RANGES] = {"inserted", "updated", "removed"};
 
 /* The results of statements from..to. */
-struct did {
+struct statement_result {
     int32_t from, to;
-    enum did_kind kind;
+    enum statement_result_kind kind;
     bson_value_t value; /* of an upsert and a reply; borrowed */
 };
 
-struct dids {
-    struct did *all; /* sorted when they are asked */
+struct statement_results {
+    struct statement_result *all; /* sorted when they are asked */
     size_t count, room;
 };
 
@@ -48,7 +48,7 @@ struct retryable {
     bson_t read;          /* where it was read for this command alone */
     bson_t *after;        /* what was made last; NULL: nothing was */
     bool stale;
-    struct dids known;
+    struct statement_results known;
     int32_t first;
     int32_t *ids; /* NULL: first, first + 1 ... */
     uint32_t ids_count;
@@ -64,54 +64,57 @@ struct retryable {
 
 /* ---- what statements did --------------------------------------------------------------------- */
 
-static void dids_add(struct dids *dids, int32_t from, int32_t to, enum did_kind kind,
-                     const bson_value_t *value)
+static void statement_results_add(struct statement_results *results, int32_t from, int32_t to,
+                                  enum statement_result_kind kind, const bson_value_t *value)
 {
-    struct did *last = dids->count ? &dids->all[dids->count - 1] : NULL;
+    struct statement_result *last = results->count ? &results->all[results->count - 1] : NULL;
 
     if (last && kind < RANGES && last->kind == kind && last->to == from - 1) {
         last->to = to;
         return;
     }
-    if (dids->count == dids->room) {
-        dids->room = dids->room ? 2 * dids->room : 4;
-        dids->all = bson_realloc(dids->all, dids->room * sizeof *dids->all);
+    if (results->count == results->room) {
+        results->room = results->room ? 2 * results->room : 4;
+        results->all = bson_realloc(results->all, results->room * sizeof *results->all);
     }
-    dids->all[dids->count] = (struct did){.from = from, .to = to, .kind = kind};
+    results->all[results->count] = (struct statement_result){.from = from, .to = to, .kind = kind};
     if (value)
-        dids->all[dids->count].value = *value;
-    dids->count++;
+        results->all[results->count].value = *value;
+    results->count++;
 }
 
 static int kept_compare(const void *a, const void *b)
 {
-    int32_t x = ((const struct did *)a)->from, y = ((const struct did *)b)->from;
+    int32_t x = ((const struct statement_result *)a)->from,
+            y = ((const struct statement_result *)b)->from;
 
     return (x > y) - (x < y);
 }
 
-static void dids_sort(struct dids *dids)
+static void statement_results_sort(struct statement_results *results)
 {
-    if (dids->count > 1)
-        qsort(dids->all, dids->count, sizeof *dids->all, kept_compare);
+    if (results->count > 1)
+        qsort(results->all, results->count, sizeof *results->all, kept_compare);
 }
 
-static const struct did *dids_find(const struct dids *dids, int32_t id)
+static const struct statement_result *statement_results_find(
+    const struct statement_results *results, int32_t id)
 {
-    size_t low = 0, high = dids->count;
+    size_t low = 0, high = results->count;
 
     while (low < high) {
         size_t middle = (low + high) / 2;
 
-        if (dids->all[middle].to < id)
+        if (results->all[middle].to < id)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < dids->count && dids->all[low].from <= id ? &dids->all[low] : NULL;
+    return low < results->count && results->all[low].from <= id ? &results->all[low] : NULL;
 }
 
-static void read_ranges(struct dids *dids, const bson_t *record, enum did_kind kind)
+static void read_ranges(struct statement_results *results, const bson_t *record,
+                        enum statement_result_kind kind)
 {
     bson_iter_t array, at;
 
@@ -122,13 +125,13 @@ static void read_ranges(struct dids *dids, const bson_t *record, enum did_kind k
         int64_t from = bson_iter_as_int64(&at),
                 to = bson_iter_next(&at) ? bson_iter_as_int64(&at) : from;
 
-        dids_add(dids, (int32_t)from, (int32_t)to, kind, NULL);
+        statement_results_add(results, (int32_t)from, (int32_t)to, kind, NULL);
     }
 }
 
-static void read_other(struct dids *dids, const bson_iter_t *element)
+static void read_other(struct statement_results *results, const bson_iter_t *element)
 {
-    enum did_kind kind = DID_LOST;
+    enum statement_result_kind kind = STATEMENT_LOST;
     bson_value_t value = {0};
     bson_iter_t field;
     int32_t id = -1;
@@ -142,25 +145,25 @@ static void read_other(struct dids *dids, const bson_iter_t *element)
             id = (int32_t)bson_iter_as_int64(&field);
             continue;
         }
-        kind = !strcmp(name, "upserted")                                    ? DID_UPSERT
-               : !strcmp(name, "reply") && BSON_ITER_HOLDS_DOCUMENT(&field) ? DID_REPLY
-                                                                            : DID_LOST;
+        kind = !strcmp(name, "upserted")                                    ? STATEMENT_UPSERT
+               : !strcmp(name, "reply") && BSON_ITER_HOLDS_DOCUMENT(&field) ? STATEMENT_REPLY
+                                                                            : STATEMENT_LOST;
         value = *bson_iter_value(&field);
     }
-    dids_add(dids, id, id, kind, &value);
+    statement_results_add(results, id, id, kind, &value);
 }
 
-static void kept_read_record(struct dids *dids, const bson_t *record)
+static void kept_read_record(struct statement_results *results, const bson_t *record)
 {
     bson_iter_t array, at;
 
-    for (enum did_kind kind = 0; kind < RANGES; kind++)
-        read_ranges(dids, record, kind);
+    for (enum statement_result_kind kind = 0; kind < RANGES; kind++)
+        read_ranges(results, record, kind);
     if (bson_iter_init_find(&array, record, "others") && BSON_ITER_HOLDS_ARRAY(&array) &&
         bson_iter_recurse(&array, &at))
         while (bson_iter_next(&at))
-            read_other(dids, &at);
-    dids_sort(dids);
+            read_other(results, &at);
+    statement_results_sort(results);
 }
 
 /* ---- a record -------------------------------------------------------------------------------- */
@@ -183,20 +186,21 @@ static void kept_append_number(bson_t *array, uint32_t number, int32_t value)
     BSON_APPEND_INT32(array, key, value);
 }
 
-static void append_ranges(const struct dids *dids, enum did_kind kind, bson_t *record)
+static void append_ranges(const struct statement_results *results, enum statement_result_kind kind,
+                          bson_t *record)
 {
     uint32_t number = 0;
     bson_t array;
 
-    for (size_t i = 0; i < dids->count; i++) {
-        const struct did *did = &dids->all[i];
+    for (size_t i = 0; i < results->count; i++) {
+        const struct statement_result *earlier = &results->all[i];
 
-        if (did->kind != kind)
+        if (earlier->kind != kind)
             continue;
         if (!number)
             BSON_APPEND_ARRAY_BEGIN(record, range_names[kind], &array);
-        kept_append_number(&array, number++, did->from);
-        kept_append_number(&array, number++, did->to);
+        kept_append_number(&array, number++, earlier->from);
+        kept_append_number(&array, number++, earlier->to);
     }
     if (number)
         bson_append_array_end(record, &array);
@@ -217,40 +221,41 @@ static uint32_t kept_size_of(const bson_value_t *value)
     }
 }
 
-static void append_others(const struct dids *dids, bson_t *record)
+static void append_others(const struct statement_results *results, bson_t *record)
 {
     uint32_t number = 0, most = TRUCE_DOCUMENT_BYTES_MAX - SPARE_BYTES;
     uint32_t room = record->len < most ? most - record->len : 0;
     bson_t array, element;
 
-    for (size_t i = 0; i < dids->count; i++) {
-        const struct did *did = &dids->all[i];
+    for (size_t i = 0; i < results->count; i++) {
+        const struct statement_result *earlier = &results->all[i];
 
-        if (did->kind < RANGES)
+        if (earlier->kind < RANGES)
             continue;
         if (!number)
             BSON_APPEND_ARRAY_BEGIN(record, "others", &array);
         kept_append_key(number++, &array, &element);
-        BSON_APPEND_INT32(&element, "s", did->from);
-        if (did->kind != DID_LOST && kept_size_of(&did->value) < room &&
-            array.len < room - kept_size_of(&did->value))
-            BSON_APPEND_VALUE(&element, did->kind == DID_UPSERT ? "upserted" : "reply",
-                              &did->value);
+        BSON_APPEND_INT32(&element, "s", earlier->from);
+        if (earlier->kind != STATEMENT_LOST && kept_size_of(&earlier->value) < room &&
+            array.len < room - kept_size_of(&earlier->value))
+            BSON_APPEND_VALUE(&element, earlier->kind == STATEMENT_UPSERT ? "upserted" : "reply",
+                              &earlier->value);
         bson_append_document_end(&array, &element);
     }
     if (number)
         bson_append_array_end(record, &array);
 }
 
-static void kept_make_record(const struct retryable *kept, struct dids *dids, bson_t *record)
+static void kept_make_record(const struct retryable *kept, struct statement_results *results,
+                             bson_t *record)
 {
-    dids_sort(dids);
+    statement_results_sort(results);
     bson_concat(record, &kept->key);
     BSON_APPEND_INT64(record, "txnNum", kept->session->number);
     BSON_APPEND_DATE_TIME(record, "lastWriteDate", truce__clock_wall_ms());
-    for (enum did_kind kind = 0; kind < RANGES; kind++)
-        append_ranges(dids, kind, record);
-    append_others(dids, record);
+    for (enum statement_result_kind kind = 0; kind < RANGES; kind++)
+        append_ranges(results, kind, record);
+    append_others(results, record);
 }
 
 /* ---- the receipt ----------------------------------------------------------------------------- */
@@ -266,34 +271,36 @@ static bool agrees(truce_receipt *receipt, const bson_t *before)
 }
 
 /* False: it changed nothing. */
-static bool did_of(const truce_write *write, const truce_write_result *result, struct did *did)
+static bool statement_result_of(const truce_write *write, const truce_write_result *result,
+                                struct statement_result *earlier)
 {
     switch (write->kind) {
     case TRUCE_WRITE_INSERT:
-        did->kind = DID_INSERT;
+        earlier->kind = STATEMENT_INSERT;
         return result->inserted;
     case TRUCE_WRITE_REMOVE:
-        did->kind = DID_REMOVE;
+        earlier->kind = STATEMENT_REMOVE;
         return result->removed;
     default:
-        did->kind = result->upserted ? DID_UPSERT : DID_UPDATE;
-        did->value = result->upserted_id;
+        earlier->kind = result->upserted ? STATEMENT_UPSERT : STATEMENT_UPDATE;
+        earlier->value = result->upserted_id;
         return result->upserted || result->modified;
     }
 }
 
 static bool kept_add_bulk(const struct retryable *kept, const truce_write_outcome *outcomes,
-                          size_t count, struct dids *dids)
+                          size_t count, struct statement_results *results)
 {
     bool any = false;
 
     for (size_t i = 0; i < count; i++) {
-        struct did did = {0};
+        struct statement_result earlier = {0};
 
         if (outcomes[i].status || kept->numbers[i] < 0 ||
-            !did_of(&kept->writes[i], &outcomes[i].result, &did))
+            !statement_result_of(&kept->writes[i], &outcomes[i].result, &earlier))
             continue;
-        dids_add(dids, kept->numbers[i], kept->numbers[i], did.kind, &did.value);
+        statement_results_add(results, kept->numbers[i], kept->numbers[i], earlier.kind,
+                              &earlier.value);
         any = true;
     }
     return any;
@@ -305,7 +312,7 @@ static bool has_modified(const truce_write_result *result)
 }
 
 static bool add_reply(const struct retryable *kept, const truce_write_result *result,
-                      const bson_t *document, bson_t *reply, struct dids *dids)
+                      const bson_t *document, bson_t *reply, struct statement_results *results)
 {
     bson_value_t value = {.value_type = BSON_TYPE_DOCUMENT};
 
@@ -314,7 +321,7 @@ static bool add_reply(const struct retryable *kept, const truce_write_result *re
     kept->fill(kept->arg, result, document, reply);
     value.value.v_doc.data = (uint8_t *)bson_get_data(reply);
     value.value.v_doc.data_len = reply->len;
-    dids_add(dids, kept->first, kept->first, DID_REPLY, &value);
+    statement_results_add(results, kept->first, kept->first, STATEMENT_REPLY, &value);
     return true;
 }
 
@@ -323,25 +330,25 @@ static bool kept_make(truce_receipt *receipt, const truce_write_outcome *outcome
 {
     struct retryable *kept = (struct retryable *)receipt;
     bson_t reply = BSON_INITIALIZER;
-    struct dids dids = {0};
+    struct statement_results results = {0};
     bool any;
 
     for (size_t i = 0; i < kept->known.count; i++) {
-        const struct did *did = &kept->known.all[i];
+        const struct statement_result *earlier = &kept->known.all[i];
 
-        dids_add(&dids, did->from, did->to, did->kind, &did->value);
+        statement_results_add(&results, earlier->from, earlier->to, earlier->kind, &earlier->value);
     }
-    any = kept->fill ? add_reply(kept, &outcomes->result, document, &reply, &dids)
-                     : kept_add_bulk(kept, outcomes, count, &dids);
+    any = kept->fill ? add_reply(kept, &outcomes->result, document, &reply, &results)
+                     : kept_add_bulk(kept, outcomes, count, &results);
     if (kept->after)
         bson_destroy(kept->after);
     kept->after = NULL;
     if (any) {
-        kept_make_record(kept, &dids, after);
+        kept_make_record(kept, &results, after);
         kept->after = bson_copy(after);
     }
     bson_destroy(&reply);
-    bson_free(dids.all);
+    bson_free(results.all);
     return any;
 }
 
@@ -440,20 +447,20 @@ struct rest {
     uint32_t count, end; /* end: nothing of the list is reached from there on */
 };
 
-static truce_status answer_again(const truce_write *write, const struct did *did, int32_t id,
-                                 truce_write_result *result, bson_error_t *error)
+static truce_status answer_again(const truce_write *write, const struct statement_result *earlier,
+                                 int32_t id, truce_write_result *result, bson_error_t *error)
 {
     bool updates = write->kind == TRUCE_WRITE_UPDATE;
 
-    if (did->kind == DID_INSERT && write->kind == TRUCE_WRITE_INSERT) {
+    if (earlier->kind == STATEMENT_INSERT && write->kind == TRUCE_WRITE_INSERT) {
         result->inserted = 1;
-    } else if (did->kind == DID_REMOVE && write->kind == TRUCE_WRITE_REMOVE) {
+    } else if (earlier->kind == STATEMENT_REMOVE && write->kind == TRUCE_WRITE_REMOVE) {
         result->matched = result->removed = 1;
-    } else if (did->kind == DID_UPDATE && updates) {
+    } else if (earlier->kind == STATEMENT_UPDATE && updates) {
         result->matched = result->modified = 1;
-    } else if (did->kind == DID_UPSERT && updates) {
+    } else if (earlier->kind == STATEMENT_UPSERT && updates) {
         result->upserted = true;
-        bson_value_copy(&did->value, &result->upserted_id);
+        bson_value_copy(&earlier->value, &result->upserted_id);
     } else {
         return forgotten(id, error);
     }
@@ -476,12 +483,13 @@ static truce_status kept_choose(struct retryable *kept, const truce_write *write
 
     for (uint32_t i = 0; i < count && i < rest->end && !status; i++) {
         int32_t number = kept_number_of(kept, i);
-        const struct did *did = number < 0 ? NULL : dids_find(&kept->known, number);
+        const struct statement_result *earlier =
+            number < 0 ? NULL : statement_results_find(&kept->known, number);
 
-        if (did) {
+        if (earlier) {
             comes_again(kept, number);
             outcomes[i].status = TRUCE_OK;
-            status = answer_again(&writes[i], did, number, &outcomes[i].result, error);
+            status = answer_again(&writes[i], earlier, number, &outcomes[i].result, error);
         } else if (writes[i].options.multi) {
             outcomes[i].status =
                 truce__refuse(CODE_INVALID_OPTIONS, &outcomes[i].error,
@@ -518,10 +526,11 @@ static truce_status run_rest(struct retryable *kept, truce_store *store, struct 
     how.receipt = &kept->receipt;
     status = truce_bulk(store, rest->writes, rest->count, &how, rest->outcomes, error);
     for (uint32_t i = 0; i < rest->count; i++) {
-        struct did did;
+        struct statement_result earlier;
 
         outcomes[rest->places[i]] = rest->outcomes[i];
-        if (!rest->outcomes[i].status && did_of(&rest->writes[i], &rest->outcomes[i].result, &did))
+        if (!rest->outcomes[i].status &&
+            statement_result_of(&rest->writes[i], &rest->outcomes[i].result, &earlier))
             fail_point_written(kept->call);
         if (rest->outcomes[i].status && !options->unordered && rest->places[i] < rest->end)
             rest->end = rest->places[i] + 1;
@@ -562,17 +571,19 @@ truce_status retryable_modify(struct retryable *kept, retryable_reply *fill, voi
                               bson_t *reply, bool *again, truce_receipt **receipt,
                               bson_error_t *error)
 {
-    const struct did *did = kept->first < 0 ? NULL : dids_find(&kept->known, kept->first);
+    const struct statement_result *earlier =
+        kept->first < 0 ? NULL : statement_results_find(&kept->known, kept->first);
     bson_t view;
 
-    *again = did != NULL;
+    *again = earlier != NULL;
     *receipt = &kept->receipt;
     kept->fill = fill;
     kept->arg = arg;
-    if (!did)
+    if (!earlier)
         return fail_point_write(kept->call, error);
-    if (did->kind != DID_REPLY ||
-        !bson_init_static(&view, did->value.value.v_doc.data, did->value.value.v_doc.data_len))
+    if (earlier->kind != STATEMENT_REPLY ||
+        !bson_init_static(&view, earlier->value.value.v_doc.data,
+                          earlier->value.value.v_doc.data_len))
         return forgotten(kept->first, error);
     comes_again(kept, kept->first);
     bson_concat(reply, &view);

@@ -19,78 +19,78 @@ struct snapshot_registry {
 
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms)
 {
-    struct snapshot_registry *pasts = bson_malloc0(sizeof *pasts);
+    struct snapshot_registry *registry = bson_malloc0(sizeof *registry);
 
-    pasts->server = server;
-    pasts->window_ms = window_ms ? window_ms : TRUCE_SERVER_PAST_MS;
-    pthread_mutex_init(&pasts->mutex, NULL);
-    return pasts;
+    registry->server = server;
+    registry->window_ms = window_ms ? window_ms : TRUCE_SERVER_PAST_MS;
+    pthread_mutex_init(&registry->mutex, NULL);
+    return registry;
 }
 
-static void pasts_end(struct registered_snapshot *past)
+static void registry_end(struct registered_snapshot *snapshot)
 {
-    truce_assert(!past->users);
-    truce_store_close(past->view);
-    bson_free(past);
+    truce_assert(!snapshot->users);
+    truce_store_close(snapshot->view);
+    bson_free(snapshot);
 }
 
-void snapshot_registry_free(struct snapshot_registry *pasts)
+void snapshot_registry_free(struct snapshot_registry *registry)
 {
-    while (pasts->first) {
-        struct registered_snapshot *past = pasts->first;
+    while (registry->first) {
+        struct registered_snapshot *snapshot = registry->first;
 
-        pasts->first = past->next;
-        pasts_end(past);
+        registry->first = snapshot->next;
+        registry_end(snapshot);
     }
-    pthread_mutex_destroy(&pasts->mutex);
-    bson_free(pasts);
+    pthread_mutex_destroy(&registry->mutex);
+    bson_free(registry);
 }
 
 /* ---- under the mutex ------------------------------------------------------------------------- */
 
-static void pasts_use(struct snapshot_registry *pasts, struct registered_snapshot *past)
+static void registry_use(struct snapshot_registry *registry, struct registered_snapshot *snapshot)
 {
-    past->users++;
-    past->used = ++pasts->clock;
+    snapshot->users++;
+    snapshot->used = ++registry->clock;
 }
 
-static void pasts_take_out(struct snapshot_registry *pasts, struct registered_snapshot **at)
+static void registry_take_out(struct snapshot_registry *registry, struct registered_snapshot **at)
 {
-    struct registered_snapshot *past = *at;
+    struct registered_snapshot *snapshot = *at;
 
-    *at = past->next;
-    past->forgotten = true;
-    pasts->count--;
+    *at = snapshot->next;
+    snapshot->forgotten = true;
+    registry->count--;
 }
 
 /* Evicts the least recently used snapshot; NULL: all are in use. */
-static struct registered_snapshot *pasts_take_out_idle(struct snapshot_registry *pasts)
+static struct registered_snapshot *registry_take_out_idle(struct snapshot_registry *registry)
 {
     struct registered_snapshot **oldest = NULL, *gone;
 
-    for (struct registered_snapshot **at = &pasts->first; *at; at = &(*at)->next)
+    for (struct registered_snapshot **at = &registry->first; *at; at = &(*at)->next)
         if (!(*at)->users && (!oldest || (*at)->used < (*oldest)->used))
             oldest = at;
     if (!oldest)
         return NULL;
     gone = *oldest;
-    pasts_take_out(pasts, oldest);
+    registry_take_out(registry, oldest);
     return gone;
 }
 
 /* ---- taking ---------------------------------------------------------------------------------- */
 
-static truce_status pasts_refuse(const struct snapshot_registry *pasts, uint64_t time,
-                                 bson_error_t *error)
+static truce_status registry_refuse(const struct snapshot_registry *registry, uint64_t time,
+                                    bson_error_t *error)
 {
     int64_t age_ms = truce__clock_wall_ms() - (int64_t)(time >> 32) * 1000;
     unsigned seconds = (unsigned)(time >> 32), number = (unsigned)time;
 
-    if (time > server_time(pasts->server))
+    if (time > server_time(registry->server))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "atClusterTime (%u, %u) is later than the current time", seconds,
                              number);
-    if (age_ms > pasts->window_ms)
+    if (age_ms > registry->window_ms)
         return truce__refuse(CODE_SNAPSHOT_TOO_OLD, error,
                              "the time (%u, %u) is older than the oldest that is kept", seconds,
                              number);
@@ -100,120 +100,123 @@ static truce_status pasts_refuse(const struct snapshot_registry *pasts, uint64_t
                          seconds, number, TRUCE_SERVER_PASTS_MAX);
 }
 
-static truce_status pasts_find(struct snapshot_registry *pasts, uint64_t time,
-                               struct registered_snapshot **past, bson_error_t *error)
+static truce_status registry_find(struct snapshot_registry *registry, uint64_t time,
+                                  struct registered_snapshot **snapshot, bson_error_t *error)
 {
-    pthread_mutex_lock(&pasts->mutex);
-    *past = pasts->first;
-    while (*past && (*past)->time != time)
-        *past = (*past)->next;
-    if (*past)
-        pasts_use(pasts, *past);
-    pthread_mutex_unlock(&pasts->mutex);
-    return *past ? TRUCE_OK : pasts_refuse(pasts, time, error);
+    pthread_mutex_lock(&registry->mutex);
+    *snapshot = registry->first;
+    while (*snapshot && (*snapshot)->time != time)
+        *snapshot = (*snapshot)->next;
+    if (*snapshot)
+        registry_use(registry, *snapshot);
+    pthread_mutex_unlock(&registry->mutex);
+    return *snapshot ? TRUCE_OK : registry_refuse(registry, time, error);
 }
 
 /* Adds the snapshot, after evicting another one if necessary. */
-static bool pasts_enter(struct snapshot_registry *pasts, struct registered_snapshot *past,
-                        struct registered_snapshot **gone)
+static bool registry_enter(struct snapshot_registry *registry, struct registered_snapshot *snapshot,
+                           struct registered_snapshot **gone)
 {
     bool enters;
 
-    pthread_mutex_lock(&pasts->mutex);
-    *gone = pasts->count == TRUCE_SERVER_PASTS_MAX ? pasts_take_out_idle(pasts) : NULL;
-    enters = pasts->count < TRUCE_SERVER_PASTS_MAX;
+    pthread_mutex_lock(&registry->mutex);
+    *gone = registry->count == TRUCE_SERVER_PASTS_MAX ? registry_take_out_idle(registry) : NULL;
+    enters = registry->count < TRUCE_SERVER_PASTS_MAX;
     if (enters) {
-        pasts_use(pasts, past);
-        past->next = pasts->first;
-        pasts->first = past;
-        pasts->count++;
+        registry_use(registry, snapshot);
+        snapshot->next = registry->first;
+        registry->first = snapshot;
+        registry->count++;
     }
-    pthread_mutex_unlock(&pasts->mutex);
+    pthread_mutex_unlock(&registry->mutex);
     return enters;
 }
 
-/* The time is given before the moment is taken: what is changed afterwards is of a later one. */
-static truce_status pasts_make(struct snapshot_registry *pasts, struct registered_snapshot **past,
-                               bson_error_t *error)
+/* Assigns the time before it opens the snapshot, so later changes have later times. */
+static truce_status registry_make(struct snapshot_registry *registry,
+                                  struct registered_snapshot **snapshot, bson_error_t *error)
 {
-    const truce_snapshot_options options = {.age_ms = (uint32_t)pasts->window_ms};
+    const truce_snapshot_options options = {.age_ms = (uint32_t)registry->window_ms};
     struct registered_snapshot *made = bson_malloc0(sizeof *made), *gone;
     truce_status status;
 
-    pthread_mutex_lock(&pasts->mutex);
-    status = server_tick(pasts->server, &made->time, error);
-    pthread_mutex_unlock(&pasts->mutex);
+    pthread_mutex_lock(&registry->mutex);
+    status = server_tick(registry->server, &made->time, error);
+    pthread_mutex_unlock(&registry->mutex);
     made->since_ns = truce__clock_monotonic_ns();
     if (!status)
-        status = truce_snapshot(pasts->server->store, &options, &made->view, error);
+        status = truce_snapshot(registry->server->store, &options, &made->view, error);
     if (status) {
         bson_free(made);
         return status;
     }
-    if (!pasts_enter(pasts, made, &gone)) {
-        pasts_end(made);
+    if (!registry_enter(registry, made, &gone)) {
+        registry_end(made);
         return truce__fail(TRUCE_LIMIT, error,
                            "%d moments are read by cursors, which is the maximum",
                            TRUCE_SERVER_PASTS_MAX);
     }
     if (gone)
-        pasts_end(gone);
-    *past = made;
+        registry_end(gone);
+    *snapshot = made;
     return TRUCE_OK;
 }
 
-truce_status snapshot_registry_take(struct snapshot_registry *pasts, uint64_t time,
-                                    struct registered_snapshot **past, bson_error_t *error)
+truce_status snapshot_registry_take(struct snapshot_registry *registry, uint64_t time,
+                                    struct registered_snapshot **snapshot, bson_error_t *error)
 {
-    *past = NULL;
-    return time ? pasts_find(pasts, time, past, error) : pasts_make(pasts, past, error);
+    *snapshot = NULL;
+    return time ? registry_find(registry, time, snapshot, error)
+                : registry_make(registry, snapshot, error);
 }
 
-void snapshot_registry_hold(struct snapshot_registry *pasts, struct registered_snapshot *past)
+void snapshot_registry_hold(struct snapshot_registry *registry,
+                            struct registered_snapshot *snapshot)
 {
-    pthread_mutex_lock(&pasts->mutex);
-    pasts_use(pasts, past);
-    pthread_mutex_unlock(&pasts->mutex);
+    pthread_mutex_lock(&registry->mutex);
+    registry_use(registry, snapshot);
+    pthread_mutex_unlock(&registry->mutex);
 }
 
-void snapshot_registry_release(struct snapshot_registry *pasts, struct registered_snapshot *past)
+void snapshot_registry_release(struct snapshot_registry *registry,
+                               struct registered_snapshot *snapshot)
 {
     bool last;
 
-    pthread_mutex_lock(&pasts->mutex);
-    last = !--past->users && past->forgotten;
-    pthread_mutex_unlock(&pasts->mutex);
+    pthread_mutex_lock(&registry->mutex);
+    last = !--snapshot->users && snapshot->forgotten;
+    pthread_mutex_unlock(&registry->mutex);
     if (last)
-        pasts_end(past);
+        registry_end(snapshot);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-void snapshot_registry_expire(struct snapshot_registry *pasts)
+void snapshot_registry_expire(struct snapshot_registry *registry)
 {
-    int64_t before_ns = truce__clock_monotonic_ns() - pasts->window_ms * 1000000;
+    int64_t before_ns = truce__clock_monotonic_ns() - registry->window_ms * 1000000;
     struct registered_snapshot *gone = NULL;
 
-    pthread_mutex_lock(&pasts->mutex);
-    for (struct registered_snapshot **at = &pasts->first; *at;) {
-        struct registered_snapshot *past = *at;
+    pthread_mutex_lock(&registry->mutex);
+    for (struct registered_snapshot **at = &registry->first; *at;) {
+        struct registered_snapshot *snapshot = *at;
 
-        if (past->since_ns >= before_ns) {
-            at = &past->next;
+        if (snapshot->since_ns >= before_ns) {
+            at = &snapshot->next;
             continue;
         }
-        pasts_take_out(pasts, at);
-        if (!past->users) {
-            past->next = gone;
-            gone = past;
+        registry_take_out(registry, at);
+        if (!snapshot->users) {
+            snapshot->next = gone;
+            gone = snapshot;
         }
     }
-    pthread_mutex_unlock(&pasts->mutex);
+    pthread_mutex_unlock(&registry->mutex);
     while (gone) {
-        struct registered_snapshot *past = gone;
+        struct registered_snapshot *snapshot = gone;
 
-        gone = past->next;
-        pasts_end(past);
+        gone = snapshot->next;
+        registry_end(snapshot);
     }
 }
 
@@ -222,5 +225,5 @@ truce_status snapshot_registry_status(truce_status status, bson_error_t *error)
     if (status != TRUCE_EXPIRED)
         return status;
     return truce__refuse(CODE_SNAPSHOT_TOO_OLD, error,
-                         "the moment that is read is too old, or too much was written since");
+                         "the snapshot is too old, or too much was written since");
 }

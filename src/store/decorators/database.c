@@ -129,16 +129,17 @@ static truce_status database_explain(truce_store *store, const char *collection,
     return name_places(database, status, error);
 }
 
-static truce_status database_read_many(truce_store *store, truce_look *looks, size_t count,
+static truce_status database_read_many(truce_store *store, truce_read_request *looks, size_t count,
                                        bson_error_t *error)
 {
     const struct database *database = database_of_store(store);
-    truce_look *placed = bson_aligned_alloc0(_Alignof(truce_look), count * sizeof *placed);
+    truce_read_request *placed =
+        bson_aligned_alloc0(_Alignof(truce_read_request), count * sizeof *placed);
     char(*places)[PLACE_MAX] = bson_malloc(count * sizeof *places);
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < count && !status; i++) {
-        placed[i] = (truce_look){.collection = places[i], .id = looks[i].id};
+        placed[i] = (truce_read_request){.collection = places[i], .id = looks[i].id};
         status = map_name(database, looks[i].collection, places[i], error);
     }
     if (status)

@@ -20,7 +20,7 @@
  *   2. A list of collections has those of the database, without the server's own (system.views),
  *      which calls must not name. Lists and errors have plain names.
  *   3. A view has the capabilities of its store and stores nothing, except for the metadata cache
- *      of the layers above (truce_memo). Two views of one database are equal.
+ *      of the layers above (truce_store_cache). Two views of one database are equal.
  *   4. A snapshot of a view is a view of a snapshot.
  */
 #include "store/namespace_map.h"

@@ -222,8 +222,8 @@ static truce_status decorator_explain(truce_store *store, const char *collection
                 .answer = plan);
 }
 
-static truce_status decorator_read_many(truce_store *store, truce_look *looks, size_t number,
-                                        bson_error_t *error)
+static truce_status decorator_read_many(truce_store *store, truce_read_request *looks,
+                                        size_t number, bson_error_t *error)
 {
     return PASS(VERB_READ_MANY, .looks = looks, .number = number);
 }

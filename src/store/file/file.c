@@ -277,7 +277,7 @@ static truce_status file_rewrite_documents(truce_store *store, truce_rewrite *re
     return truce__engine_rewrite(file_engine_of(store), rewrite, error);
 }
 
-static truce_status file_read_many(truce_store *store, truce_look *looks, size_t number,
+static truce_status file_read_many(truce_store *store, truce_read_request *looks, size_t number,
                                    bson_error_t *error)
 {
     return truce__engine_read_many(file_engine_of(store), looks, number, error);

@@ -583,7 +583,8 @@ truce_status truce__memory_explain(truce_store *base, const char *name, const bs
     return status;
 }
 
-static void memory_read_look(const struct memory_collection *collection, truce_look *look_at)
+static void memory_read_look(const struct memory_collection *collection,
+                             truce_read_request *look_at)
 {
     bson_t wrapped = BSON_INITIALIZER;
     struct value id, other;
@@ -603,7 +604,7 @@ static void memory_read_look(const struct memory_collection *collection, truce_l
     bson_destroy(&wrapped);
 }
 
-truce_status truce__memory_read_many(truce_store *base, truce_look *looks, size_t count,
+truce_status truce__memory_read_many(truce_store *base, truce_read_request *looks, size_t count,
                                      bson_error_t *error)
 {
     struct memory_store *store = (struct memory_store *)base;

@@ -47,9 +47,6 @@ struct mongo_store {
     struct mongoc_audience audience;
     bool read_only, relaxed;
     bool linearizable; /* Reads of one document by _id may ask for it. */
-    /* The structure number: changes of this handle, and time since it was opened. */
-    _Atomic uint64_t changes;
-    int64_t opened_ns;
     struct {
         /* The cluster time of the reads of a view; 0: not a view. */
         uint32_t seconds, ordinal;
@@ -209,7 +206,7 @@ truce_status truce__mongo_guard_refused(truce_status status, const char *collect
 truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *writes, size_t count,
                                  const truce_bulk_options *options, truce_write_outcome *outcomes,
                                  bson_error_t *error);
-truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t count,
+truce_status truce__mongo_read_many(truce_store *base, truce_read_request *looks, size_t count,
                                     bson_error_t *error);
 /* Checks that the server really implements transactions. OK, or INVALID with its answer. */
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error);

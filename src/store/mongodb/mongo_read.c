@@ -573,7 +573,7 @@ static void view_close_view(truce_store *base)
 }
 
 /* Reads the documents one after the other, all at the view's time. */
-static truce_status view_read_many(truce_store *base, truce_look *looks, size_t count,
+static truce_status view_read_many(truce_store *base, truce_read_request *looks, size_t count,
                                    bson_error_t *error)
 {
     truce_status status = TRUCE_OK;

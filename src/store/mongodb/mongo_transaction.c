@@ -578,7 +578,7 @@ truce_status truce__mongo_atomic(struct mongo_store *store, const truce_write *w
 
 /* ---- read_many ------------------------------------------------------------------------------- */
 
-static truce_status transaction_look(struct transaction *transaction, truce_look *one,
+static truce_status transaction_look(struct transaction *transaction, truce_read_request *one,
                                      bson_error_t *error)
 {
     bson_t body = BSON_INITIALIZER, filter, equal, reply, view;
@@ -616,7 +616,7 @@ static truce_status transaction_look(struct transaction *transaction, truce_look
     return status;
 }
 
-static truce_status look_once(struct mongo_store *store, truce_look *looks, size_t count,
+static truce_status look_once(struct mongo_store *store, truce_read_request *looks, size_t count,
                               bson_error_t *error)
 {
     struct transaction transaction;
@@ -632,7 +632,7 @@ static truce_status look_once(struct mongo_store *store, truce_look *looks, size
     return status;
 }
 
-truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t count,
+truce_status truce__mongo_read_many(truce_store *base, truce_read_request *looks, size_t count,
                                     bson_error_t *error)
 {
     struct mongo_store *store = (struct mongo_store *)base;
@@ -663,7 +663,7 @@ truce_status truce__mongo_read_many(truce_store *base, truce_look *looks, size_t
 truce_status truce__mongo_probe_transaction(struct mongo_store *store, bson_error_t *error)
 {
     bson_value_t id = {.value_type = BSON_TYPE_OID};
-    truce_look probe = {.collection = PROBE, .id = &id};
+    truce_read_request probe = {.collection = PROBE, .id = &id};
     truce_status status;
 
     bson_oid_init(&id.value.v_oid, NULL);
