@@ -25,7 +25,7 @@ const struct scale_operation scale_operations[] = {
      "none: `truce_queue`", "`truce_queue`, the oldest jobs"},
     {"job commit: 1 document and done", NULL, "WTwWFwW", SCALE_WAITS, 0, 130,
      "any; `truce_queue`, `truce_commits` none", "`truce_queue`, `truce_commits`"},
-    {"ledger: post", "ledger post", "G", SCALE_PASSES, 912, 60, "none: the book", "each account"},
+    {"ledger: post", "ledger post", "GR", SCALE_PASSES, 1489, 60, "none: the book", "each account"},
     {"ledger of slots: post", NULL, "rrrWtwWfwW", SCALE_WAITS, 0, 200,
      "`_id`, both collections; `truce_commits` none", "each account, `truce_commits`"},
     {"transfer, step by step", "transfer", "wlrgwrwhww", SCALE_PASSES, 4739, 150, "`_id`",

@@ -3,6 +3,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/field.h"
+#include "bson/array.h"
+#include "bson/value.h"
 #include "commit/commit_maintenance.h"
 #include "commit/metadata_cache.h"
 #include "commit/unique.h"
@@ -37,6 +39,9 @@ struct inspector {
     struct worker worker; /* For repairs. */
     /* The inspected commit was already reported as blocked. */
     bool blocked;
+    /* The decided commits of the batch whose documents must be read one by one. */
+    bson_oid_t closer[CARE_BATCH];
+    uint32_t closer_count;
 };
 
 /* ---- documents ------------------------------------------------------------------------------ */
@@ -312,6 +317,14 @@ static void tell_refused(struct inspector *by, const bson_oid_t *id, const bson_
     truce__check_tell(by->check, &finding, false);
 }
 
+static bool needs_closer_look(const struct inspector *by, const bson_oid_t *id)
+{
+    for (uint32_t i = 0; i < by->closer_count; i++)
+        if (bson_oid_equal(&by->closer[i], id))
+            return true;
+    return false;
+}
+
 static truce_status commit_check_check_state(struct inspector *by, const bson_t *commit,
                                              const bson_oid_t *id, bson_error_t *error)
 {
@@ -321,6 +334,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
     struct finding finding = {.collection = COMMITS, .commit = id, .id = &target};
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;
+    bool closer;
 
     if (!state || (!pending && strcmp(state, "committed") != 0) ||
         !truce__journal_lease_over(&by->worker, id, commit))
@@ -330,9 +344,10 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
                            : "the commit was decided but not completed";
     finding.repair = pending ? "undo the commit" : "release its documents and mark it done";
     by->blocked = false;
-    if (!pending)
+    closer = !pending && needs_closer_look(by, id);
+    if (closer)
         status = each_post(by, commit, id, check_missing, &why);
-    if (!status && !pending)
+    if (!status && closer)
         status = each_post(by, commit, id, commit_check_check_blocked, &why);
     if (!status && by->check->repair)
         status = check_mend(by, commit, id, pending, &why);
@@ -383,9 +398,252 @@ static truce_status commit_check_check_commit(struct check *check, const char *c
     if (!bson_iter_init_find(&iter, commit, "_id") || !BSON_ITER_HOLDS_OID(&iter))
         return TRUCE_OK;
     bson_oid_copy(bson_iter_oid(&iter), &id);
-    by->check->report->commits++;
     status = commit_check_check_state(by, commit, &id, error);
     check_overwritten(by, commit, &id);
+    return status;
+}
+
+/* ---- batches of commits ---------------------------------------------------------------------- */
+
+/*
+ * The documents that the decided commits of a batch change are read together, collection by
+ * collection. A closer look at a commit reads its documents one by one. It takes place if a document
+ * is missing, and if another document may have a unique value that the commit reserved.
+ */
+
+/* The documents of one collection: those that must exist, and those that may be held. */
+struct decided_part {
+    const char *collection;
+    struct care_links changed, held;
+    struct decided_part *next;
+};
+
+struct decided {
+    struct inspector *by;
+    bson_t *const *commits;
+    uint32_t count;
+    /* By the number in the batch. */
+    bool decided[CARE_BATCH], closer[CARE_BATCH];
+    struct decided_part *parts;
+    /* Filters of documents that may have a reserved value, and the commits that reserved them. */
+    bson_t filters;
+    struct array list;
+    bool reserves[CARE_BATCH];
+};
+
+/* At this size, the filters are sent. */
+#define FILTERS_BYTES 100000
+
+static struct decided_part *decided_part_of(struct decided *batch, const char *collection)
+{
+    struct decided_part *part = batch->parts;
+
+    while (part && strcmp(part->collection, collection) != 0)
+        part = part->next;
+    if (part)
+        return part;
+    part = bson_malloc0(sizeof *part);
+    part->collection = collection;
+    part->next = batch->parts;
+    batch->parts = part;
+    return part;
+}
+
+/* A function for each document that decided commit `number` changes. Returning false ends it. */
+typedef bool decided_function(struct decided *batch, uint32_t number, const bson_t *post,
+                              void *arg);
+
+static void each_decided_post(struct decided *batch, uint32_t number, decided_function *function,
+                              void *arg)
+{
+    struct fields posts =
+        truce__fields(truce__value_field(truce__value_document(batch->commits[number]), "post", 4));
+    bson_t post;
+
+    while (truce__fields_next(&posts)) {
+        if (posts.value.type != BSON_TYPE_DOCUMENT)
+            continue;
+        truce__value_bson(posts.value, &post);
+        if (!function(batch, number, &post, arg))
+            return;
+    }
+}
+
+static bool decided_link(struct decided *batch, uint32_t number, const bson_t *post, void *arg)
+{
+    bson_value_t id = truce__document_id(batch->commits[number]), target;
+    const char *op = truce__field_text(post, "op"), *collection;
+    struct decided_part *part;
+
+    (void)arg;
+    if (truce__journal_post_check(&id.value.v_oid, post, NULL) ||
+        !truce__journal_target(post, &collection, &target)) {
+        batch->closer[number] = true;
+        return false;
+    }
+    part = decided_part_of(batch, collection);
+    truce__care_link(&part->held, &target, number);
+    if (!strcmp(op, "set") || !strcmp(op, "whole"))
+        truce__care_link(&part->changed, &target, number);
+    return true;
+}
+
+/* Looks for documents that have a value of the filters. Any commit of the filters may be blocked
+ * by them. */
+static truce_status decided_send_filters(struct decided *batch, const char *collection,
+                                         bson_error_t *error)
+{
+    bson_t *filter, *id_only, found;
+    truce_find_options options = {0};
+    truce_status status;
+
+    if (bson_empty(&batch->filters))
+        return TRUCE_OK;
+    filter = BCON_NEW("$or", BCON_ARRAY(&batch->filters));
+    options.projection = id_only = BCON_NEW("_id", BCON_INT32(1));
+    status = truce_find_one(batch->by->check->store, collection, filter, &options, &found, error);
+    for (uint32_t i = 0; i < batch->count; i++) {
+        batch->closer[i] |= !status && batch->reserves[i];
+        batch->reserves[i] = false;
+    }
+    bson_reinit(&batch->filters);
+    batch->list = (struct array){.to = &batch->filters};
+    bson_destroy(&found);
+    bson_destroy(id_only);
+    bson_destroy(filter);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
+struct held_target {
+    const char *collection;
+    const bson_t *document;
+    truce_status status;
+    bson_error_t *error;
+};
+
+/* Adds the unique values that the held document gets from its commit to the filters. */
+static bool decided_reserve(struct decided *batch, uint32_t number, const bson_t *post, void *arg)
+{
+    struct held_target *held = arg;
+    bson_value_t commit = truce__document_id(batch->commits[number]), target;
+    const char *collection;
+    bson_t after;
+
+    if (!truce__journal_target(post, &collection, &target) ||
+        strcmp(collection, held->collection) != 0 ||
+        !truce__value_equal(truce__value_field(truce__value_document(post), "id", 2),
+                            truce__value_field(truce__value_document(held->document), "_id", 3)))
+        return true;
+    truce__journal_after(&commit.value.v_oid, post, held->document, &after);
+    if (!bson_empty(&after)) {
+        batch->reserves[number] = true;
+        held->status = truce__unique_filters(batch->by->check->store, collection, &target, &after,
+                                             &batch->list, held->error);
+    }
+    bson_destroy(&after);
+    return false;
+}
+
+/* Reads the documents of a collection with unique indexes that are still held. */
+static truce_status decided_check_held(struct decided *batch, struct decided_part *part,
+                                       bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", "{", "$in", BCON_ARRAY(&part->held.ids), "}", "_intent.c", "{",
+                              "$exists", BCON_BOOL(true), "}");
+    truce_cursor *cursor = NULL;
+    const bson_t *found;
+    truce_status status =
+        truce_find(batch->by->check->store, part->collection, filter, NULL, &cursor, error);
+
+    while (!status) {
+        struct held_target held = {part->collection, NULL, TRUCE_OK, error};
+        bson_oid_t id;
+
+        status = truce_cursor_next(cursor, &found, error);
+        if (status || !found)
+            break;
+        held.document = found;
+        for (uint32_t i = 0; i < batch->count; i++) {
+            bson_value_t commit = truce__document_id(batch->commits[i]);
+
+            if (batch->decided[i] && truce__intent_commit(found, &id) &&
+                bson_oid_equal(&commit.value.v_oid, &id))
+                each_decided_post(batch, i, decided_reserve, &held);
+        }
+        status = held.status;
+        if (!status && batch->filters.len > FILTERS_BYTES)
+            status = decided_send_filters(batch, part->collection, error);
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(filter);
+    return status ? status : decided_send_filters(batch, part->collection, error);
+}
+
+static truce_status decided_check_part(struct decided *batch, struct decided_part *part,
+                                       bson_error_t *error)
+{
+    truce_store *store = batch->by->check->store;
+    uint32_t unique = 0;
+    truce_status status = truce__care_follow(batch->by->check, part->collection, NULL,
+                                             &part->changed, batch->closer, error);
+
+    /* An index may be newer than the cached list. */
+    truce__metadata_forget(store, part->collection);
+    if (!status)
+        status = truce__unique_count(store, part->collection, &unique, error);
+    return status || !unique ? status : decided_check_held(batch, part, error);
+}
+
+static void oid_of(const bson_t *commit, bson_oid_t *id)
+{
+    bson_value_t value = truce__document_id(commit);
+
+    bson_oid_copy(&value.value.v_oid, id);
+}
+
+/* Suspects commits whose state is not final, and those with a note. */
+static truce_status suspect_commits(struct check *check, bson_t *const *documents, uint32_t count,
+                                    bool *suspect, void *arg, bson_error_t *error)
+{
+    struct inspector *by = arg;
+    struct decided *batch = bson_malloc0(sizeof *batch);
+    truce_status status = TRUCE_OK;
+
+    batch->by = by;
+    batch->commits = documents;
+    batch->count = count;
+    bson_init(&batch->filters);
+    batch->list = (struct array){.to = &batch->filters};
+    by->closer_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bson_value_t id = truce__document_id(documents[i]);
+        const char *state = truce__commit_state(documents[i]);
+
+        if (id.value_type != BSON_TYPE_OID)
+            continue;
+        check->report->commits++;
+        suspect[i] = state && (!strcmp(state, "pending") || !strcmp(state, "committed"));
+        suspect[i] = suspect[i] || bson_has_field(documents[i], "overwritten");
+        batch->decided[i] = state && !strcmp(state, "committed") &&
+                            truce__journal_lease_over(&by->worker, &id.value.v_oid, documents[i]);
+        if (batch->decided[i])
+            each_decided_post(batch, i, decided_link, NULL);
+    }
+    for (struct decided_part *part = batch->parts; part && !status; part = part->next)
+        status = decided_check_part(batch, part, error);
+    for (uint32_t i = 0; i < count; i++)
+        if (batch->closer[i] || (status && batch->decided[i]))
+            oid_of(documents[i], &by->closer[by->closer_count++]);
+    while (batch->parts) {
+        struct decided_part *part = batch->parts;
+
+        batch->parts = part->next;
+        truce__care_links_release(&part->changed);
+        truce__care_links_release(&part->held);
+        bson_free(part);
+    }
+    bson_destroy(&batch->filters);
+    bson_free(batch);
     return status;
 }
 
@@ -495,7 +753,8 @@ truce_status truce__commit_check(struct check *check, bson_error_t *error)
     truce_status first, status;
 
     truce__worker_init(&by.worker, check->store, 1000);
-    first = truce__check_each(check, COMMITS, NULL, commit_check_check_commit, &by, error);
+    first = truce__check_suspects(check, COMMITS, NULL, suspect_commits, commit_check_check_commit,
+                                  &by, error);
     status =
         truce__check_each(check, DISPLACED, NULL, displaced_document, &by, first ? NULL : error);
     first = first ? first : status;

@@ -792,18 +792,27 @@ static truce_status search_own(const struct search *search, const struct index_s
     return TRUCE_OK;
 }
 
+/* Makes the filter of documents other than `id` that may have the key of `document`. */
+static void filter_others(const struct index_spec *spec, const bson_t *document, const uint8_t *key,
+                          size_t size, const bson_value_t *id, bson_t *filter)
+{
+    bson_t other;
+
+    truce__index_key_filter(spec, truce__value_document(document), key, size, filter);
+    BSON_APPEND_DOCUMENT_BEGIN(filter, "_id", &other);
+    BSON_APPEND_VALUE(&other, "$ne", id);
+    bson_append_document_end(filter, &other);
+}
+
 static truce_status search_key(struct search *search, const struct index_spec *spec,
                                const uint8_t *key, size_t size, bson_error_t *error)
 {
     truce_status status = search_own(search, spec, key, size, error);
-    bson_t filter, other;
+    bson_t filter;
 
     if (status)
         return status;
-    truce__index_key_filter(spec, truce__value_document(&search->entry->after), key, size, &filter);
-    BSON_APPEND_DOCUMENT_BEGIN(&filter, "_id", &other);
-    BSON_APPEND_VALUE(&other, "$ne", &search->entry->id);
-    bson_append_document_end(&filter, &other);
+    filter_others(spec, &search->entry->after, key, size, &search->entry->id, &filter);
     do
         status = unique_find_holder(search, spec, &filter, key, size, error);
     while (truce__unanswered(status) &&
@@ -845,6 +854,42 @@ truce_status truce__unique_holder(truce_commit *commit, const struct entry *entr
     /* The index may be newer than the cached list. */
     truce__metadata_forget(commit->store, entry->collection);
     return each_index(commit->store, entry->collection, search_index, &search, error);
+}
+
+struct filters {
+    const bson_value_t *id;
+    const bson_t *after;
+    struct array *to;
+};
+
+static truce_status filters_of_index(const struct index_spec *spec, void *arg, bson_error_t *error)
+{
+    const struct filters *filters = arg;
+    struct field_keys keys = {0};
+    truce_status status;
+
+    if (!spec->unique || spec->is_id)
+        return TRUCE_OK;
+    status = truce__index_keys(spec, truce__value_document(filters->after), &keys, error);
+    for (uint32_t i = 0, start = 0; !status && i < keys.count; start = keys.ends[i++]) {
+        bson_t filter;
+
+        filter_others(spec, filters->after, keys.bytes.bytes + start, keys.ends[i] - start,
+                      filters->id, &filter);
+        truce__array_add_document(filters->to, &filter);
+        bson_destroy(&filter);
+    }
+    truce__field_keys_release(&keys);
+    return status;
+}
+
+truce_status truce__unique_filters(truce_store *store, const char *collection,
+                                   const bson_value_t *id, const bson_t *after,
+                                   struct array *filters, bson_error_t *error)
+{
+    struct filters all = {id, after, filters};
+
+    return each_index(store, collection, filters_of_index, &all, error);
 }
 
 /* Looks for the holder of reserved keys (U4). */

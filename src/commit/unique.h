@@ -2,6 +2,7 @@
 #define TRUCE_COMMIT_UNIQUE_H
 
 /* Unique indexes and commits: checks that must pass before the decision. */
+#include "bson/array.h"
 #include "commit/commit.h"
 #include "commit/entry.h"
 #include "query/index/index.h"
@@ -27,6 +28,12 @@ truce_status truce__unique_holder(truce_commit *commit, const struct entry *entr
  * into the indexes on the values themselves. */
 truce_status truce__unique_look(truce_commit *commit, const struct entry *entry, bson_t *held,
                                 bson_error_t *error);
+
+/* Appends a filter for each uniquely indexed value of `after`, which document `id` gets: another
+ * document that matches one of them may hold the value. */
+truce_status truce__unique_filters(truce_store *store, const char *collection,
+                                   const bson_value_t *id, const bson_t *after,
+                                   struct array *filters, bson_error_t *error);
 
 /* Waits until no commit holds that document any more. `held` comes from truce__unique_holder. */
 truce_status truce__unique_wait(truce_commit *commit, const char *collection, const bson_t *held,

@@ -307,6 +307,14 @@ void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t
     links->count++;
 }
 
+void truce__care_links_release(struct care_links *links)
+{
+    if (links->owners)
+        bson_destroy(&links->ids);
+    bson_free(links->owners);
+    *links = (struct care_links){.count = 0};
+}
+
 static int compare_hashes(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -359,9 +367,7 @@ truce_status truce__care_follow(struct check *check, const char *to, const bson_
     bson_free(found);
     bson_destroy(wanted);
     bson_destroy(projection);
-    bson_destroy(&links->ids);
-    bson_free(links->owners);
-    *links = (struct care_links){.count = 0};
+    truce__care_links_release(links);
     return status;
 }
 

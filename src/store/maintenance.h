@@ -87,6 +87,7 @@ struct care_links {
 };
 
 void truce__care_link(struct care_links *links, const bson_value_t *id, uint32_t owner);
+void truce__care_links_release(struct care_links *links);
 /* Suspects each owner of an id for which `to` has no document that matches `filter`. Releases the
  * links. */
 truce_status truce__care_follow(struct check *check, const char *to, const bson_t *filter,

@@ -740,6 +740,12 @@ uint64_t truce__store_structure(truce_store *store)
     return store->ops->structure ? store->ops->structure(store) : 0;
 }
 
+bool truce__store_sees_drops(const truce_store *store)
+{
+    /* These stores are files or memory of this machine. */
+    return store->capabilities & TRUCE_CAN_COMPARE;
+}
+
 /* ---- facts ---------------------------------------------------------------------------------- */
 
 truce_status truce__store_facts(truce_store *store, bson_t *facts, bson_error_t *error)

@@ -1,6 +1,7 @@
 /* A check sends messages for batches of documents, and none for a single one: over a network
  * each costs a round trip. Calls of the store are counted, except the steps of cursors, which
  * come in batches. */
+#include "base/field.h"
 #include "store/decorators/decorator.h"
 #include "tests/support/bank.h"
 #include "tests/support/ledger_rig.h"
@@ -275,6 +276,85 @@ static void fill_sets(truce_store *store, int from, int to)
     }
     bson_destroy(element);
     truce_set_free(set);
+}
+
+/* ---- commits of dead clients ----------------------------------------------------------------- */
+
+/* Adds decided commits whose owner is gone. Each holds two documents, one with a unique value. */
+static void fill_decided(truce_store *store, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        bson_oid_t id;
+        char hex[25], json[600];
+
+        bson_oid_init(&id, NULL);
+        bson_oid_to_string(&id, hex);
+        snprintf(json, sizeof json,
+                 "{'_id': {'$oid': '%s'}, 'state': 'committed', 'post': ["
+                 "{'ns': 'plain', 'id': %d, 'op': 'set', 'changes': [{'p': 'n', 'v': 2}], 'was': "
+                 "{'$numberLong': '1'}}, "
+                 "{'ns': 'unique', 'id': %d, 'op': 'set', 'changes': [{'p': 'n', 'v': %d}], 'was': "
+                 "{'$numberLong': '1'}}]}",
+                 hex, i, i, i + 1000000);
+        insert_json(store, "truce_commits", json);
+        for (int k = 0; k < 2; k++) {
+            snprintf(json, sizeof json, "{'_id': %d, 'n': %d, '_intent': {'c': {'$oid': '%s'}}}", i,
+                     i, hex);
+            insert_json(store, k ? "unique" : "plain", json);
+        }
+    }
+}
+
+static void count_rule(const bson_t *finding, void *arg)
+{
+    int *counts = arg;
+    const char *rule = truce__field_text(finding, "rule");
+
+    counts[0] += !strcmp(rule, "half-applied");
+    counts[1] += !strcmp(rule, "blocked");
+    counts[2] += !strcmp(rule, "missing-document");
+}
+
+static int64_t count_decided(truce_store *store, int counts[3])
+{
+    truce_check_report report;
+    bson_error_t error;
+
+    memset(counts, 0, 3 * sizeof *counts);
+    messages = 0;
+    CHECK_OK(truce_check(store, NULL, count_rule, counts, &report, &error), error);
+    return messages;
+}
+
+TEST(messages_of_a_check_do_not_grow_with_commits_of_dead_clients)
+{
+    truce_store *store = open_counting();
+    bson_t *index = test_bson("{'key': {'n': 1}, 'name': 'n_1', 'unique': true}"), *gone;
+    int64_t few, many;
+    int counts[3];
+    bson_error_t error;
+
+    CHECK_OK(truce_index_create(store, "unique", index, &error), error);
+    bson_destroy(index);
+    fill_decided(store, 0, FEW);
+    few = count_decided(store, counts);
+    CHECK_INT(counts[0], ==, FEW);
+    fill_decided(store, FEW, MANY);
+    many = count_decided(store, counts);
+    CHECK_INT(counts[0], ==, MANY);
+    CHECK_INT(counts[1] + counts[2], ==, 0);
+    compare("a check", "decided commits", few, many);
+
+    /* A plain writer takes a reserved value, and another one removes a document. */
+    insert_json(store, "unique", "{'_id': 'thief', 'n': 1000007}");
+    gone = test_bson("{'_id': 9}");
+    CHECK_OK(truce_remove(store, "plain", gone, NULL, NULL, &error), error);
+    bson_destroy(gone);
+    (void)count_decided(store, counts);
+    CHECK_INT(counts[0], ==, MANY);
+    CHECK_INT(counts[1], ==, 1);
+    CHECK_INT(counts[2], ==, 1);
+    truce_store_close(store);
 }
 
 TEST(messages_of_a_check_do_not_grow_with_the_documents)

@@ -237,7 +237,7 @@ typedef struct truce_store_ops {
                              truce_store **view, bson_error_t *error);
     /* Returns a number that changes if any process drops, renames, or empties a collection, or
      * drops an index. Cached metadata of collections may then be wrong. The number may also change
-     * without a reason. The call must be cheap: each operation of a pattern makes it. NULL:
+     * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The call must be cheap: each operation of a pattern makes it. NULL:
      * unknown. */
     uint64_t (*structure)(truce_store *store);
     /* Fills the zeroed state of a view. NULL: unknown. */

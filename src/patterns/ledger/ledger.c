@@ -186,6 +186,31 @@ static void ledger_follow(truce_ledger *ledger)
     ledger->structure = structure;
 }
 
+void truce__ledger_forget(truce_ledger *ledger)
+{
+    pthread_mutex_lock(&ledger->mutex);
+    ledger->structure = 0;
+    ledger_follow(ledger);
+    pthread_mutex_unlock(&ledger->mutex);
+}
+
+truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error)
+{
+    bson_t *id_only, found;
+    truce_find_options options = {0};
+    truce_status status = truce__ledger_usable(ledger, error);
+
+    if (status || truce__store_sees_drops(ledger->store))
+        return status;
+    options.projection = id_only = BCON_NEW("_id", BCON_INT32(1));
+    status = truce_find_one(ledger->store, ledger->collection, NULL, &options, &found, error);
+    if (status == TRUCE_NOT_FOUND)
+        truce__ledger_forget(ledger);
+    bson_destroy(&found);
+    bson_destroy(id_only);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
+}
+
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state)
 {
     const struct ledger_known *known;
@@ -469,6 +494,8 @@ truce_status truce_ledger_currency(truce_ledger *ledger, const char *code, int d
     if (!status && (digits < 0 || digits > 18))
         status = truce__fail(TRUCE_INVALID, error,
                              "invalid number of digits %d: a currency has 0 to 18", digits);
+    if (!status)
+        status = truce__ledger_begin_again(ledger, error);
     if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)

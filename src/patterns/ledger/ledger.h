@@ -52,6 +52,8 @@ struct ledger_change {
 
 struct ledger_known {
     char *account;
+    /* The number that this call began with: remembered, or read. */
+    int64_t root;
     /* `next` is the state after the transaction that is being planned. */
     struct ledger_state state, next;
     /* fresh: read in this call. */
@@ -124,6 +126,10 @@ truce_status truce__ledger_usable(const truce_ledger *ledger, bson_error_t *erro
 truce_status truce__ledger_ready(truce_ledger *ledger, bson_error_t *error);
 truce_status truce__ledger_account_name(const char *account, bson_error_t *error);
 
+/* Forgets what the handle remembers: another client dropped or emptied the collection. */
+void truce__ledger_forget(truce_ledger *ledger);
+/* On a store that does not report drops, forgets if the collection is empty. */
+truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
  * state that was remembered before. */
@@ -199,7 +205,7 @@ truce_status truce__ledger_fetch(struct ledger_reader *reader, const char *accou
 /* Reads all transactions with changes of these accounts (an array of names), free of intents. */
 truce_status truce__ledger_fetch_accounts(struct ledger_reader *reader, const bson_t *accounts,
                                           struct ledger_documents *documents, bson_error_t *error);
-/* Reads these numbers, at most LEDGER_WINDOW. */
+/* Reads these numbers, which should be few. */
 truce_status truce__ledger_fetch_numbers(struct ledger_reader *reader, const char *account,
                                          const int64_t *numbers, uint32_t count,
                                          struct ledger_documents *documents, bson_error_t *error);

@@ -21,6 +21,7 @@
 #include "base/assert.h"
 #include "base/field.h"
 #include "patterns/ledger/ledger.h"
+#include "store/store.h"
 #include "store/view.h"
 
 void truce__ledger_reader_init(struct ledger_reader *reader, truce_ledger *ledger)
@@ -328,18 +329,23 @@ static bool head_has_anchor(const bson_t *document, const char *account)
 }
 
 /* Reads up to `limit` documents after `low`, and moves `low` to the last anchor among them. *more:
- * there may be others. *behind: one of them is not committed. */
+ * there may be others. *behind: one of them is not committed. *gone (NULL: not asked): `low` itself
+ * is not stored any more. */
 static truce_status head_read_after(struct ledger_reader *reader, const char *account,
                                     struct search *search, uint32_t limit, bool *more, bool *behind,
-                                    bson_error_t *error)
+                                    bool *gone, bson_error_t *error)
 {
     bson_t condition = BSON_INITIALIZER;
     struct ledger_documents found = {0};
     truce_status status;
     bool moved;
 
-    BSON_APPEND_INT64(&condition, "$gt", search->low);
+    limit += gone != NULL;
+    BSON_APPEND_INT64(&condition, gone ? "$gte" : "$gt", search->low);
     status = truce__ledger_fetch(reader, account, &condition, limit, &found, error);
+    if (gone)
+        *gone = !status && !head_is_anchor(truce__ledger_numbered(&found, account, search->low),
+                                           account, search->low);
     moved = !status && head_last_anchor(&found, account, search);
     *more = found.count == limit && moved;
     *behind = false;
@@ -448,18 +454,30 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
                                 struct ledger_state *state, bson_error_t *error)
 {
     struct search search = {.low = state->number};
-    bool more = true, behind = true;
+    bool more = true, behind = true, gone = false;
+    /* A remembered number may be gone, and the store does not tell. */
+    bool doubts = search.low && !truce__store_sees_drops(reader->ledger->store);
     truce_status status = TRUCE_OK;
 
     if (!search.low && (reader->ledger->store->capabilities & TRUCE_CAN_REWRITE))
         status = head_guess_last(reader, account, &search, error);
     if (!status && search.low)
-        status = head_read_after(reader, account, &search, 2, &more, &behind, error);
+        status = head_read_after(reader, account, &search, 2, &more, &behind, doubts ? &gone : NULL,
+                                 error);
+    if (gone) {
+        truce__ledger_forget(reader->ledger);
+        *state = (struct ledger_state){0};
+        if (search.document)
+            bson_destroy(search.document);
+        search = (struct search){0};
+        more = behind = true;
+    }
     if (!status && (more || behind))
         status = head_search(reader, account, &search, error);
     more = more || behind;
     while (!status && more)
-        status = head_read_after(reader, account, &search, HEAD_AFTER_MAX, &more, &behind, error);
+        status =
+            head_read_after(reader, account, &search, HEAD_AFTER_MAX, &more, &behind, NULL, error);
     if (!status && search.document)
         status = truce__ledger_state_of(reader, search.document, account, search.low, state, error);
     state->behind = behind;

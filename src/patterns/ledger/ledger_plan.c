@@ -95,6 +95,7 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     bool recalled = truce__ledger_recall(plan->ledger, known->account, &known->state);
     truce_status status = TRUCE_OK;
 
+    known->root = recalled ? known->state.number : 0;
     known->fresh = !recalled || fresh;
     if (known->fresh)
         status = truce__ledger_head(&plan->reader, known->account, &known->state, error);
@@ -102,6 +103,8 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
         status = plan_take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
         truce__ledger_remember(&plan->reader, known->account, &known->state);
+    if (known->fresh)
+        known->root = known->state.number;
     if (!status && plan->commit)
         status = plan_add_own(plan, known->account, &known->state, error);
     known->loaded = !status;

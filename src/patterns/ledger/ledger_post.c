@@ -641,6 +641,8 @@ static truce_status post_set_rules(truce_ledger *ledger, truce_commit *commit,
     truce_status status = ROOM_CHECK(account, "truce_ledger_account", error);
 
     if (!status)
+        status = truce__ledger_begin_again(ledger, error);
+    if (!status)
         status = truce__ledger_ready(ledger, error);
     if (!status)
         status = post_read_rules(ledger, account, verb == LEDGER_OPEN, &request.rules, error);

@@ -3,7 +3,8 @@
  * bulk.
  *
  * The remembered state of an account is right after its number. A post therefore begins with the
- * insert itself: one round trip. If a number is taken, the post reads the account.
+ * insert itself: one round trip, and on a server a second one, which reads whether the remembered
+ * numbers are still there (below). If a number is taken, the post reads the account.
  *
  *     plan --(refused by a remembered state)--> read, plan again
  *       |  --(refused by a state that was read)--> when the earlier ones are posted: does it exist?
@@ -25,7 +26,9 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "bson/array.h"
 #include "patterns/ledger/ledger_post.h"
+#include "store/store.h"
 
 /* ---- results --------------------------------------------------------------------------------- */
 
@@ -448,25 +451,139 @@ static truce_status round_failed(struct round *round, uint32_t place, truce_stat
     }
 }
 
+/* ---- drops that the store does not report ---------------------------------------------------- */
+
+/*
+ * A remembered state is worthless if another client dropped or emptied the collection in the
+ * meantime: the posts of the round would follow numbers that do not exist. A store of this machine
+ * reports the drop. On other stores, the round reads the numbers that it began with after its
+ * inserts, in one message. If one is missing, the inserts are taken back, everything is forgotten,
+ * and the requests are planned again. A drop after this read takes the inserts with it.
+ */
+
+#define CONFIRM_ACCOUNTS 500
+
+/* Reads the numbers that the accounts from slot *at on began with. */
+static truce_status round_confirm_some(struct round *round, uint32_t *at, bool *gone,
+                                       bson_error_t *error)
+{
+    struct ledger_known *asked[CONFIRM_ACCOUNTS];
+    struct ledger_documents found = {0};
+    bson_t filter = BSON_INITIALIZER, list = BSON_INITIALIZER;
+    struct array either = {.to = &list};
+    truce_status status = TRUCE_OK;
+    uint32_t count = 0;
+
+    for (; *at < round->plan.book.room && count < CONFIRM_ACCOUNTS; (*at)++) {
+        struct ledger_known *known = round->plan.book.slots[*at];
+        bson_t *one;
+
+        if (!known || !known->loaded || !known->root)
+            continue;
+        one = BCON_NEW("changes", "{", "$elemMatch", "{", "account", BCON_UTF8(known->account),
+                       "seqId", BCON_INT64(known->root), "}", "}");
+        truce__array_add_document(&either, one);
+        bson_destroy(one);
+        asked[count++] = known;
+    }
+    BSON_APPEND_ARRAY(&filter, "$or", &list);
+    if (count)
+        status = truce__ledger_fetch_filter(&round->plan.reader, &filter, NULL, 0, &found, error);
+    for (uint32_t i = 0; !status && i < count; i++)
+        *gone |= !truce__ledger_numbered(&found, asked[i]->account, asked[i]->root);
+    truce__ledger_documents_release(&found);
+    bson_destroy(&filter);
+    bson_destroy(&list);
+    return status;
+}
+
+static truce_status round_confirm_all(struct round *round, bool *gone, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t at = 0;
+
+    *gone = false;
+    while (!status && !*gone && at < round->plan.book.room)
+        status = round_confirm_some(round, &at, gone, error);
+    return status;
+}
+
+/* Removes the document at the place, as it was inserted. Not `really`: the same write, but it
+ * matches nothing. */
+static truce_status round_take_back(struct round *round, uint32_t place, bool really,
+                                    bson_error_t *error)
+{
+    bson_t filter = BSON_INITIALIZER;
+    bson_iter_t at;
+    truce_status status;
+
+    for (int i = 0; i < 2; i++)
+        if (bson_iter_init_find(&at, round->documents[place], i ? "changes" : "_id"))
+            BSON_APPEND_VALUE(&filter, i ? "changes" : "_id", bson_iter_value(&at));
+    if (!really)
+        BSON_APPEND_UTF8(&filter, "proc", "none");
+    do
+        status = truce_remove(round->ledger->store, round->ledger->collection, &filter, NULL, NULL,
+                              error);
+    while (truce__unanswered(status) &&
+           !truce__worker_wait(&round->plan.reader.worker, "the store", NULL));
+    bson_destroy(&filter);
+    return status;
+}
+
+/* *gone: the collection was dropped or emptied, and nothing of the round is stored. */
+static truce_status round_confirm(struct round *round, uint32_t posted, bool *gone,
+                                  bson_error_t *error)
+{
+    truce_status status;
+
+    *gone = false;
+    if (!posted || truce__store_sees_drops(round->ledger->store))
+        return TRUCE_OK;
+    status = round_confirm_all(round, gone, error);
+    if (status || !*gone)
+        return status;
+    /* The read may have reached a deposed primary. A write reaches the current one. */
+    status = round_take_back(round, 0, false, error);
+    if (!status)
+        status = round_confirm_all(round, gone, error);
+    if (status || !*gone)
+        return status;
+    for (uint32_t i = posted; !status && i-- > 0;)
+        status = round_take_back(round, i, true, error);
+    truce__ledger_forget(round->ledger);
+    return status;
+}
+
 static truce_status round_send(struct round *round, bson_error_t *error)
 {
     truce_write *writes = bson_malloc0(round->planned * sizeof *writes);
     truce_write_outcome *outcomes = bson_malloc0(round->planned * sizeof *outcomes);
     truce_bulk_options options = {0};
     truce_status status;
-    uint32_t place = 0;
+    truce_status confirmed;
+    uint32_t place = 0, posted = 0;
+    bool gone;
 
     for (uint32_t i = 0; i < round->planned; i++)
         writes[i] = (truce_write){.kind = TRUCE_WRITE_INSERT,
                                   .collection = round->ledger->collection,
                                   .document = round->documents[i]};
     status = truce_bulk(round->ledger->store, writes, round->planned, &options, outcomes, error);
-    while (place < round->planned && !outcomes[place].status &&
-           (!status || outcomes[place].result.inserted))
-        round_settle_posted(round, place++);
+    while (posted < round->planned && !outcomes[posted].status &&
+           (!status || outcomes[posted].result.inserted))
+        posted++;
+    confirmed = round_confirm(round, posted, &gone, error);
+    if (confirmed || gone)
+        status = confirmed;
+    else
+        while (place < posted)
+            round_settle_posted(round, place++);
     if (place)
         round->taken = 0;
-    if (!status)
+    if (gone && !status)
+        round->fresh = true;
+    else if (!status)
         round_remember(round);
     else if (place < round->planned)
         status = round_failed(round, place, status, error);

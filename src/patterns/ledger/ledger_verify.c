@@ -434,22 +434,26 @@ static truce_status verify_fetch_slots(struct proof *proof, const bson_t *ids, b
                : TRUCE_OK;
 }
 
-/* Reads a window of numbers, and the documents of these numbers and of the next one. */
+/* Reads a window of numbers, and the documents of these numbers and of the next one. The filter
+ * names each number: in an index over an array, a range has one bound only, and each window would
+ * read the rest of the account. */
 static truce_status verify_fetch_window(struct proof *proof, int64_t from, int64_t to,
                                         bson_error_t *error)
 {
-    bson_t *range = BCON_NEW("$gte", BCON_INT64(from), "$lte", BCON_INT64(to)),
-           ids = BSON_INITIALIZER;
-    uint32_t count = 0;
+    bson_t ids = BSON_INITIALIZER;
+    int64_t numbers[VERIFY_WINDOW];
+    uint32_t slots = 0, count = 0;
     truce_status status;
 
     verify_release_documents(proof);
-    verify_append_slots(proof, proof->account, from, to + 1, &ids, &count);
-    status = truce__ledger_fetch(proof->reader, proof->account, range, 0, &proof->entries, error);
+    verify_append_slots(proof, proof->account, from, to + 1, &ids, &slots);
+    for (int64_t number = from; number <= to; number++)
+        numbers[count++] = number;
+    status = truce__ledger_fetch_numbers(proof->reader, proof->account, numbers, count,
+                                         &proof->entries, error);
     if (!status)
         status = verify_fetch_slots(proof, &ids, error);
     bson_destroy(&ids);
-    bson_destroy(range);
     return status;
 }
 

@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "bson/array.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
 
@@ -305,18 +306,16 @@ static void tally_key(char key[24], struct value id)
 static bson_t *tally_ids(bson_t *const *documents, uint32_t count, const char *field)
 {
     bson_t *ids = bson_new(), borrowed;
+    struct array list = {.to = ids};
     bson_iter_t at;
 
     for (uint32_t i = 0; i < count; i++) {
-        char key[16];
-        size_t length = (size_t)snprintf(key, sizeof key, "%u", i);
-
         if (!field)
-            truce__value_append(ids, key, length,
-                                truce__value_field(truce__value_document(documents[i]), "_id", 3));
+            truce__array_add(&list,
+                             truce__value_field(truce__value_document(documents[i]), "_id", 3));
         else if (truce__value_subdocument(documents[i], "_id", &borrowed) &&
                  bson_iter_init_find(&at, &borrowed, field))
-            truce__value_append(ids, key, length, truce__value_of_iter(&at));
+            truce__array_add(&list, truce__value_of_iter(&at));
     }
     return ids;
 }

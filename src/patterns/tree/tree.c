@@ -485,6 +485,8 @@ static truce_status drop_is_unfinished(truce_tree *tree, const bson_oid_t *born,
                                        bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8(tree->name), "born", BCON_OID(born)), found;
+    /* latest: after a drop that ended, the next tree of the name may have written the documents
+     * that this call is about to remove */
     truce_status status =
         truce_find_one(tree->store, TREES, filter, &truce__find_latest, &found, error);
 

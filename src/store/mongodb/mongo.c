@@ -61,6 +61,10 @@
 /* The minimum length of a secret option value; shorter values are words or numbers. */
 #define SECRET_LEAST 8
 
+static uint64_t mongo_structure_of(truce_store *base);
+static truce_status mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
+                               const truce_bulk_options *options, truce_write_outcome *outcomes,
+                               bson_error_t *error);
 static truce_status mongo_index_create(truce_store *base, const char *collection,
                                        const bson_t *index, bson_error_t *error);
 static truce_status mongo_index_drop(truce_store *base, const char *collection, const char *name,
@@ -295,7 +299,7 @@ static const truce_store_ops mongo_ops = {
     .distinct = truce__mongo_distinct,
     .aggregate = truce__mongo_aggregate,
     .explain = truce__mongo_explain,
-    .bulk = truce__mongo_bulk,
+    .bulk = mongo_bulk,
     .find_and_modify = truce__mongo_find_and_modify,
     .read_many = truce__mongo_read_many,
     .index_create = mongo_index_create,
@@ -308,6 +312,7 @@ static const truce_store_ops mongo_ops = {
     .collection_validate = mongo_collection_validate,
     .collection_list = truce__mongo_collection_list,
     .wait = truce__mongo_wait,
+    .structure = mongo_structure_of,
     .facts = truce__mongo_facts,
     .validator = mongo_validator,
     .snapshot = truce__mongo_snapshot,
@@ -566,6 +571,7 @@ static truce_status open_with(mongoc_uri_t *uri, const truce_store_options *opti
 {
     truce_status status = mongo_reach(store, uri, error);
 
+    store->opened_ns = truce__clock_monotonic_ns();
     if (!status && wants_whole_set(store, uri))
         status = reach_set(store, uri, error);
     if (!status && is_one_mongos(store, uri))
@@ -654,6 +660,39 @@ static struct mongo_store *schema_of(truce_store *base)
     return (struct mongo_store *)base;
 }
 
+/* ---- the structure number -------------------------------------------------------------------- */
+
+/* Other clients can drop collections, too, and the server does not report it. After this time, a
+ * handle therefore reads again whatever it remembers of collections, such as their indexes. */
+#define STRUCTURE_NS (60 * INT64_C(1000000000))
+
+static uint64_t mongo_structure_of(truce_store *base)
+{
+    struct mongo_store *store = schema_of(base);
+    int64_t open_ns = truce__clock_monotonic_ns() - store->opened_ns;
+
+    return 1 + atomic_load(&store->changes) + (uint64_t)(open_ns / STRUCTURE_NS);
+}
+
+/* Dropped, renamed, or emptied a collection, or may have done so. */
+static void mongo_structure_changed(truce_store *base)
+{
+    atomic_fetch_add(&schema_of(base)->changes, 1);
+}
+
+static truce_status mongo_bulk(truce_store *base, const truce_write *writes, size_t count,
+                               const truce_bulk_options *options, truce_write_outcome *outcomes,
+                               bson_error_t *error)
+{
+    truce_status status = truce__mongo_bulk(base, writes, count, options, outcomes, error);
+
+    for (size_t i = 0; i < count; i++)
+        if (writes[i].kind == TRUCE_WRITE_REMOVE && writes[i].options.multi &&
+            (!writes[i].filter || bson_empty(writes[i].filter)))
+            mongo_structure_changed(base);
+    return status;
+}
+
 /* Runs a command that changes the schema; `reply` may be NULL. */
 static truce_status schema_change(truce_store *base, const char *verb, const char *collection,
                                   const char *database, const bson_t *body, bson_t *reply,
@@ -718,6 +757,7 @@ static truce_status mongo_index_drop(truce_store *base, const char *collection, 
     BSON_APPEND_UTF8(&body, "dropIndexes", collection);
     BSON_APPEND_UTF8(&body, "index", name);
     status = schema_change(base, "drop an index of", collection, NULL, &body, NULL, error);
+    mongo_structure_changed(base);
     bson_destroy(&body);
     return status;
 }
@@ -943,6 +983,7 @@ static truce_status mongo_collection_drop(truce_store *base, const char *collect
 
     BSON_APPEND_UTF8(&body, "drop", collection);
     status = schema_change(base, "drop the collection", collection, NULL, &body, &reply, error);
+    mongo_structure_changed(base);
     /* MongoDB 7 accepts the drop of a missing collection, but does not name it. */
     if (!status && schema_of(base)->server.wire >= 21 && !bson_has_field(&reply, "ns") &&
         !bson_has_field(&reply, "nIndexesWas"))
@@ -972,6 +1013,7 @@ static truce_status mongo_collection_rename(truce_store *base, const char *from,
     append_namespace(&body, "to", schema_of(base)->database, to);
     BSON_APPEND_BOOL(&body, "dropTarget", drop_target);
     status = schema_change(base, "rename the collection", from, "admin", &body, NULL, error);
+    mongo_structure_changed(base);
     bson_destroy(&body);
     return status;
 }

@@ -47,6 +47,9 @@ struct mongo_store {
     struct mongoc_audience audience;
     bool read_only, relaxed;
     bool linearizable; /* Reads of one document by _id may ask for it. */
+    /* The structure number: changes of this handle, and time since it was opened. */
+    _Atomic uint64_t changes;
+    int64_t opened_ns;
     struct {
         /* The cluster time of the reads of a view; 0: not a view. */
         uint32_t seconds, ordinal;

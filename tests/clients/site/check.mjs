@@ -44,7 +44,7 @@ async function examine(tab, page, where, theme, outside) {
   await tab.evaluate(axe);
   const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
   for (const violation of found.violations)
-    faults.push(`${where}: ${violation.id}: ${violation.help}: ${violation.nodes[0].html.slice(0, 150)} (${violation.nodes.length} x)`);
+    faults.push(`${where}: ${violation.id}: ${violation.help}: ${violation.nodes[0].html.replace(/\s+/g, " ").slice(0, 150)} (${violation.nodes.length} x)`);
   if (shown.includes(page))
     await tab.screenshot({ path: join(pictures, `${page.replace(/[/.]/g, "-")}-${where.replace(/.*?, /, "").replace(/ px, /, "-")}.png`) });
 }
