@@ -22,6 +22,7 @@ extern const struct cli_command cli_delete;
 extern const struct cli_command cli_import;
 extern const struct cli_command cli_export;
 extern const struct cli_command cli_copy, cli_backup;
+extern const struct cli_command cli_archive, cli_archive_verify, cli_restore;
 extern const struct cli_command cli_index_create;
 extern const struct cli_command cli_index_list;
 extern const struct cli_command cli_index_drop;

@@ -27,6 +27,10 @@
  * grown by another 16 MB. Long reads (snapshots.c) are not waited for. While one of them blocks,
  * pages are moved up to its position, and the WAL grows until the read ends or is ended.
  *
+ * While a process archives the store (log_archive.c), the restart waits under the lock until the
+ * archive has the whole log. If this takes too long, the log grows until a later try. The archiver's
+ * read transaction pins the log, so no commit begins the log again before that.
+ *
  * Pages are moved a few at a time, because the syncs of commits queue behind other work of the
  * disk. Moving 16 MB at once delayed all callers by 25 ms, and syncing them in the restart by
  * another 35 ms. If the WAL grows in the meantime, more pages are moved at once.
@@ -53,6 +57,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "engine/storage/file_identity.h"
+#include "engine/storage/log_archive.h"
 #include "engine/storage/snapshot_pins.h"
 
 /* A WAL of 16 MB ... */
@@ -73,6 +78,10 @@
 #define PAGES_PACED (PAGES_MAX + PAGES_FEW)
 /* How long the restart waits for readers of this process, and then for those of other processes. */
 #define RESTART_MS 20
+/* How long it waits for the archiver to archive the rest of the log ... */
+#define ARCHIVE_MS 200
+/* ... and if the log has PAGES_WORST pages. */
+#define ARCHIVE_WORST_MS 1000
 /* The pause before the first retry ... */
 #define AGAIN_MS 100
 /* ... and the number of retries. */
@@ -106,8 +115,21 @@ truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool resta
 
 static truce_status run_mark(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
+    int64_t now_ms = truce__clock_wall_ms();
+    truce_status status = truce__kv_mark(writer->kv, error);
+
     (void)base;
-    return truce__kv_mark(writer->kv, error);
+    if (!status)
+        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
+    return status;
+}
+
+/* Returns how long a restart waits for the archiver. A short log can wait for a better time. */
+static int archive_ms(const struct lock *lock)
+{
+    bool few = truce__pins_log_length(lock) / PIN_PAGE_BYTES < PAGES_WORST;
+
+    return few ? ARCHIVE_MS : ARCHIVE_WORST_MS;
 }
 
 static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
@@ -118,6 +140,10 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     int pages, moved;
 
     if (truce__pins_in_the_way(writer->lock)) {
+        op->pinned = true;
+        return TRUCE_OK;
+    }
+    if (!truce__archive_caught_up(writer->lock, writer->kv, archive_ms(writer->lock))) {
         op->pinned = true;
         return TRUCE_OK;
     }
@@ -220,6 +246,7 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
         truce__lock_disclaim(claim);
         return false;
     }
+    truce__archive_hurry(lock, TURN_ONCE_MS);
     status = move_most(checkpointer, &few);
     if (!status && few)
         status = checkpoint_run_alone(checkpointer, &op.base);
@@ -257,12 +284,16 @@ static void note_growth(const struct checkpointer *checkpointer)
 {
     const struct durable *durable = checkpointer->writer->durable;
 
+    const struct lock *lock = checkpointer->writer->lock;
+    struct archive_facts archive;
+    const char *reason = truce__pins_in_the_way(lock) ? "a cursor or a snapshot is open"
+                         : truce__archive_facts(lock, &archive) && archive.pins
+                             ? "the archive does not have all of it yet"
+                             : "readers, or another process, are in the way";
+
     truce__notice(&durable->notices, TRUCE_LOG_WARNING,
                   "the log of \"%s\" grows beyond %d pages: %s", durable->path,
-                  atomic_load(&checkpointer->due),
-                  truce__pins_in_the_way(checkpointer->writer->lock)
-                      ? "a cursor or a snapshot is open"
-                      : "readers, or another process, are in the way");
+                  atomic_load(&checkpointer->due), reason);
 }
 
 static void *checkpoint_run_thread(void *arg)

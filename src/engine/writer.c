@@ -58,6 +58,7 @@
 #include "base/futex.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
+#include "engine/storage/log_archive.h"
 #include "engine/storage/snapshot_pins.h"
 
 /* How long a waiter sleeps between two checks for an interrupt. */
@@ -672,6 +673,7 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
 {
     bool changed = touched_any(writer), wrote;
     uint64_t promised = 0;
+    int64_t now_ms;
     truce_status status;
 
     if (!relaxed && truce__kv_changed(writer->kv))
@@ -681,8 +683,10 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
         truce__cache_commit(writer->cache, promised);
     }
     wrote = truce__kv_changed(writer->kv);
+    now_ms = truce__clock_wall_ms();
     status = truce__kv_write_commit(writer->kv, error);
     if (!status && wrote) {
+        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
         truce__log_identity_note(writer->lock, writer->kv);
     }

@@ -29,6 +29,7 @@ static const struct reserved table[] = {
     {TREE_EDITS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TREE_HOLDS, SHARD_BY_ID, .remembers = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
+    {ARCHIVE_RECORDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
 };
 
 /* Returns "truce_queue" for "@school.truce_queue". */

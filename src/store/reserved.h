@@ -39,6 +39,8 @@
 #define TREE_EDITS "truce_tree_edits" /* The log of their edits. */
 #define TREE_HOLDS "truce_tree_holds" /* Holds of readers and tags. */
 #define PROBE      "truce_probe"
+/* The id of the store in its archives. */
+#define ARCHIVE_RECORDS "truce_archive"
 /* The last write of each client session of a server, in the database config. */
 #define SESSION_RECORDS "@config.transactions"
 /* The time up to which servers have reserved snapshot times. */

@@ -222,8 +222,13 @@ static int call_find_command(struct cli *cli, struct words *words, bool *done)
     if (!cli_noun_exists(all[words->noun]))
         return unknown_command(cli, all[words->noun], NULL);
     cli->command = cli_command_find(all[words->noun], NULL);
-    if (!cli->command) {
-        words->verb = cli_next_plain(all, words->noun + 1);
+    words->verb = cli_next_plain(all, words->noun + 1);
+    if (cli->command && all[words->verb] && cli_command_find(all[words->noun], all[words->verb])) {
+        /* The noun is a command, too: `truce archive FILE`, `truce archive verify TARGET`. */
+        cli->command = cli_command_find(all[words->noun], all[words->verb]);
+    } else if (cli->command) {
+        words->verb = -1;
+    } else {
         if (!all[words->verb])
             return help_without(all[words->noun], help);
         cli->command = cli_command_find(all[words->noun], all[words->verb]);

@@ -27,6 +27,7 @@
 #include "engine/documents/document_store.h"
 #include "engine/storage/file_identity.h"
 #include "engine/storage/kv_page.h"
+#include "engine/storage/log_archive.h"
 
 /* The time for moving pages. A part takes about as long. */
 #define STEP_MS 4
@@ -75,9 +76,11 @@ struct step {
 
 static truce_status compaction_commit(struct writer *writer, bson_error_t *error)
 {
+    int64_t now_ms = truce__clock_wall_ms();
     truce_status status = truce__kv_write_commit(writer->kv, error);
 
     if (!status) {
+        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
         truce__log_identity_note(writer->lock, writer->kv);
     }

@@ -412,6 +412,15 @@ const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv)
     return &kv->snapshot;
 }
 
+void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, uint32_t *moved)
+{
+    truce_assert(kv->state == KV_SNAPSHOT && kv->snapshot.known);
+    place->frames = kv->snapshot.header[4];
+    memcpy(place->sum, &kv->snapshot.header[6], sizeof place->sum);
+    memcpy(&place->salts, &kv->snapshot.header[8], sizeof place->salts);
+    *moved = atomic_load(&kv->index[2 * KV_INDEX_WORDS]);
+}
+
 bool truce__kv_snapshot_last(const struct kv *kv)
 {
     struct kv_snapshot now;

@@ -102,10 +102,15 @@ void truce__kv_snapshot_end(struct kv *kv);
 
 /* The header of the index of the log when a snapshot began. Two snapshots with known and equal
  * headers show the same data. Other pairs may show the same data or not. */
+struct kv_log_place;
 struct kv_snapshot {
     bool known;
     uint32_t header[KV_INDEX_WORDS];
 };
+
+/* Returns the place in the log at which a snapshot with a known header was taken. `*moved`: the
+ * frames that checkpoints have moved into the file by now. */
+void truce__kv_snapshot_place(const struct kv *kv, struct kv_log_place *place, uint32_t *moved);
 
 /* Returns the header of the snapshot that the connection is in. */
 const struct kv_snapshot *truce__kv_snapshot(const struct kv *kv);
@@ -213,6 +218,31 @@ truce_status truce__kv_log_whole(struct kv *kv, const struct kv_log_end *end, bo
  * of another generation or the end. No connection may be open. */
 truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *error);
 
+/* A place in the log: after so many frames of a generation. */
+struct kv_log_place {
+    uint64_t salts;
+    uint32_t frames;
+    /* The running checksum of the last frame, or of the header of the log. */
+    uint32_t sum[2];
+};
+
+/* A frame of the log. Its page has the form of the file, apart from the checksum. */
+struct kv_log_frame {
+    uint32_t page;
+    /* The number of pages in the file after the commit that the frame ends; 0: it ends none. */
+    uint32_t pages_after;
+    uint8_t bytes[4096];
+};
+
+/* Returns the place before the first frame of the log. If the log is empty, its salts are 0. */
+truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
+                                 bson_error_t *error);
+/* Reads the frame after `place` and advances it. The caller knows that the frame was committed, and
+ * has called truce__kv_log_start since the log began again. Fails with CORRUPT if the frame does
+ * not continue `place`. */
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place,
+                                struct kv_log_frame *frame, bson_error_t *error);
+
 /* ---- failing syncs -------------------------------------------------------------------------- */
 
 /* `failed` is called if a sync of the connection fails, of the file or of the log. SQLite does not
@@ -251,6 +281,11 @@ truce_status truce__kv_schema_check(struct kv *kv, bson_error_t *error);
  * or the log has a newer version of the page. Called in a snapshot. */
 truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool *sound,
                                  bson_error_t *error);
+
+/* Reads a page of the file itself as it is there, with its checksum. `*there`: the file has it.
+ * `*sound`: its checksum is right, or it was never written. A checkpoint may be writing it. */
+truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
+                                 bool *sound, bson_error_t *error);
 
 /* ---- compaction (kv_compact.c) -------------------------------------------------------------- */
 

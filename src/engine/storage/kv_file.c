@@ -272,3 +272,15 @@ truce_status truce__kv_page_look(struct kv *kv, uint32_t page, bool *there, bool
         return truce__kv_fail(kv, result, "read", error);
     return look.sound || !look.there ? TRUCE_OK : is_in_log(kv, page, sound, error);
 }
+
+truce_status truce__kv_page_copy(struct kv *kv, uint32_t page, uint8_t *bytes, bool *there,
+                                 bool *sound, bson_error_t *error)
+{
+    struct kv_page_look look = {.page = page};
+    int result = sqlite3_file_control(kv->db, "main", KV_PAGE_LOOK, &look);
+
+    *there = look.there;
+    *sound = look.sound;
+    memcpy(bytes, look.bytes, KV_PAGE_BYTES);
+    return result ? truce__kv_fail(kv, result, "read", error) : TRUCE_OK;
+}

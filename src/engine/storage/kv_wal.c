@@ -418,6 +418,8 @@ struct kv_log {
     /* The name in the form that SQLite's VFS needs. */
     const char *name;
     sqlite3_file *file;
+    /* The checksums of the log are over words in big-endian order. */
+    bool big;
 };
 
 /* Bypasses this VFS: what the other descriptor has buffered is not a commit yet. */
@@ -595,6 +597,69 @@ truce_status truce__kv_log_verify(const char *path, bool *sound, bson_error_t *e
         return TRUCE_OK;
     return truce__fail(TRUCE_IO, error, "cannot read the log of \"%s\": %s", path,
                        sqlite3_errstr(result));
+}
+
+truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
+                                 bson_error_t *error)
+{
+    uint8_t header[WAL_HEADER_BYTES];
+    int result = log->file->pMethods->xRead(log->file, header, sizeof header, 0);
+
+    *place = (struct kv_log_place){0};
+    if (result == SQLITE_IOERR_SHORT_READ)
+        return TRUCE_OK;
+    if (result)
+        return truce__fail(TRUCE_IO, error, "cannot read the log of \"%s\": %s",
+                           sqlite3_filename_database(log->name), sqlite3_errstr(result));
+    truce__kv_log_show(header);
+    log->big = kv_wal_number_at(header) & 1;
+    memcpy(&place->salts, header + 16, sizeof place->salts);
+    place->sum[0] = kv_wal_number_at(header + 24);
+    place->sum[1] = kv_wal_number_at(header + 28);
+    return TRUCE_OK;
+}
+
+/* Compares the frame with its checksum, which is over the page in SQLite's form. */
+static bool kv_log_continues(const struct kv_log *log, uint8_t *bytes,
+                             const struct kv_log_place *place, uint32_t sum[2])
+{
+    bool hidden = truce__kv_magic_show(bytes + HEADER_BYTES);
+
+    memcpy(sum, place->sum, sizeof place->sum);
+    kv_wal_add_to(sum, log->big, bytes, 8);
+    kv_wal_add_to(sum, log->big, bytes + HEADER_BYTES, KV_PAGE_BYTES);
+    if (hidden)
+        truce__kv_magic_hide(bytes + HEADER_BYTES);
+    return !memcmp(bytes + 8, &place->salts, sizeof place->salts) &&
+           sum[0] == kv_wal_number_at(bytes + 16) && sum[1] == kv_wal_number_at(bytes + 20);
+}
+
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place,
+                                struct kv_log_frame *frame, bson_error_t *error)
+{
+    sqlite3_int64 offset = WAL_HEADER_BYTES + (sqlite3_int64)place->frames * FRAME_BYTES;
+    uint8_t bytes[FRAME_BYTES];
+    bool continues = false;
+    int result = SQLITE_OK;
+    uint32_t sum[2];
+
+    for (int i = 0; i < KV_READ_TRIES && !continues; i++) {
+        result = log->file->pMethods->xRead(log->file, bytes, FRAME_BYTES, offset);
+        continues = !result && kv_log_continues(log, bytes, place, sum);
+    }
+    if (result && result != SQLITE_IOERR_SHORT_READ)
+        return truce__fail(TRUCE_IO, error, "cannot read the log of \"%s\": %s",
+                           sqlite3_filename_database(log->name), sqlite3_errstr(result));
+    if (!continues)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "frame %u of the log of \"%s\" does not continue the frame before it",
+                           place->frames + 1, sqlite3_filename_database(log->name));
+    frame->page = kv_wal_number_at(bytes);
+    frame->pages_after = kv_wal_number_at(bytes + 4);
+    memcpy(frame->bytes, bytes + HEADER_BYTES, KV_PAGE_BYTES);
+    memcpy(place->sum, sum, sizeof sum);
+    place->frames++;
+    return TRUCE_OK;
 }
 
 /* ---- the VFS -------------------------------------------------------------------------------- */

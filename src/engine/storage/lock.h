@@ -30,6 +30,8 @@
 
 /* The first of RECORDS numbers (records.c). */
 #define LOCK_RECORDS (LOCK_PINS + PIN_HOMES)
+/* The claim of the process that archives the store (log_archive.c). */
+#define LOCK_ARCHIVE (LOCK_RECORDS + 64)
 
 /* The facts that one open store publishes about its long reads. */
 struct lock_pin {
@@ -50,10 +52,44 @@ struct lock_promises {
     atomic_ullong of[PROMISES];
 };
 
+/* The facts that archiver, writers, and checkpoints share (log_archive.c). */
+#define COMMIT_TIMES 1024
+struct lock_archive {
+    atomic_int process;
+    /* The archiver pins the log after this place, ... */
+    atomic_bool pins;
+    /* ... up to which the log is archived: the generation and the frames of it. */
+    atomic_ullong salts;
+    atomic_uint frames;
+    /* Futex: changes when a checkpoint waits for the archiver. */
+    atomic_uint calls;
+    /* A checkpoint waits until this time (monotonic nanoseconds). */
+    atomic_llong wanted_until_ns;
+    /* Futex: changes when the place has changed. */
+    atomic_uint places;
+    /* All commits up to this number are archived (durable.c). */
+    atomic_ullong durable;
+    /* The duration of a call to the target, milliseconds. */
+    atomic_uint call_ms;
+    /* The wall clock time at which everything was archived last, milliseconds. */
+    atomic_llong whole_ms;
+    /* Since when calls to the target fail; 0: the last one succeeded. */
+    atomic_llong failing_since_ms;
+    /* The last archived commit, the generation, and bytes of the log that are not archived. */
+    atomic_ullong commit, generation, behind;
+    /* The wall clock times of the last commits: salts and frame, and time. */
+    atomic_uint times_next;
+    struct {
+        atomic_ullong salts;
+        atomic_uint frame;
+        atomic_llong time_ms;
+    } times[COMMIT_TIMES];
+};
+
 /* The bytes "truclock". */
 #define LOCK_MAGIC UINT64_C(0x6b636f6c63757274)
 /* The version of the layout of the page. */
-#define LOCK_VERSION 6
+#define LOCK_VERSION 7
 
 /* The files that another program has changed while the store was open. */
 enum { LOCK_FOREIGN_NONE, LOCK_FOREIGN_FILE, LOCK_FOREIGN_LOG };
@@ -123,6 +159,7 @@ struct lock_page {
     /* ... and for each record that the holder has taken (records.c). */
     atomic_ullong taken;
     struct lock_promises promises;
+    struct lock_archive archive;
     /* The last field: LOCK_MAGIC. Differs once the file was cut. */
     atomic_ullong whole;
 };

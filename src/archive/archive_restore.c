@@ -1,0 +1,494 @@
+/*
+ * Restoring and verifying.
+ *
+ * A restore chooses a complete base and reads the segments in their order, from the `replay` of the
+ * base to the commit:
+ *
+ *     a page of the base    is written, unless the log has had the page before it
+ *     a frame of the log    is collected; the frame that ends a commit writes all of them
+ *
+ * Only pages of the base with this number count: another base may have been copied in between.
+ *
+ * Invariants:
+ *  1. Every segment is verified before any of it is used: its own hash and checksums, and its place
+ *     in the chain. The result has no byte that was not verified.
+ *  2. The last commit is at the end of the base or after it. The pages of the base may have been
+ *     changed by all commits up to the end.
+ *  3. The file appears under its name after it is complete and synced. A crash leaves the file
+ *     NAME.restoring, which the next restore replaces.
+ *  4. The commits of the result are a prefix of the commits of the store: `--at` ends before the
+ *     first commit whose time is later, even if the clock went back after it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "archive/archive.h"
+#include "base/assert.h"
+
+struct restoring {
+    struct target *target;
+    const struct restore_options *options;
+    struct restore_report *report;
+    struct archive_list list;
+    struct buffer bytes;
+    struct segment segment;
+    /* The place of the chosen base in the list, and its head. */
+    size_t end;
+    struct segment_head base;
+    /* The hash of the last segment, if there was one. */
+    uint8_t hash[SHA256_BYTES];
+    bool chained;
+    /* -1: nothing is written. */
+    int file;
+    char *path, *hidden;
+    /* A bit for each page that the log has written. */
+    struct buffer written;
+    /* Frames of a commit whose end was not read yet: page numbers, and pages. */
+    struct buffer numbers, pages;
+    /* The size of the file in pages after the last commit; 0: no commit was replayed. */
+    uint32_t file_pages;
+    uint32_t base_pages;
+    uint64_t commit;
+    bool ended;
+};
+
+/* ---- the plan ------------------------------------------------------------------------------- */
+
+static truce_status restore_read(struct restoring *restoring, size_t i, bool index,
+                                 bson_error_t *error)
+{
+    return truce__archive_read(restoring->target, &restoring->list.names[i], index,
+                               &restoring->bytes, &restoring->segment, error);
+}
+
+/* Formats a time for a message. */
+static const char *time_text(int64_t time_ms, char text[40])
+{
+    time_t seconds = (time_t)(time_ms / 1000);
+    struct tm utc;
+    size_t size;
+
+    gmtime_r(&seconds, &utc);
+    size = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + size, 40 - size, ".%03dZ", (int)(time_ms % 1000));
+    return text;
+}
+
+/* Returns whether the base can be the beginning of the restore. */
+static bool base_serves(const struct restoring *restoring, const struct segment_head *head)
+{
+    const struct restore_options *options = restoring->options;
+    int64_t since_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+
+    return options->at_commit ? head->commit <= options->at_commit : since_ms <= options->at_ms;
+}
+
+static truce_status refuse_time(const struct restoring *restoring, bool any, int64_t first_ms,
+                                uint64_t first_commit, bson_error_t *error)
+{
+    const struct restore_options *options = restoring->options;
+    char asked[40], first[40];
+
+    if (!any)
+        return truce__fail(TRUCE_NOT_FOUND, error,
+                           "\"%s\" has no complete base: nothing can be restored from it",
+                           restoring->target->name);
+    time_text(first_ms, first);
+    if (options->at_commit)
+        return truce__fail(TRUCE_NOT_FOUND, error,
+                           "commit %" PRIu64
+                           " cannot be restored: the first that \"%s\" can restore is %" PRIu64
+                           " of %s",
+                           options->at_commit, restoring->target->name, first_commit, first);
+    return truce__fail(TRUCE_NOT_FOUND, error,
+                       "%s cannot be restored: the first time that \"%s\" can restore is %s",
+                       time_text(options->at_ms, asked), restoring->target->name, first);
+}
+
+/* Returns whether all segments that the base needs are in the list. */
+static bool restore_base_is_there(const struct restoring *restoring, size_t end)
+{
+    uint64_t needed = restoring->list.names[end].sequence - restoring->segment.head.base_replay;
+
+    return needed <= end &&
+           restoring->list.names[end - needed].generation == restoring->list.names[end].generation;
+}
+
+/* Chooses the last base that serves. */
+static truce_status choose_base(struct restoring *restoring, bson_error_t *error)
+{
+    int64_t first_ms = 0;
+    uint64_t first_commit = 0;
+    bool any = false;
+
+    for (size_t i = restoring->list.count; i--;) {
+        const struct segment_head *head = &restoring->segment.head;
+        truce_status status;
+
+        if (restoring->list.names[i].kind != SEGMENT_END)
+            continue;
+        status = restore_read(restoring, i, true, error);
+        if (status)
+            return status;
+        if (!restore_base_is_there(restoring, i))
+            continue;
+        if (base_serves(restoring, head)) {
+            restoring->base = *head;
+            restoring->end = i;
+            return TRUCE_OK;
+        }
+        any = true;
+        first_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+        first_commit = head->commit;
+    }
+    return refuse_time(restoring, any, first_ms, first_commit, error);
+}
+
+/* ---- pages ---------------------------------------------------------------------------------- */
+
+static truce_status restore_write_page(struct restoring *restoring, uint32_t number,
+                                       const uint8_t *page, bson_error_t *error)
+{
+    off_t offset = (off_t)(number - 1) * SEGMENT_PAGE_BYTES;
+    size_t done = 0;
+
+    while (restoring->file >= 0 && done < SEGMENT_PAGE_BYTES) {
+        ssize_t wrote =
+            pwrite(restoring->file, page + done, SEGMENT_PAGE_BYTES - done, offset + (off_t)done);
+
+        if (wrote < 0 && errno == EINTR)
+            continue;
+        if (wrote <= 0)
+            return truce__fail(TRUCE_IO, error, "cannot write \"%s\": %s", restoring->hidden,
+                               strerror(errno));
+        done += (size_t)wrote;
+    }
+    return TRUCE_OK;
+}
+
+static bool restore_was_written(const struct restoring *restoring, uint32_t number)
+{
+    return number / 8 < restoring->written.size &&
+           restoring->written.bytes[number / 8] >> number % 8 & 1;
+}
+
+static void note_written(struct restoring *restoring, uint32_t number)
+{
+    struct buffer *written = &restoring->written;
+
+    if (number / 8 >= written->size) {
+        size_t more = number / 8 + 1 - written->size;
+
+        truce__buffer_reserve(written, more);
+        memset(written->bytes + written->size, 0, more);
+        written->size += more;
+    }
+    written->bytes[number / 8] |= (uint8_t)(1 << number % 8);
+}
+
+/* Writes the frames of a commit. */
+static truce_status restore_apply(struct restoring *restoring, bson_error_t *error)
+{
+    size_t count = restoring->numbers.size / sizeof(uint32_t);
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < count && !status; i++) {
+        uint32_t number;
+
+        memcpy(&number, restoring->numbers.bytes + i * sizeof number, sizeof number);
+        note_written(restoring, number);
+        status = restore_write_page(restoring, number,
+                                    restoring->pages.bytes + i * SEGMENT_PAGE_BYTES, error);
+    }
+    restoring->numbers.size = restoring->pages.size = 0;
+    return status;
+}
+
+/* ---- segments ------------------------------------------------------------------------------- */
+
+/* Returns whether the commit is after the wanted one. */
+static bool is_after(const struct restoring *restoring, uint64_t commit, int64_t time_ms)
+{
+    const struct restore_options *options = restoring->options;
+
+    return options->at_commit ? commit > options->at_commit
+                              : commit > restoring->base.commit && time_ms > options->at_ms;
+}
+
+static truce_status take_base(struct restoring *restoring, bson_error_t *error)
+{
+    const struct segment *segment = &restoring->segment;
+    truce_status status = TRUCE_OK;
+
+    if (segment->head.base != restoring->base.base)
+        return TRUCE_OK;
+    for (uint32_t i = 0; i < segment->head.entries && !status; i++) {
+        uint32_t number = segment->entries[i].page;
+
+        if (number > restoring->base_pages)
+            restoring->base_pages = number;
+        if (!restore_was_written(restoring, number))
+            status = restore_write_page(restoring, number,
+                                        segment->pages + i * (size_t)SEGMENT_PAGE_BYTES, error);
+    }
+    return status;
+}
+
+static truce_status take_log(struct restoring *restoring, bson_error_t *error)
+{
+    const struct segment *segment = &restoring->segment;
+    truce_status status = TRUCE_OK;
+
+    for (uint32_t i = 0; i < segment->head.entries && !status; i++) {
+        const struct segment_entry *entry = &segment->entries[i];
+
+        truce__buffer_append(&restoring->numbers, &entry->page, sizeof entry->page);
+        truce__buffer_append(&restoring->pages, segment->pages + i * (size_t)SEGMENT_PAGE_BYTES,
+                             SEGMENT_PAGE_BYTES);
+        if (!entry->pages_after)
+            continue;
+        if (is_after(restoring, restoring->commit + 1, entry->time_ms)) {
+            restoring->report->next_commit = restoring->commit + 1;
+            restoring->report->next_ms = entry->time_ms;
+            restoring->ended = true;
+            return TRUCE_OK;
+        }
+        restoring->commit++;
+        restoring->report->commit = restoring->commit;
+        restoring->report->commit_ms = entry->time_ms;
+        restoring->file_pages = entry->pages_after;
+        status = restore_apply(restoring, error);
+    }
+    return status;
+}
+
+/* Verifies the place of the segment in the chain. */
+static truce_status check_chain(struct restoring *restoring, size_t i, bson_error_t *error)
+{
+    const struct segment_name *name = &restoring->list.names[i];
+    char text[SEGMENT_NAME_BYTES];
+
+    truce__segment_name(name, text);
+    if (restoring->chained &&
+        memcmp(restoring->hash, restoring->segment.head.before, SHA256_BYTES) != 0)
+        return truce__fail(TRUCE_CORRUPT, error,
+                           "the segment %s of the archive does not continue the one before it: it "
+                           "belongs to another archive",
+                           text);
+    memcpy(restoring->hash, restoring->segment.hash, SHA256_BYTES);
+    restoring->chained = true;
+    return TRUCE_OK;
+}
+
+/* The commits of a segment end with the number in its head. */
+static uint64_t commits_of(const struct segment *segment)
+{
+    uint64_t count = 0;
+
+    for (uint32_t i = 0; i < segment->head.entries; i++)
+        count += segment->head.kind == SEGMENT_LOG && segment->entries[i].pages_after;
+    return count;
+}
+
+static truce_status restore_segment(struct restoring *restoring, size_t i, bson_error_t *error)
+{
+    const struct segment_head *head = &restoring->segment.head;
+    truce_status status = restore_read(restoring, i, false, error);
+
+    if (!status)
+        status = check_chain(restoring, i, error);
+    if (status)
+        return status;
+    restoring->report->segments++;
+    restoring->report->bytes_read += restoring->bytes.size;
+    if (restoring->options->progress)
+        restoring->options->progress((int64_t)restoring->report->bytes_read,
+                                     restoring->options->arg);
+    if (head->kind == SEGMENT_BASE)
+        return take_base(restoring, error);
+    if (head->kind == SEGMENT_END)
+        return TRUCE_OK;
+    restoring->commit = head->commit - commits_of(&restoring->segment);
+    return take_log(restoring, error);
+}
+
+static truce_status restore_missing(const struct restoring *restoring, uint64_t sequence,
+                                    bson_error_t *error)
+{
+    return truce__fail(TRUCE_CORRUPT, error,
+                       "the segment %" PRIu64 " of generation %u is missing in \"%s\": restore a "
+                       "commit before it with --at-commit, or a time before it with --at",
+                       sequence, restoring->base.generation, restoring->target->name);
+}
+
+/* Reads the segments from `replay` to the commit. */
+static truce_status restore_replay(struct restoring *restoring, bson_error_t *error)
+{
+    const struct segment_name *names = restoring->list.names;
+    size_t first =
+        restoring->end - (size_t)(names[restoring->end].sequence - restoring->base.base_replay);
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = first; !status && !restoring->ended && i < restoring->list.count &&
+                           names[i].generation == restoring->base.generation;
+         i++) {
+        uint64_t sequence = restoring->base.base_replay + (i - first);
+
+        if (restoring->options->stop && *(const volatile int *)restoring->options->stop)
+            return truce__fail(TRUCE_TIMEOUT, error, "interrupted");
+        status = names[i].sequence == sequence ? restore_segment(restoring, i, error)
+                                               : restore_missing(restoring, sequence, error);
+    }
+    return status;
+}
+
+/* A time between the last commit of a generation and the first of the next is not known: the
+ * commits between them are not in the archive. */
+static truce_status check_gap(const struct restoring *restoring, bson_error_t *error)
+{
+    const struct restore_options *options = restoring->options;
+    const struct archive_list *list = &restoring->list;
+    const struct segment_name *last = &list->names[list->count - 1];
+    char time[40];
+
+    if (restoring->ended || last->generation == restoring->base.generation)
+        return TRUCE_OK;
+    if (options->at_commit && restoring->report->commit >= options->at_commit)
+        return TRUCE_OK;
+    if (!options->at_commit && options->at_ms == INT64_MAX) {
+        restoring->report->newer_generation = last->generation;
+        return TRUCE_OK;
+    }
+    time_text(restoring->report->commit_ms, time);
+    return truce__fail(TRUCE_NOT_FOUND, error,
+                       "the archive has a gap after commit %" PRIu64
+                       " of %s, because the archiver did not run or the log exceeded its limit: "
+                       "restore this commit with --at-commit %" PRIu64
+                       ", or a time after the next base",
+                       restoring->report->commit, time, restoring->report->commit);
+}
+
+/* ---- the file ------------------------------------------------------------------------------- */
+
+/* Refuses a name that exists, or whose neighbours would be taken for parts of the store. */
+static truce_status refuse_existing(const char *path, bson_error_t *error)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-lock", NULL};
+    truce_status status = TRUCE_OK;
+
+    for (int i = 0; suffixes[i] && !status; i++) {
+        char *name = bson_strdup_printf("%s%s", path, suffixes[i]);
+        struct stat found;
+
+        if (!lstat(name, &found))
+            status = truce__fail(TRUCE_INVALID, error,
+                                 "\"%s\" exists: restore into a new file, or end the programs that "
+                                 "use the store and move its files away",
+                                 name);
+        bson_free(name);
+    }
+    return status;
+}
+
+static truce_status restore_create(struct restoring *restoring, const char *path,
+                                   bson_error_t *error)
+{
+    truce_status status = refuse_existing(path, error);
+
+    if (status)
+        return status;
+    restoring->path = bson_strdup(path);
+    restoring->hidden = bson_strdup_printf("%s.restoring", path);
+    restoring->file =
+        open(restoring->hidden, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (restoring->file >= 0)
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "cannot create \"%s\": %s", restoring->hidden,
+                       strerror(errno));
+}
+
+static bool sync_folder(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? bson_strndup(path, (size_t)(slash - path + 1)) : bson_strdup(".");
+    int file = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool fine = file >= 0 && !fsync(file);
+
+    if (file >= 0)
+        close(file);
+    bson_free(folder);
+    return fine;
+}
+
+static truce_status restore_finish(struct restoring *restoring, bson_error_t *error)
+{
+    uint32_t pages = restoring->file_pages ? restoring->file_pages : restoring->base_pages;
+    bool fine =
+        !ftruncate(restoring->file, (off_t)pages * SEGMENT_PAGE_BYTES) && !fsync(restoring->file);
+
+    fine = !close(restoring->file) && fine;
+    restoring->file = -1;
+    restoring->report->bytes = (int64_t)pages * SEGMENT_PAGE_BYTES;
+    /* The rename replaces no file that has appeared in the meantime. */
+    if (fine &&
+        !renameat2(AT_FDCWD, restoring->hidden, AT_FDCWD, restoring->path, RENAME_NOREPLACE) &&
+        sync_folder(restoring->path))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_IO, error, "cannot write \"%s\": %s", restoring->path,
+                       strerror(errno));
+}
+
+truce_status truce__archive_restore(struct target *target, const char *path,
+                                    const struct restore_options *options,
+                                    struct restore_report *report, bson_error_t *error)
+{
+    struct restoring *restoring = bson_malloc0(sizeof *restoring);
+    truce_status status;
+
+    *report = (struct restore_report){0};
+    restoring->target = target;
+    restoring->options = options;
+    restoring->report = report;
+    restoring->file = -1;
+    status = truce__archive_list(target, &restoring->list, error);
+    if (!status)
+        status = choose_base(restoring, error);
+    if (!status && !options->dry_run)
+        status = restore_create(restoring, path, error);
+    if (!status) {
+        report->generation = restoring->base.generation;
+        report->commit = restoring->base.commit;
+        report->commit_ms =
+            restoring->base.latest_ms ? restoring->base.latest_ms : restoring->base.made_ms;
+        status = restore_replay(restoring, error);
+    }
+    if (!status && options->at_commit && report->commit < options->at_commit)
+        status = truce__fail(TRUCE_NOT_FOUND, error,
+                             "the archive has no commit %" PRIu64 ": the last is %" PRIu64,
+                             options->at_commit, report->commit);
+    if (!status)
+        status = check_gap(restoring, error);
+    if (!status && !options->dry_run)
+        status = restore_finish(restoring, error);
+    else if (!status)
+        report->bytes =
+            (int64_t)(restoring->file_pages ? restoring->file_pages : restoring->base_pages) *
+            SEGMENT_PAGE_BYTES;
+    if (restoring->file >= 0)
+        close(restoring->file);
+    if (status && restoring->hidden)
+        (void)unlink(restoring->hidden);
+    truce__archive_list_release(&restoring->list);
+    truce__buffer_release(&restoring->bytes);
+    truce__buffer_release(&restoring->written);
+    truce__buffer_release(&restoring->numbers);
+    truce__buffer_release(&restoring->pages);
+    bson_free(restoring->path);
+    bson_free(restoring->hidden);
+    bson_free(restoring);
+    return status;
+}

@@ -1,0 +1,149 @@
+/*
+ * Verifies an archive without restoring it: every segment, the chain, and what can be restored.
+ *
+ * Invariants:
+ *  1. If no fault is reported, a restore to any commit between the first and the last that are
+ *     reported succeeds, unless the target loses a segment afterwards or the commit is in a gap.
+ *  2. A fault does not end the verification. An error of the target does.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "archive/archive.h"
+
+struct verifying {
+    struct target *target;
+    void (*fault)(const char *text, void *arg);
+    void *arg;
+    struct verify_report *report;
+    struct buffer bytes;
+    struct segment segment;
+    /* The segment before. */
+    struct segment_name last;
+    uint8_t hash[SHA256_BYTES];
+    struct segment_head head;
+    /* The segment before is valid. */
+    bool chained;
+    /* From this sequence on, the generation has no fault. */
+    uint64_t whole_from;
+};
+
+static void verify_fault(struct verifying *verifying, const char *text)
+{
+    verifying->report->faults++;
+    if (verifying->fault)
+        verifying->fault(text, verifying->arg);
+}
+
+/* Reports segments that are missing before this one. */
+static void verify_order(struct verifying *verifying, const struct segment_name *name)
+{
+    const struct segment_name *last = &verifying->last;
+    bool first = !last->generation, again = name->generation != last->generation;
+    uint64_t expected = again ? 1 : last->sequence + 1;
+    char text[128];
+
+    if (again || name->sequence != expected)
+        verifying->whole_from = name->sequence;
+    verifying->report->generations += again;
+    if (name->sequence == expected)
+        return;
+    verifying->chained = false;
+    /* Retention removes the first segments. */
+    if (first)
+        return;
+    if (name->sequence < expected)
+        snprintf(text, sizeof text, "the segment %" PRIu64 " of generation %u exists twice",
+                 name->sequence, name->generation);
+    else
+        snprintf(text, sizeof text,
+                 "the segments %" PRIu64 " to %" PRIu64 " of generation %u are missing", expected,
+                 name->sequence - 1, name->generation);
+    verify_fault(verifying, text);
+}
+
+static void verify_chain(struct verifying *verifying)
+{
+    const struct segment_head *head = &verifying->segment.head;
+    char name[SEGMENT_NAME_BYTES], text[128];
+    bool other = verifying->head.generation &&
+                 memcmp(head->store, verifying->head.store, sizeof head->store) != 0;
+
+    if (!other &&
+        (!verifying->chained || !memcmp(head->before, verifying->hash, sizeof head->before)))
+        return;
+    truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
+    snprintf(text, sizeof text, "the segment %s %s", name,
+             other ? "belongs to another store" : "does not continue the one before it");
+    verify_fault(verifying, text);
+    verifying->whole_from = head->sequence;
+}
+
+/* Notes what a complete base makes restorable, and the last commit. */
+static void verify_note(struct verifying *verifying)
+{
+    const struct segment_head *head = &verifying->segment.head;
+    struct verify_report *report = verifying->report;
+
+    if (head->kind == SEGMENT_END && head->base_replay >= verifying->whole_from) {
+        report->bases++;
+        if (!report->first_ms) {
+            report->first_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+            report->first_commit = head->commit;
+        }
+    }
+    report->last_commit = head->commit;
+    report->last_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+}
+
+static truce_status verify_segment(struct verifying *verifying, const struct segment_name *name,
+                                   bson_error_t *error)
+{
+    truce_status status;
+    bson_error_t found;
+
+    verify_order(verifying, name);
+    status = truce__archive_read(verifying->target, name, false, &verifying->bytes,
+                                 &verifying->segment, &found);
+    if (status && status != TRUCE_CORRUPT) {
+        if (error)
+            *error = found;
+        return status;
+    }
+    verifying->report->segments++;
+    verifying->report->bytes += verifying->bytes.size;
+    verifying->last = *name;
+    if (status) {
+        verify_fault(verifying, found.message);
+        verifying->chained = false;
+        verifying->whole_from = name->sequence + 1;
+        return TRUCE_OK;
+    }
+    verify_chain(verifying);
+    verify_note(verifying);
+    verifying->chained = true;
+    verifying->head = verifying->segment.head;
+    memcpy(verifying->hash, verifying->segment.hash, sizeof verifying->hash);
+    return TRUCE_OK;
+}
+
+truce_status truce__archive_verify(struct target *target,
+                                   void (*fault)(const char *text, void *arg), void *arg,
+                                   struct verify_report *report, bson_error_t *error)
+{
+    struct verifying *verifying = bson_malloc0(sizeof *verifying);
+    struct archive_list list;
+    truce_status status = truce__archive_list(target, &list, error);
+
+    *report = (struct verify_report){0};
+    verifying->target = target;
+    verifying->fault = fault;
+    verifying->arg = arg;
+    verifying->report = report;
+    for (size_t i = 0; !status && i < list.count; i++)
+        status = verify_segment(verifying, &list.names[i], error);
+    truce__archive_list_release(&list);
+    truce__buffer_release(&verifying->bytes);
+    bson_free(verifying);
+    return status;
+}

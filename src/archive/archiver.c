@@ -1,0 +1,789 @@
+/*
+ * The archiver: ships a store to a target while the store is in use.
+ *
+ * The archiver is a process, or a thread, with three things of the store: a presence (it has the
+ * store open, so no other process removes the log), a read transaction that pins the log, and a
+ * descriptor of the log. It repeats one step:
+ *
+ *     1. begin a second read transaction; it ends at a commit, the new place
+ *     2. sync the log, so that the archive gets nothing that a power cut could undo
+ *     3. read the frames from the old place to the new one, and compare each with its checksum
+ *     4. put them into segments of the target
+ *     5. end the first read transaction, and publish the new place (log_archive.c)
+ *
+ * Between these steps it copies a base, a segment at a time: the pages of the file, as checkpoints
+ * have left them, with later frames in the log. This copy is not of one snapshot. The log repairs
+ * it: `replay` is a segment before which all frames are in the file, so every page that differs is
+ * in the log since then. After the last page, the log is archived up to a new place, and a segment
+ * of the kind "end" follows. From there on the base is complete.
+ *
+ *     ... log log base log base base log end log log log ...
+ *         ^ replay                       ^ every commit from here on can be restored
+ *
+ * Invariants:
+ *  1. The frames of a generation's segments are the frames of the log, in their order, without a
+ *     gap. SQLite guarantees this while a read transaction is open. If it reads the log, no commit
+ *     begins the log again. If it needs no frame of the log, because all of them are in the file,
+ *     the log may begin again once, and no checkpoint moves a frame before the transaction ends.
+ *     The first transaction ends only after the second has begun and everything up to the second is
+ *     in the target.
+ *  2. After a restart, the last segment is continued only if the log still has the frame at its
+ *     place, with the same running checksum. Otherwise a new generation begins, with a new base.
+ *  3. Only durable frames are archived.
+ *  4. A segment is put once, under the next number. If the target has another segment of this
+ *     number, another archiver uses the target, and this one ends.
+ *  5. The head that the archiver has in memory changes only after the target has the segment.
+ *  6. A base begins with a `replay` before which every frame is in the file, and ends with a place
+ *     that was read after its last page.
+ *  7. Retention removes only segments before `replay` of a complete base that is older than the
+ *     period, in their order.
+ *
+ * A crash between any two steps leaves complete segments. The next archiver continues after the
+ * last one, also within a base.
+ *
+ * If the target fails, the call is repeated, and the log grows. Beyond the limit the archiver ends
+ * its transaction. When the log has begun again, it begins a new generation.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "archive/archive.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/storage/file_identity.h"
+#include "engine/storage/log_archive.h"
+
+#define PATIENCE_MS 30000
+#define BEGIN_TRIES 10000
+/* A checkpoint may be writing the page. */
+#define PAGE_TRIES 400
+/* The pause after a failed call doubles up to the second. */
+#define RETRY_MS     100
+#define RETRY_MS_MAX 5000
+/* A new base begins when the log since the last one has as many pages, at least 64 MB. */
+#define BASE_LOG_PAGES 16384
+/* The pause between two looks for segments that are too old. */
+#define REMOVE_NS (INT64_C(3600) * 1000000000)
+/* After so many gaps in succession the archiver gives up. */
+#define GAPS_MAX 5
+
+struct archiver {
+    const struct archive_options *options;
+    const uint8_t *store;
+    struct target *target;
+    struct engine *engine;
+    struct lock *lock;
+    int claim;
+    /* Two connections; `held` is the one with the read transaction that pins the log, or -1. */
+    struct kv *kv[2];
+    int held;
+    struct kv_log_place held_place;
+    struct kv_log *log;
+    /* The state after the last segment, and its hash. */
+    struct segment_head head;
+    uint8_t hash[SHA256_BYTES];
+    /* The head continues the log. */
+    bool continues;
+    /* The limit was exceeded: this log is not archived any further. */
+    bool gave_up;
+    uint64_t gave_up_salts;
+    /* All pages of the base were read; its end follows. */
+    bool base_read;
+    int gaps;
+    int64_t failing_since_ms;
+    int retry_ms;
+    int64_t removed_ns;
+    unsigned call_ms;
+    /* The last error is one of the target, or the log does not continue the archive. */
+    bool target_failed, gap;
+    /* `segment` and `bytes` have a segment that the target may have. */
+    bool pending;
+    struct segment segment;
+    struct buffer pages, bytes;
+};
+
+static void archiver_tell(struct archiver *archiver, enum archive_event event, const char *text)
+{
+    if (archiver->options->event)
+        archiver->options->event(event, &archiver->head, text, archiver->options->arg);
+}
+
+static bool archiver_is_stopping(const struct archiver *archiver)
+{
+    return archiver->options->stop && *(const volatile int *)archiver->options->stop;
+}
+
+/* ---- segments ------------------------------------------------------------------------------- */
+
+/* The outcome of an earlier put may be unknown: the target may have this segment already. */
+static truce_status check_same(struct archiver *archiver, const char *name, bson_error_t *error)
+{
+    struct buffer found = {0};
+    truce_status status =
+        archiver->target->calls->get(archiver->target, name, SEGMENT_BYTES_MAX + 1, &found, error);
+    bool same = !status && found.size == archiver->bytes.size &&
+                !memcmp(found.bytes, archiver->bytes.bytes, found.size);
+
+    truce__buffer_release(&found);
+    if (status || same)
+        return status;
+    return truce__fail(
+        TRUCE_CONFLICT, error,
+        "\"%s\" has another segment %s: another archiver writes to this archive; end "
+        "it, or use another target",
+        archiver->target->name, name);
+}
+
+/* Puts the segment that is pending. After a failure it stays pending, because the target may have
+ * stored it: the next put has the same bytes. */
+static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
+{
+    const struct segment_head *head = &archiver->segment.head;
+    int64_t began_ns = truce__clock_monotonic_ns();
+    char name[SEGMENT_NAME_BYTES];
+    truce_status status;
+
+    truce__segment_name(&(struct segment_name){head->generation, head->sequence, head->kind}, name);
+    status = archiver->target->calls->put(archiver->target, name, archiver->bytes.bytes,
+                                          archiver->bytes.size, error);
+    if (status == TRUCE_DUPLICATE)
+        status = check_same(archiver, name, error);
+    archiver->target_failed = status == TRUCE_IO;
+    if (status)
+        return status;
+    archiver->pending = false;
+    archiver->call_ms = (unsigned)((truce__clock_monotonic_ns() - began_ns) / 1000000);
+    archiver->head = *head;
+    memcpy(archiver->hash, archiver->segment.hash, sizeof archiver->hash);
+    if (head->kind == SEGMENT_END) {
+        archiver->base_read = false;
+        archiver_tell(archiver, ARCHIVE_BASE, NULL);
+    }
+    return TRUCE_OK;
+}
+
+/* Puts the segment whose head, entries, and pages are prepared. */
+static truce_status archiver_put(struct archiver *archiver, enum segment_kind kind,
+                                 bson_error_t *error)
+{
+    struct segment_head *head = &archiver->segment.head;
+
+    truce_assert(!archiver->pending);
+    head->kind = kind;
+    head->sequence = archiver->head.sequence + 1;
+    memcpy(head->before, archiver->hash, sizeof head->before);
+    head->made_ms = truce__clock_wall_ms();
+    truce__segment_encode(&archiver->segment, archiver->pages.bytes, &archiver->bytes);
+    archiver->pending = true;
+    return put_pending(archiver, error);
+}
+
+/* Begins a segment that follows the last one. */
+static void archiver_prepare(struct archiver *archiver)
+{
+    archiver->segment.head = archiver->head;
+    archiver->segment.head.entries = 0;
+    archiver->pages.size = 0;
+}
+
+/* ---- the log -------------------------------------------------------------------------------- */
+
+/* Begins a snapshot of which the place in the log is known. */
+static truce_status begin_at_place(const struct archiver *archiver, struct kv *kv,
+                                   struct kv_log_place *place, uint32_t *moved, bson_error_t *error)
+{
+    truce_status status;
+    uint32_t version;
+
+    for (int i = 0; i < BEGIN_TRIES; i++) {
+        status = truce__kv_snapshot_begin(kv, &version, error);
+        if (status)
+            return status;
+        if (truce__kv_snapshot(kv)->known) {
+            truce__kv_snapshot_place(kv, place, moved);
+            return TRUCE_OK;
+        }
+        truce__kv_snapshot_end(kv);
+    }
+    return truce__fail(TRUCE_LOCKED, error, "\"%s\" is committed to without a pause",
+                       archiver->engine->path);
+}
+
+/* Gives each commit of the segment its time. If a time is unknown, the next known one counts,
+ * because no later commit may have an earlier time. */
+static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_ms)
+{
+    struct commit_time times[COMMIT_TIMES];
+    struct segment *segment = &archiver->segment;
+    size_t count = truce__archive_commit_times(archiver->lock, segment->head.place.salts, times),
+           at = 0;
+
+    for (uint32_t i = 0; i < segment->head.entries; i++) {
+        if (!segment->entries[i].pages_after)
+            continue;
+        while (at < count && times[at].frame < first + i)
+            at++;
+        segment->entries[i].time_ms = at < count ? times[at].time_ms : seen_ms;
+        if (segment->entries[i].time_ms > segment->head.latest_ms)
+            segment->head.latest_ms = segment->entries[i].time_ms;
+    }
+}
+
+/* Archives the next frames, up to the frame `last` of the log. */
+static truce_status ship_segment(struct archiver *archiver, uint32_t last, int64_t seen_ms,
+                                 bson_error_t *error)
+{
+    struct segment *segment = &archiver->segment;
+    struct segment_head *head = &segment->head;
+    uint32_t first = archiver->head.place.frames + 1;
+    struct kv_log_frame frame;
+    truce_status status = TRUCE_OK;
+
+    archiver_prepare(archiver);
+    if (first == 1)
+        head->replay = head->sequence + 1;
+    while (!status && head->place.frames < last && head->entries < SEGMENT_PAGES_MAX) {
+        status = truce__kv_log_next(archiver->log, &head->place, &frame, error);
+        if (status)
+            break;
+        segment->entries[head->entries++] =
+            (struct segment_entry){.sum = truce__segment_seal(frame.bytes, frame.page),
+                                   .page = frame.page,
+                                   .pages_after = frame.pages_after};
+        truce__buffer_append(&archiver->pages, frame.bytes, sizeof frame.bytes);
+        head->commit += frame.pages_after != 0;
+    }
+    archiver->gap = status == TRUCE_CORRUPT;
+    if (status)
+        return status;
+    head->log_pages += head->entries;
+    note_times(archiver, first, seen_ms);
+    return archiver_put(archiver, SEGMENT_LOG, error);
+}
+
+static truce_status archiver_gap(struct archiver *archiver, bson_error_t *error)
+{
+    archiver->gap = true;
+    return truce__fail(TRUCE_CORRUPT, error, "the log does not continue the archive");
+}
+
+static bool place_equal(const struct kv_log_place *a, const struct kv_log_place *b)
+{
+    return a->salts == b->salts && a->frames == b->frames && a->sum[0] == b->sum[0] &&
+           a->sum[1] == b->sum[1];
+}
+
+/* Finds the place of the next frame if the log has begun again since the last step. A commit first
+ * begins the log in its index, then writes its header, and then its frames. */
+static truce_status follow_log(struct archiver *archiver, const struct kv_log_place *to,
+                               bson_error_t *error)
+{
+    struct kv_log_place *place = &archiver->head.place, start;
+    truce_status status = TRUCE_OK;
+
+    if (place->salts != to->salts) {
+        if (archiver->held < 0 || !place_equal(place, &archiver->held_place))
+            return archiver_gap(archiver, error);
+        *place = (struct kv_log_place){.salts = to->salts};
+    }
+    if (!to->frames)
+        return TRUCE_OK;
+    status = truce__kv_log_start(archiver->log, &start, error);
+    if (!status && start.salts != to->salts)
+        status = archiver_gap(archiver, error);
+    if (!status && !place->frames)
+        *place = start;
+    return status;
+}
+
+/* Archives the log up to a place, which is a commit. Fails with CORRUPT if the log does not
+ * continue what is archived. */
+static truce_status ship_log(struct archiver *archiver, const struct kv_log_place *to,
+                             int64_t seen_ms, bson_error_t *error)
+{
+    struct kv_log_place *place = &archiver->head.place;
+    truce_status status = TRUCE_OK;
+
+    if (!place_equal(place, to))
+        status = follow_log(archiver, to, error);
+    if (status || !to->frames)
+        return status;
+    while (!status && place->frames < to->frames)
+        status = ship_segment(archiver, to->frames, seen_ms, error);
+    if (!status && !place_equal(place, to))
+        status = archiver_gap(archiver, error);
+    return status;
+}
+
+/* Returns whether the log still has the frame at the place of the last segment. A log that is empty
+ * proves nothing. */
+static bool log_has_place(struct archiver *archiver, const struct kv_log_place *to)
+{
+    struct kv_log_place place = archiver->head.place, start;
+    struct kv_log_frame frame;
+
+    if (!place.frames || place.salts != to->salts || place.frames > to->frames)
+        return false;
+    if (place.frames == to->frames)
+        return place_equal(&place, to);
+    return !truce__kv_log_start(archiver->log, &start, NULL) && start.salts == to->salts &&
+           !truce__kv_log_next(archiver->log, &place, &frame, NULL);
+}
+
+/* Begins a generation at a snapshot. If all frames are in the file, the log begins after the
+ * snapshot; otherwise with its first frame. */
+static truce_status begin_generation(struct archiver *archiver, const struct kv_log_place *to,
+                                     uint32_t moved, bson_error_t *error)
+{
+    struct segment_head *head = &archiver->head;
+    truce_status status = TRUCE_OK;
+
+    head->generation++;
+    head->sequence = 0;
+    head->replay = head->base_replay = 1;
+    head->latest_ms = 0;
+    head->log_pages = 0;
+    head->base++;
+    head->base_next = 1;
+    archiver->base_read = false;
+    if (moved == to->frames)
+        head->place = *to;
+    else
+        status = truce__kv_log_start(archiver->log, &head->place, error);
+    archiver->continues = !status;
+    if (!status)
+        archiver_tell(archiver, ARCHIVE_GENERATION, NULL);
+    return status;
+}
+
+static truce_status archiver_continue(struct archiver *archiver, const struct kv_log_place *to,
+                                      uint32_t moved, bson_error_t *error)
+{
+    if (archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
+        log_has_place(archiver, to)) {
+        archiver->continues = true;
+        archiver_tell(archiver, ARCHIVE_CONTINUES, NULL);
+        return TRUCE_OK;
+    }
+    archiver->gave_up = false;
+    return begin_generation(archiver, to, moved, error);
+}
+
+static uint64_t unarchived_bytes(const struct archiver *archiver, const struct kv_log_place *to)
+{
+    const struct kv_log_place *place = &archiver->head.place;
+    uint32_t archived =
+        archiver->continues && place->salts == to->salts && place->frames <= to->frames
+            ? place->frames
+            : 0;
+
+    return (uint64_t)(to->frames - archived) * SEGMENT_PAGE_BYTES;
+}
+
+static void archiver_let_go(struct archiver *archiver)
+{
+    if (archiver->held >= 0)
+        truce__kv_snapshot_end(archiver->kv[archiver->held]);
+    archiver->held = -1;
+    archiver->continues = false;
+    truce__archive_publish(archiver->lock, NULL);
+}
+
+/* The end of a step in which the target did not take everything. The log after the old place stays
+ * pinned, up to the limit. */
+static void step_failed(struct archiver *archiver, const struct kv_log_place *to)
+{
+    uint64_t behind = unarchived_bytes(archiver, to);
+    char text[64];
+
+    truce__archive_publish_state(archiver->lock, behind, archiver->failing_since_ms,
+                                 archiver->call_ms);
+    /* Nothing of the generation is in the target, so there is nothing to continue. */
+    if (!archiver->head.sequence) {
+        archiver->head.generation--;
+        archiver_let_go(archiver);
+        return;
+    }
+    if (archiver->gave_up || behind <= (uint64_t)archiver->options->log_limit)
+        return;
+    snprintf(text, sizeof text, "%" PRIu64 " MB", behind / 1000000);
+    archiver->gave_up = true;
+    archiver->gave_up_salts = to->salts;
+    archiver_let_go(archiver);
+    archiver_tell(archiver, ARCHIVE_LIMIT, text);
+}
+
+static void step_succeeded(struct archiver *archiver, int next, const struct kv_log_place *to)
+{
+    if (archiver->held >= 0)
+        truce__kv_snapshot_end(archiver->kv[archiver->held]);
+    archiver->held = next;
+    archiver->held_place = archiver->head.place;
+    archiver->gaps = 0;
+    truce__archive_publish(archiver->lock, to);
+}
+
+/* Archives the log up to now. */
+static truce_status archiver_step(struct archiver *archiver, bson_error_t *error)
+{
+    int next = archiver->held == 0 ? 1 : 0;
+    int64_t seen_ms = truce__clock_wall_ms();
+    struct kv_log_place to;
+    uint32_t moved;
+    uint64_t durable;
+    truce_status status = truce__file_identity_check(archiver->lock, error);
+
+    if (status)
+        return status;
+    durable = atomic_load(&archiver->lock->page->written);
+    status = begin_at_place(archiver, archiver->kv[next], &to, &moved, error);
+    if (status)
+        return status;
+    if (archiver->gave_up && to.salts == archiver->gave_up_salts &&
+        unarchived_bytes(archiver, &to) > (uint64_t)archiver->options->log_limit) {
+        /* A checkpoint must shorten the log first. */
+        truce__kv_snapshot_end(archiver->kv[next]);
+        return TRUCE_OK;
+    }
+    if (!archiver->continues || !place_equal(&archiver->head.place, &to))
+        status = truce__durable_sync(&archiver->engine->durable, error);
+    if (!status && !archiver->log)
+        status = truce__kv_log_open(archiver->engine->path, &archiver->log, error);
+    if (!status && !archiver->continues)
+        status = archiver_continue(archiver, &to, moved, error);
+    if (!status)
+        status = ship_log(archiver, &to, seen_ms, error);
+    if (!status) {
+        step_succeeded(archiver, next, &to);
+        truce__archive_publish_commit(archiver->lock, durable, seen_ms, archiver->head.commit,
+                                      archiver->head.generation);
+        return TRUCE_OK;
+    }
+    if (archiver->held < 0 && archiver->target_failed && archiver->head.sequence) {
+        /* The first step: this snapshot pins what is missing. */
+        archiver->held = next;
+        archiver->held_place = to;
+    } else
+        truce__kv_snapshot_end(archiver->kv[next]);
+    if (archiver->target_failed)
+        step_failed(archiver, &to);
+    return status;
+}
+
+/* ---- the base ------------------------------------------------------------------------------- */
+
+static truce_status copy_page(struct archiver *archiver, uint32_t number, uint8_t *page,
+                              bool *there, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool sound = false;
+
+    for (int i = 0; i < PAGE_TRIES && !status && !sound; i++) {
+        if (i)
+            truce__clock_sleep_ms(1);
+        status = truce__kv_page_copy(archiver->kv[0], number, page, there, &sound, error);
+        if (!status && !*there)
+            return TRUCE_OK;
+    }
+    if (status || sound)
+        return status;
+    return truce__fail(
+        TRUCE_CORRUPT, error,
+        "page %u of \"%s\" is damaged (its checksum is wrong), so the archive gets no "
+        "new base: restore the store from the archive, or use truce salvage",
+        number, archiver->engine->path);
+}
+
+/* Copies the next pages of the base. */
+static truce_status copy_base(struct archiver *archiver, bson_error_t *error)
+{
+    struct segment *segment = &archiver->segment;
+    struct segment_head *head = &segment->head;
+    uint8_t page[SEGMENT_PAGE_BYTES];
+    truce_status status = TRUCE_OK;
+    bool there = true;
+
+    archiver_prepare(archiver);
+    while (!status && head->entries < SEGMENT_PAGES_MAX) {
+        status = copy_page(archiver, head->base_next, page, &there, error);
+        if (status || !there)
+            break;
+        segment->entries[head->entries++] = (struct segment_entry){
+            .sum = truce__segment_seal(page, head->base_next), .page = head->base_next};
+        truce__buffer_append(&archiver->pages, page, sizeof page);
+        head->base_next++;
+    }
+    if (status)
+        return status;
+    if (head->entries)
+        status = archiver_put(archiver, SEGMENT_BASE, error);
+    if (!status)
+        archiver->base_read = !there;
+    return status;
+}
+
+/* Ends a base after the log is archived up to a place after its last page. */
+static truce_status end_base(struct archiver *archiver, bson_error_t *error)
+{
+    struct segment_head *head = &archiver->segment.head;
+    truce_status status = archiver_step(archiver, error);
+
+    if (status || !archiver->base_read)
+        return status;
+    archiver_prepare(archiver);
+    head->base_pages = head->base_next - 1;
+    head->base_next = 0;
+    head->log_pages = 0;
+    return archiver_put(archiver, SEGMENT_END, error);
+}
+
+/* Begins a base if the log since the last one is as long as the file. */
+static void consider_base(struct archiver *archiver)
+{
+    struct segment_head *head = &archiver->head;
+    uint64_t enough = head->base_pages > BASE_LOG_PAGES ? head->base_pages : BASE_LOG_PAGES;
+
+    if (head->base_next || head->log_pages < enough)
+        return;
+    head->base++;
+    head->base_next = 1;
+    head->base_replay = head->replay;
+}
+
+/* ---- retention ------------------------------------------------------------------------------ */
+
+/* Finds the newest complete base that is older than the period. */
+static truce_status find_old_base(struct archiver *archiver, const struct archive_list *list,
+                                  struct segment_head *found, bson_error_t *error)
+{
+    int64_t before_ms = truce__clock_wall_ms() - archiver->options->keep_ms;
+    truce_status status = TRUCE_OK;
+
+    found->sequence = 0;
+    for (size_t i = list->count; i-- && !status && !found->sequence;) {
+        if (list->names[i].kind != SEGMENT_END)
+            continue;
+        status = truce__archive_read(archiver->target, &list->names[i], true, &archiver->bytes,
+                                     &archiver->segment, error);
+        if (!status && archiver->segment.head.made_ms <= before_ms)
+            *found = archiver->segment.head;
+    }
+    return status;
+}
+
+static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t *error)
+{
+    struct archive_list list = {0};
+    struct segment_head base;
+    char name[SEGMENT_NAME_BYTES];
+    uint64_t removed = 0;
+    truce_status status;
+
+    if (!archiver->options->keep_ms)
+        return TRUCE_OK;
+    truce_assert(!archiver->pending);
+    archiver->removed_ns = truce__clock_monotonic_ns();
+    status = truce__archive_list(archiver->target, &list, error);
+    if (!status)
+        status = find_old_base(archiver, &list, &base, error);
+    for (size_t i = 0; !status && base.sequence && i < list.count; i++) {
+        const struct segment_name *segment = &list.names[i];
+
+        if (segment->generation > base.generation ||
+            (segment->generation == base.generation && segment->sequence >= base.base_replay))
+            break;
+        truce__segment_name(segment, name);
+        status = archiver->target->calls->remove(archiver->target, name, error);
+        removed += !status;
+    }
+    truce__archive_list_release(&list);
+    if (removed) {
+        snprintf(name, sizeof name, "%" PRIu64, removed);
+        archiver_tell(archiver, ARCHIVE_REMOVED, name);
+    }
+    archiver->target_failed = status == TRUCE_IO;
+    return status;
+}
+
+/* ---- the loop ------------------------------------------------------------------------------- */
+
+/* Handles the failure of a step. Returns the status with which the archiver ends, or OK. */
+static truce_status archiver_failed(struct archiver *archiver, truce_status status,
+                                    const bson_error_t *error)
+{
+    if (archiver->gap && archiver->gaps < GAPS_MAX) {
+        archiver->gaps++;
+        archiver_let_go(archiver);
+        return TRUCE_OK;
+    }
+    if (!archiver->target_failed || archiver->options->once || archiver_is_stopping(archiver))
+        return status;
+    if (!archiver->failing_since_ms) {
+        archiver->failing_since_ms = truce__clock_wall_ms();
+        archiver->retry_ms = RETRY_MS;
+        archiver_tell(archiver, ARCHIVE_FAILS, error->message);
+    }
+    truce__archive_sleep(archiver->lock, archiver->retry_ms);
+    if (archiver->retry_ms < RETRY_MS_MAX)
+        archiver->retry_ms *= 2;
+    return TRUCE_OK;
+}
+
+static void archiver_succeeded(struct archiver *archiver)
+{
+    if (archiver->failing_since_ms)
+        archiver_tell(archiver, ARCHIVE_WORKS, NULL);
+    archiver->failing_since_ms = 0;
+    truce__archive_publish_state(archiver->lock, 0, 0, archiver->call_ms);
+}
+
+/* Repeats a put that failed. */
+static truce_status archiver_repeat(struct archiver *archiver, bson_error_t *error)
+{
+    struct kv *kv = archiver->kv[archiver->held == 0 ? 1 : 0];
+    struct kv_log_place to;
+    uint32_t moved;
+    truce_status status = put_pending(archiver, error);
+
+    if (!status || !archiver->target_failed)
+        return status;
+    if (!begin_at_place(archiver, kv, &to, &moved, NULL)) {
+        truce__kv_snapshot_end(kv);
+        step_failed(archiver, &to);
+    }
+    return status;
+}
+
+/* One part of the work: the log, and then a part of a base. */
+static truce_status archiver_work(struct archiver *archiver, bool stopping, bson_error_t *error)
+{
+    truce_status status = archiver->pending ? archiver_repeat(archiver, error) : TRUCE_OK;
+
+    if (!status)
+        status = archiver_step(archiver, error);
+    if (status || !archiver->continues || stopping)
+        return status;
+    consider_base(archiver);
+    if (archiver->head.base_next && !archiver->base_read)
+        status = copy_base(archiver, error);
+    if (!status && archiver->base_read)
+        status = end_base(archiver, error);
+    if (!status && truce__clock_monotonic_ns() - archiver->removed_ns > REMOVE_NS)
+        status = archiver_remove_old(archiver, error);
+    return status;
+}
+
+static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error)
+{
+    const struct archive_options *options = archiver->options;
+
+    for (;;) {
+        bool stopping = archiver_is_stopping(archiver);
+        truce_status status;
+
+        archiver->target_failed = archiver->gap = false;
+        status = archiver_work(archiver, stopping, error);
+        if (status) {
+            status = archiver_failed(archiver, status, error);
+            if (status)
+                return status;
+            continue;
+        }
+        if (archiver->continues)
+            archiver_succeeded(archiver);
+        if (stopping || (options->once && archiver->continues && !archiver->head.base_next))
+            return TRUCE_OK;
+        if (!archiver->head.base_next || !archiver->continues)
+            truce__archive_sleep(archiver->lock, options->interval_ms);
+    }
+}
+
+/* ---- beginning and ending ------------------------------------------------------------------- */
+
+/* Reads the state of the archive from its last segment. */
+static truce_status load_head(struct archiver *archiver, bson_error_t *error)
+{
+    struct archive_list list;
+    truce_status status = truce__archive_list(archiver->target, &list, error);
+
+    if (status)
+        return status;
+    if (list.count)
+        status = truce__archive_read(archiver->target, &list.names[list.count - 1], true,
+                                     &archiver->bytes, &archiver->segment, error);
+    if (!status && list.count &&
+        memcmp(archiver->segment.head.store, archiver->store, SEGMENT_STORE_BYTES) != 0)
+        status = truce__fail(TRUCE_CONFLICT, error,
+                             "\"%s\" has the archive of another store: use another directory or "
+                             "prefix for \"%s\"",
+                             archiver->target->name, archiver->engine->path);
+    if (!status && list.count) {
+        archiver->head = archiver->segment.head;
+        memcpy(archiver->hash, archiver->segment.hash, sizeof archiver->hash);
+    }
+    memcpy(archiver->head.store, archiver->store, SEGMENT_STORE_BYTES);
+    truce__archive_list_release(&list);
+    return status;
+}
+
+static truce_status archiver_open(struct archiver *archiver, const char *path, bson_error_t *error)
+{
+    const truce_store_options options = {.read_only = true, .must_exist = true};
+    truce_status status = truce__engine_start(path, &options, NULL, &archiver->engine, error);
+
+    if (status)
+        return status;
+    archiver->lock = &archiver->engine->lock;
+    if (!archiver->engine->locked)
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot archive \"%s\": the files next to it are not writable", path);
+    status = truce__archive_enter(archiver->lock, &archiver->claim, error);
+    for (int i = 0; i < 2 && !status; i++)
+        status = truce__kv_open(archiver->engine->path, KV_READ_ONLY, PATIENCE_MS, &archiver->kv[i],
+                                error);
+    return status ? status : load_head(archiver, error);
+}
+
+static void archiver_close(struct archiver *archiver)
+{
+    if (archiver->engine) {
+        if (archiver->held >= 0)
+            truce__kv_snapshot_end(archiver->kv[archiver->held]);
+        truce__kv_log_close(archiver->log);
+        for (int i = 0; i < 2; i++) {
+            if (archiver->kv[i])
+                truce__kv_close(archiver->kv[i]);
+        }
+        if (archiver->claim >= 0)
+            truce__archive_leave(archiver->lock, archiver->claim);
+        truce__engine_close(archiver->engine);
+    }
+    truce__buffer_release(&archiver->pages);
+    truce__buffer_release(&archiver->bytes);
+    bson_free(archiver);
+}
+
+truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_STORE_BYTES],
+                                struct target *target, const struct archive_options *options,
+                                bson_error_t *error)
+{
+    struct archiver *archiver = bson_malloc0(sizeof *archiver);
+    bson_error_t ignored;
+    truce_status status;
+
+    if (!error)
+        error = &ignored;
+    archiver->options = options;
+    archiver->store = store;
+    archiver->target = target;
+    archiver->claim = -1;
+    archiver->held = -1;
+    status = archiver_open(archiver, path, error);
+    if (!status)
+        status = archiver_remove_old(archiver, error);
+    if (!status)
+        status = archiver_loop(archiver, error);
+    archiver_close(archiver);
+    return status;
+}

@@ -1,0 +1,296 @@
+/* truce archive: archives a store continuously; truce archive verify. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/commands.h"
+#include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
+#include "cli/maintenance/archive.h"
+
+#define MEGABYTE    1000000
+#define LIMIT_MB    1000
+#define INTERVAL_MS 250
+
+/* ---- for both files ------------------------------------------------------------------------- */
+
+static int archive_stopped;
+
+static void archive_on_signal(int number)
+{
+    (void)number;
+    archive_stopped = 1;
+}
+
+const int *cli_archive_stop(void)
+{
+    struct sigaction action = {.sa_handler = archive_on_signal, .sa_flags = SA_RESETHAND};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    return &archive_stopped;
+}
+
+int cli_target_open(const struct cli *cli, const char *name, bool create, struct target **target)
+{
+    bson_error_t error;
+    truce_status status;
+
+    *target = NULL;
+    if (strstr(name, "://"))
+        return cli_usage(cli, "\"%s\" is not a target: expected a directory", name);
+    status = truce__target_directory(name, create, target, &error);
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+const char *cli_archive_time(int64_t time_ms, char text[40])
+{
+    time_t seconds = (time_t)(time_ms / 1000);
+    struct tm utc;
+    size_t size;
+
+    if (!time_ms)
+        return "-";
+    gmtime_r(&seconds, &utc);
+    size = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(text + size, 40 - size, ".%03dZ", (int)(time_ms % 1000));
+    return text;
+}
+
+/* ---- archive -------------------------------------------------------------------------------- */
+
+/* Reads a period such as 30d, 12h, or 90m; 0 if the option was not given. */
+static bool archive_period(const struct cli *cli, const char *name, int64_t *period_ms)
+{
+    const char *text = cli_text(cli, name);
+    char *end;
+    long long number;
+    int64_t unit;
+
+    *period_ms = 0;
+    if (!text)
+        return true;
+    number = strtoll(text, &end, 10);
+    unit = *end == 'd' ? 86400000 : *end == 'h' ? 3600000 : *end == 'm' ? 60000 : 0;
+    if (end != text && unit && !end[1] && number > 0 && number <= 36500) {
+        *period_ms = number * unit;
+        return true;
+    }
+    cli_usage(cli, "--%s: invalid period \"%s\": expected days, hours, or minutes: 30d, 12h, 90m",
+              name, text);
+    return false;
+}
+
+static void archive_show(enum archive_event event, const struct segment_head *head,
+                         const char *text, void *arg)
+{
+    static const char *const names[] = {
+        [ARCHIVE_CONTINUES] = "continues", [ARCHIVE_GENERATION] = "generation",
+        [ARCHIVE_BASE] = "base",           [ARCHIVE_FAILS] = "fails",
+        [ARCHIVE_WORKS] = "works",         [ARCHIVE_LIMIT] = "limit",
+        [ARCHIVE_REMOVED] = "removed"};
+    const struct cli *cli = arg;
+    bson_t answer = BSON_INITIALIZER;
+    char line[1500];
+
+    BSON_APPEND_UTF8(&answer, "event", names[event]);
+    BSON_APPEND_INT64(&answer, "generation", head->generation);
+    BSON_APPEND_INT64(&answer, "commit", (int64_t)head->commit);
+    if (text)
+        BSON_APPEND_UTF8(&answer, "text", text);
+    switch (event) {
+    case ARCHIVE_CONTINUES:
+        snprintf(line, sizeof line, "continues generation %u after commit %" PRIu64,
+                 head->generation, head->commit);
+        break;
+    case ARCHIVE_GENERATION:
+        snprintf(line, sizeof line, "begins generation %u with a new base", head->generation);
+        break;
+    case ARCHIVE_BASE:
+        snprintf(line, sizeof line,
+                 "the base is complete: every commit from %" PRIu64 " on can be restored",
+                 head->commit);
+        break;
+    case ARCHIVE_FAILS:
+        snprintf(line, sizeof line, "%s (the archiver repeats it, and the log grows)", text);
+        break;
+    case ARCHIVE_WORKS:
+        snprintf(line, sizeof line, "the target works again");
+        break;
+    case ARCHIVE_LIMIT:
+        snprintf(line, sizeof line,
+                 "the log that is not archived has %s, more than --log-limit: the commits after "
+                 "%" PRIu64 " are lost to the archive, until a new base is complete",
+                 text, head->commit);
+        break;
+    case ARCHIVE_REMOVED:
+        snprintf(line, sizeof line, "removed %s segments that are older than --keep", text);
+        break;
+    }
+    cli_answer(cli, &answer, "%s", line);
+    fflush(stdout);
+    bson_destroy(&answer);
+}
+
+/* Opens the store for its id, and closes it again: the archiver opens the file in its own way. */
+static int archive_find_id(struct cli *cli, uint8_t id[SEGMENT_STORE_BYTES])
+{
+    bson_error_t error;
+    truce_status status;
+    int code = cli_store_open(cli, CLI_STORE_CHANGE, &cli->store);
+
+    if (code)
+        return code;
+    status = truce__archive_store_id(cli->store, id, &error);
+    cli_interrupt_forget();
+    truce_store_close(cli->store);
+    cli->store = NULL;
+    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+}
+
+static int archive_run(struct cli *cli)
+{
+    struct archive_options options = {
+        .once = cli_flag(cli, "once"), .event = archive_show, .arg = cli};
+    const char *path = cli_store_path(cli->arguments[0]);
+    uint8_t id[SEGMENT_STORE_BYTES];
+    struct target *target;
+    int64_t interval, limit;
+    bson_error_t error;
+    truce_status status;
+    int code;
+
+    if (cli->uri_given)
+        return cli_usage(cli, "truce archive takes the store as its argument, not --store");
+    if (!path)
+        return cli_usage(cli,
+                         "\"%s\" is not a file: only a store in a file can be archived (for "
+                         "MongoDB, use its own backups)",
+                         cli->arguments[0]);
+    if (!cli_text(cli, "to"))
+        return cli_usage(cli, "no target is given: --to DIR");
+    if (!cli_number(cli, "interval", 1, 60000, INTERVAL_MS, &interval) ||
+        !cli_number(cli, "log-limit", 1, 100000000, LIMIT_MB, &limit) ||
+        !archive_period(cli, "keep", &options.keep_ms))
+        return CLI_USAGE;
+    options.interval_ms = (int)interval;
+    options.log_limit = limit * MEGABYTE;
+    cli->uri = cli->arguments[0];
+    code = archive_find_id(cli, id);
+    if (!code)
+        code = cli_target_open(cli, cli_text(cli, "to"), true, &target);
+    if (code)
+        return code;
+    options.stop = cli_archive_stop();
+    status = truce__archive_run(path, id, target, &options, &error);
+    truce__target_close(target);
+    return cli_output_end(status ? cli_error(cli, NULL, status, &error) : CLI_DONE);
+}
+
+const struct cli_command cli_archive = {
+    .noun = "archive",
+    .arguments = "FILE",
+    .summary = "archive a store in use continuously, for restores",
+    .help =
+        "Copies the file FILE and then, continuously, its log to a second place. From there,\n"
+        "truce restore restores the store as it was after any commit. Other processes use the\n"
+        "store in the meantime. The command runs until Ctrl-C or SIGTERM; it then archives the\n"
+        "rest and ends. If it is killed and started again, it continues.\n"
+        "\n"
+        "The log keeps what is not archived. If the target fails for so long that this exceeds\n"
+        "--log-limit, the log is reused, later commits are missing in the archive, and a new base\n"
+        "begins when the target works again. While no archiver runs, nothing is kept: if the log\n"
+        "was reused, the next one begins a new base.\n"
+        "\n"
+        "The archive grows without a limit unless you give --keep. truce doctor shows how far it\n"
+        "is behind.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}' --store school.truce\n"
+               "truce archive school.truce --to archive --once",
+    .options =
+        (const struct cli_option[]){
+            {"to", 0, "TARGET", "the directory of the archive", false},
+            {"keep", 0, "PERIOD", "restore up to this age: 30d, 12h, 90m (default: forever)",
+             false},
+            {"log-limit", 0, "MB", "maximum size of a log that is not archived (default: 1000)",
+             false},
+            {"interval", 0, "MS", "pause between two looks at the log (default: 250)", false},
+            {"once", 0, NULL, "archive the current state, and end", false},
+            {0}},
+    .store = CLI_STORE_NONE,
+    .run = archive_run,
+};
+
+/* ---- archive verify ------------------------------------------------------------------------- */
+
+static void archive_show_fault(const char *text, void *arg)
+{
+    const struct cli *cli = arg;
+    bson_t answer = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&answer, "fault", text);
+    cli_answer(cli, &answer, "%s", text);
+    bson_destroy(&answer);
+}
+
+static int archive_verify_run(struct cli *cli)
+{
+    struct verify_report report;
+    bson_t answer = BSON_INITIALIZER;
+    char first[40], last[40];
+    struct target *target;
+    bson_error_t error;
+    truce_status status;
+    int code = cli_target_open(cli, cli->arguments[0], false, &target);
+
+    if (code)
+        return code;
+    status = truce__archive_verify(target, archive_show_fault, cli, &report, &error);
+    truce__target_close(target);
+    if (status)
+        return cli_output_end(cli_error(cli, NULL, status, &error));
+    BSON_APPEND_INT64(&answer, "segments", (int64_t)report.segments);
+    BSON_APPEND_INT64(&answer, "bytes", (int64_t)report.bytes);
+    BSON_APPEND_INT64(&answer, "generations", report.generations);
+    BSON_APPEND_INT64(&answer, "bases", (int64_t)report.bases);
+    BSON_APPEND_INT64(&answer, "faults", (int64_t)report.faults);
+    if (report.first_ms) {
+        BSON_APPEND_INT64(&answer, "first_commit", (int64_t)report.first_commit);
+        BSON_APPEND_DATE_TIME(&answer, "first", report.first_ms);
+        BSON_APPEND_INT64(&answer, "last_commit", (int64_t)report.last_commit);
+        BSON_APPEND_DATE_TIME(&answer, "last", report.last_ms);
+    }
+    if (report.first_ms)
+        cli_answer(cli, &answer,
+                   "%" PRIu64 " segments, %.1f MB, %" PRIu64 " bases, %" PRIu64
+                   " faults; from commit %" PRIu64 " of %s to commit %" PRIu64 " of %s",
+                   report.segments, (double)report.bytes / MEGABYTE, report.bases, report.faults,
+                   report.first_commit, cli_archive_time(report.first_ms, first),
+                   report.last_commit, cli_archive_time(report.last_ms, last));
+    else
+        cli_answer(cli, &answer,
+                   "%" PRIu64 " segments, %.1f MB, %" PRIu64
+                   " faults; no base is complete, so nothing can be restored",
+                   report.segments, (double)report.bytes / MEGABYTE, report.faults);
+    bson_destroy(&answer);
+    return cli_output_end(report.faults || !report.first_ms ? CLI_NO : CLI_DONE);
+}
+
+const struct cli_command cli_archive_verify = {
+    .noun = "archive",
+    .verb = "verify",
+    .arguments = "TARGET",
+    .summary = "verify an archive without restoring it",
+    .help = "Reads every segment and compares it with its hash, its checksums, and the segment\n"
+            "before it. Prints which commits and times can be restored. An archiver may run.\n"
+            "\n"
+            "Exit code 1: a segment is damaged, missing, or of another archive, or nothing can be\n"
+            "restored.",
+    .example = "truce insert students '{_id: 1, name: \"Ada\"}' --store school.truce\n"
+               "truce archive school.truce --to archive --once\n"
+               "truce archive verify archive",
+    .store = CLI_STORE_NONE,
+    .run = archive_verify_run,
+};

@@ -1,0 +1,220 @@
+/*
+ * The archiver's part of the shared page.
+ *
+ * One process at a time archives a store: it has claimed LOCK_ARCHIVE. It keeps a read transaction
+ * open that pins the log after the place that it has archived, so SQLite does not let a commit
+ * begin the log again. A checkpoint needs a moment at which the archive has everything:
+ *
+ *     checkpoint, under the lock     hurry; wait until the place is the end of the log
+ *     archiver                       archives the rest, publishes the place
+ *     checkpoint                     moves the rest into the file
+ *     archiver                       begins its next read transaction, which now needs no frame of
+ *                                    the log, and ends the one before
+ *     next commit                    begins the log again
+ *
+ * Invariants:
+ *  1. Nothing in the page decides what is archived. A wrong value (after a power cut any is
+ *     possible) delays a checkpoint or makes it try in vain.
+ *  2. The place is published after the target has stored it. While it changes, `frames` is
+ *     PLACE_CHANGES.
+ *  3. The time of a commit was read under the lock before the commit: no caller and no reader has
+ *     seen the commit earlier, and none of its operations began later.
+ *  4. The time of a frame is used only if salts and frame are those of the commit. The archiver
+ *     uses its own time for a commit whose time is unknown.
+ */
+#include "engine/storage/log_archive.h"
+
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/futex.h"
+
+#define PLACE_CHANGES UINT32_MAX
+#define MILLISECOND   INT64_C(1000000)
+
+void truce__archive_note_commit(struct lock *lock, const struct kv *kv, int64_t time_ms)
+{
+    struct lock_archive *archive = &lock->page->archive;
+    unsigned at = atomic_load(&archive->times_next) % COMMIT_TIMES;
+    struct kv_log_end end;
+
+    if (!truce__kv_log_end(kv, &end))
+        return;
+    /* Only the holder of the lock writes. A reader compares the frame before and after. */
+    atomic_store(&archive->times[at].frame, 0);
+    atomic_store(&archive->times[at].salts, end.salts);
+    atomic_store(&archive->times[at].time_ms, time_ms);
+    atomic_store(&archive->times[at].frame, end.frames);
+    atomic_store(&archive->times_next, (at + 1) % COMMIT_TIMES);
+}
+
+size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
+                                   struct commit_time times[COMMIT_TIMES])
+{
+    const struct lock_archive *archive = &lock->page->archive;
+    unsigned next = atomic_load(&archive->times_next);
+    size_t count = 0;
+
+    for (unsigned i = 0; i < COMMIT_TIMES; i++) {
+        unsigned at = (next + i) % COMMIT_TIMES;
+        uint32_t frame = atomic_load(&archive->times[at].frame);
+        bool same = atomic_load(&archive->times[at].salts) == salts;
+        int64_t time_ms = atomic_load(&archive->times[at].time_ms);
+
+        if (!same || !frame || atomic_load(&archive->times[at].frame) != frame ||
+            (count && times[count - 1].frame >= frame))
+            continue;
+        times[count++] = (struct commit_time){frame, time_ms};
+    }
+    return count;
+}
+
+static bool archive_pins(const struct lock *lock)
+{
+    return lock->page && atomic_load(&lock->page->archive.pins) &&
+           truce__lock_is_claimed(lock, LOCK_ARCHIVE);
+}
+
+void truce__archive_hurry(struct lock *lock, int milliseconds)
+{
+    struct lock_archive *archive;
+
+    if (!archive_pins(lock))
+        return;
+    archive = &lock->page->archive;
+    atomic_store(&archive->wanted_until_ns,
+                 truce__clock_monotonic_ns() + milliseconds * MILLISECOND);
+    atomic_fetch_add(&archive->calls, 1);
+    truce__word_wake_shared(&archive->calls, 1);
+}
+
+static bool archive_is_at(const struct lock_archive *archive, const struct kv_log_end *end)
+{
+    return atomic_load(&archive->frames) == end->frames &&
+           atomic_load(&archive->salts) == end->salts &&
+           atomic_load(&archive->frames) == end->frames;
+}
+
+bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int milliseconds)
+{
+    int64_t until_ns = truce__clock_monotonic_ns() + milliseconds * MILLISECOND;
+    struct lock_archive *archive;
+    struct kv_log_end end;
+
+    if (!archive_pins(lock))
+        return true;
+    archive = &lock->page->archive;
+    if (!truce__kv_log_end(kv, &end) || atomic_load(&archive->failing_since_ms))
+        return false;
+    if (archive_is_at(archive, &end))
+        return true;
+    if ((int)atomic_load(&archive->call_ms) * 2 > milliseconds)
+        return false;
+    /* The rest of the checkpoint needs the archiver, too: it must leave the log. */
+    truce__archive_hurry(lock, milliseconds * 2);
+    for (;;) {
+        unsigned seen = atomic_load(&archive->places);
+        int64_t left = until_ns - truce__clock_monotonic_ns();
+
+        if (archive_is_at(archive, &end))
+            return true;
+        if (left <= 0 || truce__lock_interrupted(lock))
+            return false;
+        truce__word_sleep_shared(&archive->places, seen,
+                                 left < 10 * MILLISECOND ? left : 10 * MILLISECOND);
+    }
+}
+
+truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error)
+{
+    *claim = lock->page ? truce__lock_claim(lock, LOCK_ARCHIVE) : -1;
+    if (*claim >= 0) {
+        atomic_store(&lock->page->archive.pins, false);
+        atomic_store(&lock->page->archive.process, getpid());
+        atomic_store(&lock->page->archive.failing_since_ms, 0);
+        atomic_store(&lock->page->archive.whole_ms, truce__clock_wall_ms());
+        atomic_store(&lock->page->archive.behind, 0);
+        return TRUCE_OK;
+    }
+    if (!lock->page)
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot archive \"%s\": its lock file is not writable", lock->database);
+    return truce__fail(TRUCE_LOCKED, error,
+                       "process %d archives \"%s\" already: end it first, or use its archive",
+                       atomic_load(&lock->page->archive.process), lock->database);
+}
+
+void truce__archive_leave(struct lock *lock, int claim)
+{
+    if (claim >= 0)
+        truce__archive_publish(lock, NULL);
+    truce__lock_disclaim(claim);
+}
+
+void truce__archive_publish(struct lock *lock, const struct kv_log_place *place)
+{
+    struct lock_archive *archive = &lock->page->archive;
+
+    atomic_store(&archive->pins, place != NULL);
+    atomic_store(&archive->frames, PLACE_CHANGES);
+    if (place) {
+        atomic_store(&archive->salts, place->salts);
+        atomic_store(&archive->frames, place->frames);
+    }
+    atomic_fetch_add(&archive->places, 1);
+    truce__word_wake_shared(&archive->places, INT32_MAX);
+}
+
+void truce__archive_sleep(struct lock *lock, int milliseconds)
+{
+    struct lock_archive *archive = &lock->page->archive;
+    unsigned seen = atomic_load(&archive->calls);
+
+    if (truce__clock_monotonic_ns() < atomic_load(&archive->wanted_until_ns))
+        truce__clock_sleep_ms(1);
+    else
+        truce__word_sleep_shared(&archive->calls, seen, milliseconds * MILLISECOND);
+}
+
+void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ms,
+                                   uint64_t commit, uint32_t generation)
+{
+    struct lock_archive *archive = &lock->page->archive;
+
+    atomic_store(&archive->durable, durable);
+    atomic_store(&archive->whole_ms, whole_ms);
+    atomic_store(&archive->commit, commit);
+    atomic_store(&archive->generation, generation);
+}
+
+void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
+                                  int64_t failing_since_ms, unsigned call_ms)
+{
+    struct lock_archive *archive = &lock->page->archive;
+
+    atomic_store(&archive->behind, behind_bytes);
+    atomic_store(&archive->failing_since_ms, failing_since_ms);
+    atomic_store(&archive->call_ms, call_ms);
+}
+
+bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts)
+{
+    const struct lock_archive *archive;
+    int64_t now_ms = truce__clock_wall_ms(), since_ms;
+
+    if (!lock->page || !truce__lock_is_claimed(lock, LOCK_ARCHIVE))
+        return false;
+    archive = &lock->page->archive;
+    since_ms = atomic_load(&archive->failing_since_ms);
+    *facts = (struct archive_facts){
+        .process = atomic_load(&archive->process),
+        .pins = atomic_load(&archive->pins),
+        .commit = atomic_load(&archive->commit),
+        .generation = atomic_load(&archive->generation),
+        .behind_bytes = atomic_load(&archive->behind),
+        .failing_ms = since_ms && now_ms > since_ms ? now_ms - since_ms : 0,
+    };
+    if (facts->behind_bytes || since_ms)
+        facts->behind_ms = now_ms - atomic_load(&archive->whole_ms);
+    return true;
+}

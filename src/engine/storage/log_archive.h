@@ -1,0 +1,75 @@
+#ifndef TRUCE_ENGINE_STORAGE_LOG_ARCHIVE_H
+#define TRUCE_ENGINE_STORAGE_LOG_ARCHIVE_H
+
+/*
+ * What the archiver of a store shares with its writers and checkpoints, through the shared page of
+ * the lock file: how far the log is archived, and the times of the last commits.
+ */
+#include "engine/storage/kv.h"
+#include "engine/storage/lock.h"
+
+/* ---- for the writer that holds the lock ----------------------------------------------------- */
+
+/* Records the time of a commit that this connection has made. `time_ms` is the wall clock before
+ * the commit. */
+void truce__archive_note_commit(struct lock *lock, const struct kv *kv, int64_t time_ms);
+
+/* Asks a running archiver to archive without a pause during the next milliseconds. */
+void truce__archive_hurry(struct lock *lock, int milliseconds);
+
+/* Waits up to `milliseconds` until the archive has the whole log, which may then begin again.
+ * Returns true at once if there is no archiver or it does not pin the log, and false at once if its
+ * target is too slow for the time. */
+bool truce__archive_caught_up(struct lock *lock, const struct kv *kv, int milliseconds);
+
+/* ---- for the archiver ----------------------------------------------------------------------- */
+
+/* Claims the right to archive the store, until truce__archive_leave or the end of the process.
+ * Fails with LOCKED if another process has it; the error names it. */
+truce_status truce__archive_enter(struct lock *lock, int *claim, bson_error_t *error);
+void truce__archive_leave(struct lock *lock, int claim);
+
+/* Publishes the place up to which the log is archived and after which it is pinned. NULL: the
+ * archiver does not pin the log. */
+void truce__archive_publish(struct lock *lock, const struct kv_log_place *place);
+
+/* Sleeps for so long, or until a checkpoint hurries. Returns at once while one does. */
+void truce__archive_sleep(struct lock *lock, int milliseconds);
+
+/* The time of the commit that ends with a frame. */
+struct commit_time {
+    uint32_t frame;
+    int64_t time_ms;
+};
+
+/* Returns the known times of commits of this generation of the log, by ascending frames. */
+size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
+                                   struct commit_time times[COMMIT_TIMES]);
+
+/* Publishes what is archived: all commits up to the number `durable` (durable.c), and everything
+ * that was there at `whole_ms`. */
+void truce__archive_publish_commit(struct lock *lock, uint64_t durable, int64_t whole_ms,
+                                   uint64_t commit, uint32_t generation);
+/* Publishes how many bytes of the log are not archived, since when calls to the target fail (0:
+ * they succeed), and how long a call takes. */
+void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
+                                  int64_t failing_since_ms, unsigned call_ms);
+
+/* ---- for every process ---------------------------------------------------------------------- */
+
+struct archive_facts {
+    int process;
+    bool pins;
+    uint64_t commit, generation;
+    /* Bytes of the log that were not archived when the archiver looked last. */
+    uint64_t behind_bytes;
+    /* How long something has been missing in the archive; 0: it has everything. */
+    int64_t behind_ms;
+    /* How long calls to the target have been failing; 0: they succeed. */
+    int64_t failing_ms;
+};
+
+/* Returns false if no process archives the store. */
+bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts);
+
+#endif

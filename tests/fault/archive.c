@@ -1,0 +1,805 @@
+/*
+ * Archives under faults: kills at every call to the target, targets that fail, damaged, missing,
+ * and foreign segments, replaced files, and restores to random times.
+ *
+ * TRUCE_ARCHIVE_ROUNDS: how many random lives.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "archive/archive.h"
+#include "base/clock.h"
+#include "base/random.h"
+#include "engine/documents/document_store.h"
+#include "tests/support/test.h"
+#include "truce/sweep.h"
+
+/* ---- a target with faults ------------------------------------------------------------------- */
+
+/* Fails or dies at a call. */
+struct faulty {
+    struct target base; /* first */
+    struct target *real;
+    /* Counts down; the call that reaches 0 has the fault. */
+    atomic_int until;
+    enum {
+        FAULT_NONE,
+        FAULT_FAIL_BEFORE,
+        FAULT_FAIL_AFTER,
+        FAULT_DIE_BEFORE,
+        FAULT_DIE_AFTER
+    } kind;
+    /* All calls fail while this is true. */
+    atomic_bool down;
+    atomic_int calls;
+};
+
+static struct faulty *faulty_of(struct target *target)
+{
+    return (struct faulty *)target;
+}
+
+/* Returns whether this call has the fault. */
+static bool faulty_strikes(struct faulty *faulty)
+{
+    atomic_fetch_add(&faulty->calls, 1);
+    return atomic_fetch_sub(&faulty->until, 1) == 1;
+}
+
+static truce_status faulty_fail(bson_error_t *error)
+{
+    bson_set_error(error, 0x7472u, TRUCE_IO, "the target is down");
+    return TRUCE_IO;
+}
+
+static truce_status faulty_put(struct target *target, const char *name, const void *bytes,
+                               size_t size, bson_error_t *error)
+{
+    struct faulty *faulty = faulty_of(target);
+    bool strikes = faulty_strikes(faulty);
+    truce_status status;
+
+    if (strikes && faulty->kind == FAULT_DIE_BEFORE)
+        _exit(9);
+    if (atomic_load(&faulty->down) || (strikes && faulty->kind == FAULT_FAIL_BEFORE))
+        return faulty_fail(error);
+    status = faulty->real->calls->put(faulty->real, name, bytes, size, error);
+    if (strikes && faulty->kind == FAULT_DIE_AFTER)
+        _exit(9);
+    if (strikes && faulty->kind == FAULT_FAIL_AFTER)
+        return faulty_fail(error);
+    return status;
+}
+
+static truce_status faulty_get(struct target *target, const char *name, size_t most,
+                               struct buffer *out, bson_error_t *error)
+{
+    struct faulty *faulty = faulty_of(target);
+
+    if (faulty_strikes(faulty) && faulty->kind >= FAULT_DIE_BEFORE)
+        _exit(9);
+    return faulty->real->calls->get(faulty->real, name, most, out, error);
+}
+
+static truce_status faulty_list(struct target *target, target_name_function *function, void *arg,
+                                bson_error_t *error)
+{
+    struct faulty *faulty = faulty_of(target);
+
+    if (faulty_strikes(faulty) && faulty->kind >= FAULT_DIE_BEFORE)
+        _exit(9);
+    return faulty->real->calls->list(faulty->real, function, arg, error);
+}
+
+static truce_status faulty_remove(struct target *target, const char *name, bson_error_t *error)
+{
+    struct faulty *faulty = faulty_of(target);
+    bool strikes = faulty_strikes(faulty);
+    truce_status status;
+
+    if (strikes && faulty->kind == FAULT_DIE_BEFORE)
+        _exit(9);
+    status = faulty->real->calls->remove(faulty->real, name, error);
+    if (strikes && faulty->kind == FAULT_DIE_AFTER)
+        _exit(9);
+    return status;
+}
+
+static const struct target_calls faulty_calls = {
+    .put = faulty_put, .get = faulty_get, .list = faulty_list, .remove = faulty_remove};
+
+/* ---- a store and its archive ---------------------------------------------------------------- */
+
+static struct world {
+    char path[300], archive[300], restored[300];
+    uint8_t id[SEGMENT_STORE_BYTES];
+    struct target *target;
+    struct faulty faulty;
+    truce_store *store;
+    /* The archiver's thread. */
+    pthread_t thread;
+    int stop;
+    struct archive_options options;
+    truce_status status;
+    bson_error_t error;
+    atomic_int events[ARCHIVE_REMOVED + 1];
+} world;
+
+static void world_event(enum archive_event event, const struct segment_head *head, const char *text,
+                        void *arg)
+{
+    atomic_fetch_add(&world.events[event], 1);
+    (void)head;
+    (void)text;
+    (void)arg;
+}
+
+static bool world_open(void)
+{
+    const char *directory = test_directory();
+    bson_error_t error;
+
+    world = (struct world){0};
+    snprintf(world.path, sizeof world.path, "%s/s.truce", directory);
+    snprintf(world.archive, sizeof world.archive, "%s/archive", directory);
+    snprintf(world.restored, sizeof world.restored, "%s/restored.truce", directory);
+    world.options = (struct archive_options){
+        .interval_ms = 5, .log_limit = 1 << 30, .stop = &world.stop, .event = world_event};
+    return CHECK_OK(truce_store_open(world.path, NULL, &world.store, &error), error) &&
+           CHECK_OK(truce__archive_store_id(world.store, world.id, &error), error) &&
+           CHECK_OK(truce__target_directory(world.archive, true, &world.target, &error), error);
+}
+
+static void world_close(void)
+{
+    truce_store_close(world.store);
+    truce__target_close(world.target);
+    world.store = NULL;
+    world.target = NULL;
+}
+
+static struct target *world_faulty(int kind, int until)
+{
+    static char name[] = "faulty";
+
+    world.faulty.base = (struct target){.calls = &faulty_calls, .name = name};
+    world.faulty.real = world.target;
+    world.faulty.kind = kind;
+    atomic_store(&world.faulty.until, until);
+    return &world.faulty.base;
+}
+
+static truce_status archive_once(struct target *target, bson_error_t *error)
+{
+    struct archive_options options = world.options;
+
+    options.once = true;
+    return truce__archive_run(world.path, world.id, target, &options, error);
+}
+
+static void *archive_thread(void *arg)
+{
+    world.status = truce__archive_run(world.path, world.id, arg, &world.options, &world.error);
+    return NULL;
+}
+
+static void archiver_start(struct target *target)
+{
+    world.stop = 0;
+    pthread_create(&world.thread, NULL, archive_thread, target);
+}
+
+static void archiver_end(void)
+{
+    *(volatile int *)&world.stop = 1;
+    pthread_join(world.thread, NULL);
+}
+
+static bool insert_one(int id, int pad)
+{
+    char *text = bson_malloc((size_t)pad + 1);
+    bson_t document = BSON_INITIALIZER;
+    bson_error_t error;
+    bool fine;
+
+    memset(text, 'x', (size_t)pad);
+    text[pad] = 0;
+    BSON_APPEND_INT32(&document, "_id", id);
+    BSON_APPEND_UTF8(&document, "pad", text);
+    fine = CHECK_OK(truce_insert(world.store, "things", &document, NULL, &error), error);
+    bson_destroy(&document);
+    bson_free(text);
+    return fine;
+}
+
+static bool insert_many(int first, int last, int pad)
+{
+    for (int i = first; i <= last; i++) {
+        if (!insert_one(i, pad))
+            return false;
+    }
+    return true;
+}
+
+/* Restores into the file of the world. */
+static truce_status restore_to(const struct restore_options *options, struct restore_report *report,
+                               bson_error_t *error)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-lock"};
+    char name[320];
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "%s%s", world.restored, suffixes[i]);
+        unlink(name);
+    }
+    return truce__archive_restore(world.target, world.restored, options, report, error);
+}
+
+/* Returns n if the restored store has the things 1 to n and nothing else, and its check finds
+ * nothing; otherwise -1. */
+static int restored_things(void)
+{
+    const truce_store_options options = {.must_exist = true};
+    const truce_check_options check = {0};
+    truce_check_report report;
+    truce_store *store;
+    bson_error_t error;
+    bson_t all = BSON_INITIALIZER;
+    int64_t count = 0, highest = 0;
+    truce_cursor *cursor = NULL;
+    const bson_t *document;
+    bson_iter_t iter;
+    bool fine = CHECK_OK(truce_store_open(world.restored, &options, &store, &error), error);
+
+    if (!fine)
+        return -1;
+    fine = CHECK_OK(truce_check(store, &check, NULL, NULL, &report, &error), error) &&
+           CHECK_INT(report.findings, ==, 0);
+    fine = fine && CHECK_OK(truce_find(store, "things", &all, NULL, &cursor, &error), error);
+    while (fine && !truce_cursor_next(cursor, &document, &error) && document) {
+        count++;
+        if (bson_iter_init_find(&iter, document, "_id") && bson_iter_int32(&iter) > highest)
+            highest = bson_iter_int32(&iter);
+    }
+    truce_cursor_close(cursor);
+    truce_store_close(store);
+    return fine && CHECK_INT(count, ==, highest) ? (int)count : -1;
+}
+
+static int restored_last(void)
+{
+    const struct restore_options options = {.at_ms = INT64_MAX};
+    struct restore_report report;
+    bson_error_t error;
+
+    if (!CHECK_OK(restore_to(&options, &report, &error), error))
+        return -1;
+    return restored_things();
+}
+
+static bool verifies(void)
+{
+    struct verify_report report;
+    bson_error_t error;
+
+    return CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &report, &error), error) &&
+           CHECK_INT(report.faults, ==, 0);
+}
+
+/* ---- tests ---------------------------------------------------------------------------------- */
+
+TEST(restores_what_was_archived)
+{
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 50, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 50);
+    REQUIRE(insert_many(51, 60, 5000));
+    CHECK_INT(restored_last(), ==, 50);
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(restored_last(), ==, 60);
+    /* The log continues, so no new generation was needed. */
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 1);
+    CHECK(verifies());
+    world_close();
+}
+
+TEST(begins_a_generation_after_the_log_was_lost_to_the_archive)
+{
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 20, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    /* The last program that closes the store moves the log into the file. */
+    truce_store_close(world.store);
+    REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+    REQUIRE(insert_many(21, 30, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 2);
+    CHECK_INT(restored_last(), ==, 30);
+    CHECK(verifies());
+    world_close();
+}
+
+TEST(restores_every_commit)
+{
+    struct restore_options options = {0};
+    struct restore_report report;
+    bson_error_t error;
+    int last = -1;
+    uint64_t first, end;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    archiver_start(world.target);
+    REQUIRE(insert_many(6, 40, 3000));
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    options.at_ms = INT64_MAX;
+    CHECK_OK(restore_to(&options, &report, &error), error);
+    end = report.commit;
+    first = end - 35;
+    for (uint64_t commit = first; commit <= end; commit++) {
+        int things;
+
+        options.at_commit = commit;
+        if (!CHECK_OK(restore_to(&options, &report, &error), error))
+            break;
+        CHECK_INT(report.commit, ==, commit);
+        things = restored_things();
+        CHECK_INT(things, >=, last);
+        CHECK_INT(things, <=, last < 0 ? 5 : last + 1);
+        last = things;
+    }
+    CHECK_INT(last, ==, 40);
+    options.at_commit = end + 1;
+    CHECK_STATUS(TRUCE_NOT_FOUND, restore_to(&options, &report, &error), error);
+    CHECK(access(world.restored, F_OK) != 0);
+    world_close();
+}
+
+/* Makes checkpoints until one has let the log begin again. */
+static bool checkpoint_now(void)
+{
+    const truce_store_options options = {.must_exist = true};
+    struct checkpointer *checkpointer;
+    struct engine *engine;
+    bson_error_t error;
+    bool done = false;
+
+    if (!CHECK_OK(truce__engine_open(world.path, &options, &engine, &error), error))
+        return false;
+    checkpointer = &engine->checkpointer;
+    for (int i = 0; i < 2000 && !done; i++) {
+        truce__checkpointer_ask(checkpointer);
+        for (bool wanted = true; wanted;) {
+            truce__clock_sleep_ms(1);
+            pthread_mutex_lock(&checkpointer->mutex);
+            wanted = checkpointer->wanted;
+            done = checkpointer->done > 0;
+            pthread_mutex_unlock(&checkpointer->mutex);
+        }
+    }
+    truce__engine_close(engine);
+    return CHECK(done);
+}
+
+static void *write_things(void *arg)
+{
+    int *things = arg;
+
+    while (!*(volatile int *)&world.stop && insert_one(*things + 1, 20000))
+        ++*things;
+    return NULL;
+}
+
+/* Checkpoints let the log begin again while the archiver runs and a thread writes, and no commit is
+ * lost to the archive. */
+TEST(keeps_one_generation_through_checkpoints)
+{
+    bson_error_t error;
+    int things = 0;
+    pthread_t writer;
+
+    REQUIRE(world_open());
+    archiver_start(world.target);
+    pthread_create(&writer, NULL, write_things, &things);
+    for (int i = 0; i < 5; i++) {
+        truce__clock_sleep_ms(50);
+        CHECK(checkpoint_now());
+    }
+    *(volatile int *)&world.stop = 1;
+    pthread_join(writer, NULL);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 1);
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 1);
+    CHECK_INT(restored_last(), ==, things);
+    CHECK(verifies());
+    world_close();
+}
+
+static int run_child(int kind, int until)
+{
+    pid_t child = fork();
+    int status;
+
+    if (!child) {
+        bson_error_t error;
+
+        _exit(archive_once(world_faulty(kind, until), &error) ? 1 : 0);
+    }
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* Kills the archiver before and after each of its calls, and archives again. */
+TEST(survives_kills_at_every_call)
+{
+    bson_error_t error;
+    int things = 0;
+
+    REQUIRE(world_open());
+    for (int kind = FAULT_DIE_BEFORE; kind <= FAULT_DIE_AFTER; kind++) {
+        for (int call = 1; call < 40 && !test_failures(); call++) {
+            int code;
+
+            REQUIRE(insert_many(things + 1, things + 3, 2000));
+            things += 3;
+            /* A child process must open the file itself. */
+            truce_store_close(world.store);
+            code = run_child(kind, call);
+            REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+            CHECK(code == 0 || code == 9);
+            CHECK_OK(archive_once(world.target, &error), error);
+            CHECK_INT(restored_last(), ==, things);
+            if (!code)
+                break;
+        }
+    }
+    CHECK(verifies());
+    world_close();
+}
+
+/* A failed call is repeated, whether the target has stored the segment or not. */
+TEST(repeats_calls_that_fail)
+{
+    int things = 0;
+
+    REQUIRE(world_open());
+    for (int kind = FAULT_FAIL_BEFORE; kind <= FAULT_FAIL_AFTER; kind++) {
+        for (int call = 1; call < 8 && !test_failures(); call++) {
+            archiver_start(world_faulty(kind, call));
+            REQUIRE(insert_many(things + 1, things + 5, 2000));
+            things += 5;
+            for (int i = 0; i < 1000 && atomic_load(&world.faulty.until) > 0; i++)
+                truce__clock_sleep_ms(1);
+            truce__clock_sleep_ms(5);
+            archiver_end();
+            /* The archiver may end while a call fails. */
+            if (world.status) {
+                bson_error_t error;
+
+                CHECK_STATUS(TRUCE_IO, world.status, world.error);
+                CHECK_OK(archive_once(world.target, &error), error);
+            }
+            CHECK_INT(restored_last(), ==, things);
+        }
+    }
+    CHECK(verifies());
+    world_close();
+}
+
+TEST(gives_the_log_up_at_its_limit_and_begins_a_generation)
+{
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    world.options.log_limit = 20000000;
+    archiver_start(world_faulty(FAULT_NONE, 0));
+    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_BASE]); i++)
+        truce__clock_sleep_ms(1);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_BASE]), ==, 1);
+    atomic_store(&world.faulty.down, true);
+    REQUIRE(insert_many(6, 60, 500000));
+    for (int i = 0; i < 10000 && !atomic_load(&world.events[ARCHIVE_LIMIT]); i++)
+        truce__clock_sleep_ms(1);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_FAILS]), ==, 1);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_LIMIT]), ==, 1);
+    atomic_store(&world.faulty.down, false);
+    CHECK(checkpoint_now());
+    REQUIRE(insert_one(61, 10));
+    for (int i = 0; i < 10000 && atomic_load(&world.events[ARCHIVE_BASE]) < 2; i++)
+        truce__clock_sleep_ms(1);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_WORKS]), ==, 1);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_GENERATION]), ==, 2);
+    CHECK_INT(restored_last(), ==, 61);
+    CHECK(verifies());
+    world_close();
+}
+
+TEST(refuses_a_second_archiver)
+{
+    bson_error_t error;
+    char other[320];
+    struct target *target;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    archiver_start(world.target);
+    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_BASE]); i++)
+        truce__clock_sleep_ms(1);
+    CHECK_STATUS(TRUCE_LOCKED, archive_once(world.target, &error), error);
+    CHECK(strstr(error.message, "already") != NULL);
+    snprintf(other, sizeof other, "%s.other", world.archive);
+    REQUIRE(!truce__target_directory(other, true, &target, &error));
+    CHECK_STATUS(TRUCE_LOCKED, archive_once(target, &error), error);
+    truce__target_close(target);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    world_close();
+}
+
+TEST(refuses_the_archive_of_another_store)
+{
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    world.id[3] ^= 1;
+    CHECK_STATUS(TRUCE_CONFLICT, archive_once(world.target, &error), error);
+    CHECK(strstr(error.message, "another store") != NULL);
+    world_close();
+}
+
+/* Another archiver has put a segment under the next number. */
+TEST(ends_if_another_archiver_uses_the_target)
+{
+    bson_error_t error;
+    char *from, *to, *command;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    archiver_start(world.target);
+    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_CONTINUES]); i++)
+        truce__clock_sleep_ms(1);
+    from = bson_strdup_printf("%s/00000001/0000000001.log", world.archive);
+    to = bson_strdup_printf("%s/00000001/0000000004.log", world.archive);
+    command = bson_strdup_printf("cp '%s' '%s'", from, to);
+    CHECK_INT(system(command), ==, 0);
+    for (int i = 6; i < 20; i++) {
+        REQUIRE(insert_one(i, 10));
+        truce__clock_sleep_ms(10);
+    }
+    archiver_end();
+    CHECK_STATUS(TRUCE_CONFLICT, world.status, world.error);
+    bson_free(from);
+    bson_free(to);
+    bson_free(command);
+    world_close();
+}
+
+/* A file that is restored over the store while the archiver runs ends the archiver. */
+TEST(ends_if_the_file_is_replaced)
+{
+    const struct restore_options options = {.at_ms = INT64_MAX};
+    struct restore_report report;
+    bson_error_t error;
+
+    REQUIRE(world_open() && insert_many(1, 5, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_STATUS(TRUCE_INVALID,
+                 truce__archive_restore(world.target, world.path, &options, &report, &error),
+                 error);
+    CHECK(strstr(error.message, "exists") != NULL);
+    archiver_start(world.target);
+    for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_CONTINUES]); i++)
+        truce__clock_sleep_ms(1);
+    CHECK_INT(restored_last(), ==, 5);
+    REQUIRE(!rename(world.restored, world.path));
+    truce__clock_sleep_ms(50);
+    archiver_end();
+    CHECK_STATUS(TRUCE_CORRUPT, world.status, world.error);
+    world_close();
+}
+
+/* ---- damage --------------------------------------------------------------------------------- */
+
+static uint64_t verify_faults(void)
+{
+    struct verify_report report;
+    bson_error_t error;
+
+    CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &report, &error), error);
+    return report.faults;
+}
+
+static void flip(const char *name, off_t at)
+{
+    char path[400];
+    uint8_t byte;
+    int file;
+
+    snprintf(path, sizeof path, "%s/%s", world.archive, name);
+    file = open(path, O_RDWR);
+    CHECK(file >= 0 && pread(file, &byte, 1, at) == 1);
+    byte ^= 0x10;
+    CHECK(pwrite(file, &byte, 1, at) == 1);
+    close(file);
+}
+
+/* No restore uses a damaged segment, and verify reports each one. */
+TEST(refuses_damaged_and_missing_segments)
+{
+    const struct restore_options options = {.at_ms = INT64_MAX};
+    struct archive_list list;
+    struct restore_report report;
+    struct random random;
+    bson_error_t error;
+
+    truce__random_seed(&random, test_seed());
+    REQUIRE(world_open() && insert_many(1, 20, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(insert_many(21, 30, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(!truce__archive_list(world.target, &list, &error));
+    CHECK_INT(list.count, >=, 3);
+    for (size_t i = 0; i < list.count; i++) {
+        char path[400], away[420], name[SEGMENT_NAME_BYTES];
+        struct stat found;
+
+        truce__segment_name(&list.names[i], name);
+        snprintf(path, sizeof path, "%s/%s", world.archive, name);
+        REQUIRE(!stat(path, &found));
+        for (int k = 0; k < 8; k++) {
+            off_t at = (off_t)truce__random_below(&random, (uint64_t)found.st_size);
+
+            flip(name, at);
+            CHECK_INT(verify_faults(), ==, 1);
+            CHECK_STATUS(TRUCE_CORRUPT, restore_to(&options, &report, &error), error);
+            CHECK(access(world.restored, F_OK) != 0);
+            flip(name, at);
+        }
+        CHECK(!truncate(path, found.st_size - 1));
+        CHECK_INT(verify_faults(), ==, 1);
+        snprintf(away, sizeof away, "%s.away", path);
+        CHECK(!rename(path, away));
+        if (i + 1 < list.count)
+            CHECK(restore_to(&options, &report, &error) != TRUCE_OK);
+        CHECK(!truncate(away, found.st_size));
+        CHECK(!rename(away, path));
+        /* The cut byte is a zero now, or was one before. */
+        if (verify_faults()) {
+            int file = open(path, O_RDWR);
+
+            for (int byte = 1; byte < 256; byte++) {
+                uint8_t last = (uint8_t)byte;
+
+                if (pwrite(file, &last, 1, found.st_size - 1) == 1 && !verify_faults())
+                    break;
+            }
+            close(file);
+        }
+        REQUIRE(!verify_faults());
+    }
+    truce__archive_list_release(&list);
+    world_close();
+}
+
+TEST(refuses_a_segment_of_another_archive)
+{
+    const struct restore_options options = {.at_ms = INT64_MAX};
+    struct restore_report report;
+    bson_error_t error;
+    char *other, *command;
+    struct target *target;
+
+    REQUIRE(world_open() && insert_many(1, 20, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    other = bson_strdup_printf("%s.other", world.archive);
+    REQUIRE(!truce__target_directory(other, true, &target, &error));
+    CHECK_OK(archive_once(target, &error), error);
+    truce__target_close(target);
+    command = bson_strdup_printf("cp '%s'/00000001/*2.end '%s'/00000001/*2.log '%s'/00000001/ "
+                                 "2>/dev/null; cp '%s'/00000001/*1.log '%s'/00000001/",
+                                 other, other, world.archive, other, world.archive);
+    CHECK_INT(system(command), ==, 0);
+    CHECK_INT(verify_faults(), >=, 1);
+    CHECK_STATUS(TRUCE_CORRUPT, restore_to(&options, &report, &error), error);
+    bson_free(other);
+    bson_free(command);
+    world_close();
+}
+
+/* ---- times ---------------------------------------------------------------------------------- */
+
+#define MOMENTS 20000
+
+static struct {
+    int64_t began_ms[MOMENTS], ended_ms[MOMENTS];
+    atomic_int last;
+    atomic_bool stop;
+} moments;
+
+static void *write_moments(void *arg)
+{
+    while (!atomic_load(&moments.stop)) {
+        int id = atomic_load(&moments.last) + 1;
+
+        if (id >= MOMENTS)
+            break;
+        moments.began_ms[id] = truce__clock_wall_ms();
+        if (!insert_one(id, id % 50 ? 100 : 100000))
+            break;
+        moments.ended_ms[id] = truce__clock_wall_ms();
+        atomic_store(&moments.last, id);
+    }
+    return arg;
+}
+
+/* Compares a restore to a random time with the operations that were acknowledged by then. */
+static void check_moment(struct random *random, int64_t first_ms)
+{
+    int64_t now_ms = truce__clock_wall_ms();
+    struct restore_options options = {0};
+    struct restore_report report;
+    bson_error_t error;
+    int things, last = atomic_load(&moments.last);
+
+    options.at_ms = first_ms + (int64_t)truce__random_below(random, (uint64_t)(now_ms - first_ms));
+    if (!CHECK_OK(restore_to(&options, &report, &error), error))
+        return;
+    things = restored_things();
+    if (things > 0)
+        CHECK_INT(moments.began_ms[things], <=, options.at_ms);
+    if (things >= 0 && things < last)
+        CHECK_INT(moments.ended_ms[things + 1], >, options.at_ms);
+}
+
+/* A writer, an archiver that is killed and started again or whose target fails, and restores. */
+TEST(restores_random_times)
+{
+    long rounds = test_scale("TRUCE_ARCHIVE_ROUNDS", 8);
+    struct verify_report archive;
+    struct random random;
+    bson_error_t error;
+    pthread_t writer;
+
+    truce__random_seed(&random, test_seed());
+    memset(&moments, 0, sizeof moments);
+    REQUIRE(world_open());
+    archiver_start(world_faulty(FAULT_NONE, 0));
+    pthread_create(&writer, NULL, write_moments, NULL);
+    for (long i = 0; i < rounds; i++) {
+        truce__clock_sleep_ms(20 + (int)truce__random_below(&random, 100));
+        if (truce__random_below(&random, 2)) {
+            atomic_store(&world.faulty.down, true);
+            truce__clock_sleep_ms(20);
+            atomic_store(&world.faulty.down, false);
+        }
+        archiver_end();
+        if (world.status)
+            CHECK_STATUS(TRUCE_IO, world.status, world.error);
+        archiver_start(world_faulty(FAULT_NONE, 0));
+    }
+    atomic_store(&moments.stop, true);
+    pthread_join(writer, NULL);
+    archiver_end();
+    CHECK_OK(world.status, world.error);
+    CHECK_INT(restored_last(), ==, atomic_load(&moments.last));
+    REQUIRE(!truce__archive_verify(world.target, NULL, NULL, &archive, &error));
+    CHECK_INT(archive.faults, ==, 0);
+    CHECK_INT(archive.generations, ==, 1);
+    for (long i = 0; i < rounds * 2 && !test_failures(); i++)
+        check_moment(&random, archive.first_ms);
+    world_close();
+}
