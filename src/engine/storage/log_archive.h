@@ -2,8 +2,8 @@
 #define TRUCE_ENGINE_STORAGE_LOG_ARCHIVE_H
 
 /*
- * What the archiver of a store shares with its writers and checkpoints, through the shared page of
- * the lock file: how far the log is archived, and the times of the last commits.
+ * The archiver of a store shares two facts with its writers and checkpoints, through the shared page
+ * of the lock file. These are how far the log is archived, and the times of the last commits.
  */
 #include "engine/storage/kv.h"
 #include "engine/storage/lock.h"
