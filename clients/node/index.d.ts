@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" />
 /**
  * truce: documents that stay consistent, in process or through a server.
  *

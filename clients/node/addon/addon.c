@@ -38,15 +38,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define POOL_MAX    16
-#define WAITING_MAX 1000
+#define WAITING_MAX 500
+#define WATCH_US    100
 #define STACK_BYTES (8 << 20)
 
 /* The status of a call that did not run. */
 #define STATUS_NO_THREAD (-1)
 
-#if defined RTLD_DEEPBIND && !defined __SANITIZE_ADDRESS__
+#if defined RTLD_DEEPBIND && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 #define DEEPBIND RTLD_DEEPBIND
 #else
 #define DEEPBIND 0
@@ -247,80 +249,70 @@ static void store_release(struct store *store)
 
 static void call_run(struct call *call)
 {
-    struct store *store = call->store;
     bson_t request;
 
-    switch (call->kind) {
-    case CALL_OPEN:
-        store = calloc(1, sizeof *store);
+    if (call->kind == CALL_COMMAND) {
+        lib.bson_init_static(&request, call->request, call->request_len);
+        call->status =
+            lib.truce_command(call->store->store, call->name, &request, &call->reply, &call->error);
+        call->has_reply = true;
+    } else if (call->kind == CALL_OPEN) {
+        struct store *store = calloc(1, sizeof *store);
+
         if (!store)
             abort();
         atomic_init(&store->references, 1);
         call->status =
             lib.truce_store_open(call->name, &call->options, &store->store, &call->error);
-        if (call->status) {
+        if (call->status)
             free(store);
-            store = NULL;
-        }
-        call->store = store;
-        call_complete(call);
-        return;
-    case CALL_COMMAND:
-        lib.bson_init_static(&request, call->request, call->request_len);
-        call->status =
-            lib.truce_command(store->store, call->name, &request, &call->reply, &call->error);
-        call->has_reply = true;
-        call_complete(call);
-        break;
-    case CALL_CLOSE:
-        call_free(call); /* the promise belongs to store->closing */
-        break;
+        else
+            call->store = store;
     }
-    store_release(store);
+}
+
+/* Passes on the result, and drops the reference of the call. */
+static void call_end(struct call *call)
+{
+    struct store *store = call->kind == CALL_OPEN ? NULL : call->store;
+
+    if (call->kind == CALL_CLOSE)
+        call_free(call); /* the promise belongs to store->closing */
+    else
+        call_complete(call);
+    if (store)
+        store_release(store);
 }
 
 /* ---- the pool ---------------------------------------------------------------------------------- */
 
+/*
+ * A call that is ready costs less than the wake of a thread, so one thread runs calls as long as
+ * the queue has any. While it runs, another thread watches: if no call was taken from the queue for
+ * WATCH_US, the running calls wait (for the disk, a lock), or are long, and further threads run
+ * the queue.
+ */
 static struct pool {
     pthread_mutex_t mutex;
     pthread_cond_t more;
     struct call *first;
     struct call **end;
+    /* The calls in the queue, and the number of those that were taken from it. */
     size_t queued;
-    size_t idle;
+    size_t taken;
+    /* Threads: all, those without a role, and those that run calls. */
     size_t threads;
+    size_t idle;
+    size_t running;
+    /* Whether a thread watches. */
+    bool watched;
+    /* Roles for the next threads that wake. */
+    size_t runners_wanted;
+    bool watcher_wanted;
     atomic_int waiting;
-} pool = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, &pool.first, 0, 0, 0, 0};
+} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER, .more = PTHREAD_COND_INITIALIZER, .end = &pool.first};
 
-static void *pool_work(void *unused)
-{
-    (void)unused;
-    for (;;) {
-        struct call *call;
-
-        pthread_mutex_lock(&pool.mutex);
-        pool.idle++;
-        while (!pool.first)
-            pthread_cond_wait(&pool.more, &pool.mutex);
-        pool.idle--;
-        call = pool.first;
-        pool.first = call->next;
-        if (!pool.first)
-            pool.end = &pool.first;
-        pool.queued--;
-        pthread_mutex_unlock(&pool.mutex);
-        call->next = NULL;
-        call_run(call);
-    }
-    return NULL;
-}
-
-static void *pool_wait(void *call)
-{
-    call_run(call);
-    atomic_fetch_sub(&pool.waiting, 1);
-    return NULL;
-}
+static void *pool_work(void *unused);
 
 /* Starts a thread that leaves the signals to Node, except those of its own faults. */
 static bool pool_start(void *(*function)(void *), void *argument)
@@ -345,22 +337,125 @@ static bool pool_start(void *(*function)(void *), void *argument)
     return !failed;
 }
 
+/* Wakes or starts a thread for a role. Returns false if there is none. The mutex is locked. */
+static bool pool_wake(void)
+{
+    if (pool.idle > pool.runners_wanted + pool.watcher_wanted) {
+        pthread_cond_signal(&pool.more);
+        return true;
+    }
+    if (pool.threads > POOL_MAX || !pool_start(pool_work, NULL)) /* one of them watches */
+        return false;
+    pool.threads++;
+    return true;
+}
+
+static bool pool_add_runner(void)
+{
+    if (!pool_wake())
+        return false;
+    pool.runners_wanted++;
+    pool.running++;
+    return true;
+}
+
+/* Returns the next call, or NULL, and then the thread runs no more. The mutex is locked. */
+static struct call *pool_take(void)
+{
+    struct call *call = pool.first;
+
+    if (!call) {
+        pool.running--;
+        return NULL;
+    }
+    pool.first = call->next;
+    if (!pool.first)
+        pool.end = &pool.first;
+    pool.queued--;
+    pool.taken++;
+    call->next = NULL;
+    return call;
+}
+
+/* Runs the queue until it is empty. A call ends after the next one was taken: if there is none,
+ * JavaScript's next call finds that no thread runs. The mutex is locked before and after. */
+static void pool_run(void)
+{
+    struct call *call = pool_take(), *next;
+
+    pthread_mutex_unlock(&pool.mutex);
+    for (; call; call = next) {
+        call_run(call);
+        pthread_mutex_lock(&pool.mutex);
+        next = pool_take();
+        pthread_mutex_unlock(&pool.mutex);
+        call_end(call);
+    }
+    pthread_mutex_lock(&pool.mutex);
+}
+
+/* Adds threads while the queue does not move. The mutex is locked. */
+static void pool_watch(void)
+{
+    while (pool.first) {
+        size_t taken = pool.taken;
+
+        pthread_mutex_unlock(&pool.mutex);
+        nanosleep(&(struct timespec){.tv_nsec = WATCH_US * 1000}, NULL);
+        pthread_mutex_lock(&pool.mutex);
+        if (taken != pool.taken)
+            continue;
+        for (size_t i = 0; i < pool.queued && pool.running < POOL_MAX; i++)
+            if (!pool_add_runner())
+                break;
+    }
+    pool.watched = false;
+}
+
+static void *pool_work(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&pool.mutex);
+    for (;;) {
+        pool.idle++;
+        while (!pool.runners_wanted && !pool.watcher_wanted)
+            pthread_cond_wait(&pool.more, &pool.mutex);
+        pool.idle--;
+        if (pool.runners_wanted) {
+            pool.runners_wanted--;
+            pool_run();
+        } else {
+            pool.watcher_wanted = false;
+            pool_watch();
+        }
+    }
+    return NULL;
+}
+
+static void *pool_wait(void *call)
+{
+    call_run(call);
+    call_end(call);
+    atomic_fetch_sub(&pool.waiting, 1);
+    return NULL;
+}
+
 /* Queues a call. Returns false if no thread can be started. */
 static bool pool_submit(struct call *call)
 {
     bool accepted = true;
 
     pthread_mutex_lock(&pool.mutex);
-    if (pool.queued >= pool.idle && pool.threads < POOL_MAX) {
-        if (pool_start(pool_work, NULL))
-            pool.threads++;
-        accepted = pool.threads > 0;
+    if (!pool.running) {
+        accepted = pool_add_runner() || pool.watched;
+    } else if (!pool.watched && pool_wake()) {
+        pool.watcher_wanted = true;
+        pool.watched = true;
     }
     if (accepted) {
         *pool.end = call;
         pool.end = &call->next;
         pool.queued++;
-        pthread_cond_signal(&pool.more);
     }
     pthread_mutex_unlock(&pool.mutex);
     return accepted;

@@ -206,8 +206,12 @@ async function main() {
     const db = await truce.open(fileOf("many.truce"));
     await Promise.all(Array.from({ length: 1000 }, () => db.collection("x").updateOne({ _id: 1 }, { $inc: { n: 1 } }, { upsert: true })));
     assert.equal((await db.collection("x").findOne()).n, 1000);
-    const waiting = Array.from({ length: 1100 }, () => db.claim("q", { waitMS: 1500 }).catch((error) => error.status));
-    assert.deepEqual([...new Set((await Promise.all(waiting)).map((one) => one.status ?? one))].sort(), ["limit reached", "not found"]);
+    const waiting = Array.from({ length: 600 }, () => db.claimJobs("q", { waitMS: 60000 }).catch((error) => error));
+    await Promise.race(waiting.slice(500)); // these are refused at once
+    await db.enqueue("q", { payloads: Array.from({ length: 500 }, (_, n) => ({ n })) });
+    const replies = await Promise.all(waiting);
+    assert.deepEqual(replies.filter((one) => one instanceof truce.Limit).length, 100);
+    assert.deepEqual(new Set(replies.flat().map((job) => job.payload?.n)).size, 501); // each job once, and the errors
     await db.close();
   });
   await check("a file of a newer format", async () => {
