@@ -18,6 +18,7 @@
  * Invariants:
  *
  * 1. A number is given once for an _id, even if the document was removed in between by any program.
+ *    Only a drop of "<collection>.revisions" forgets the numbers.
  *    A document that had no number gets its numbers from a range that no other document of this _id
  *    has (revision_keep.c).
  * 2. A document that was saved under a current number is never lost: a later save replaces it only
