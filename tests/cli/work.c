@@ -278,16 +278,21 @@ TEST(notifies_the_program_of_a_cancelled_job)
                   "\"reason\": \"lost\"}", NULL, __FILE__, __LINE__);
 }
 
-/* Stops a worker by SIGTERM after its job runs, and checks the state of the job. */
+/* Stops a worker by SIGTERM after its job runs, and checks the state of the job. The program may wait
+ * for the file $GO: it appears when the worker was asked. */
 static void ends_when_asked(const char *program, const char *grace, const char *state)
 {
     pid_t worker;
+    FILE *go;
     int how;
 
+    setenv("GO", path_of("go"), 1);
     worker = command_start(TRUCE_CLI, store, "work", "--queue", "mail", "--grace", grace,
                            "--keep-open", SH, program, NULL);
     waits_for("\"running\": 1", "queue", "stats");
     kill(worker, SIGTERM);
+    go = fopen(path_of("go"), "w");
+    REQUIRE(go && !fclose(go));
     REQUIRE(waitpid(worker, &how, 0) == worker);
     CHECK(WIFEXITED(how) && !WEXITSTATUS(how));
     ANSWERS(0, state, NULL, "queue", "show", job);
@@ -297,8 +302,9 @@ TEST(a_worker_that_is_asked_to_end_waits_for_its_answers)
 {
     begin();
     add("{}");
-    ends_when_asked(EACH("sleep 0.3; end snooze ', \"delay_ms\": 1000000'"), "10m",
-                    "\"state\": \"delayed\"");
+    ends_when_asked(EACH("while ! test -e \"$GO\"; do sleep 0.05; done; sleep 0.2; "
+                         "end snooze ', \"delay_ms\": 1000000'"),
+                    "10m", "\"state\": \"delayed\"");
 }
 
 TEST(a_job_that_has_no_answer_by_then_is_given_back)
