@@ -5,15 +5,19 @@ export const session = { database: '', access: {}, user: '' };
 
 const STORED = 'truce.login';
 let login = sessionStorage.getItem(STORED) ?? '';
-try { session.user = JSON.parse(login).user; } catch { login = ''; }
+try {
+    session.user = JSON.parse(login).user;
+} catch {
+    login = '';
+}
 
 export class OpError extends Error {
-  constructor(reply, http) {
-    super(reply.errmsg ?? `the server replied with ${http}`);
-    this.status = reply.status ?? '';
-    this.codeName = reply.codeName ?? '';
-    this.http = http;
-  }
+    constructor(reply, http) {
+        super(reply.errmsg ?? `the server replied with ${http}`);
+        this.status = reply.status ?? '';
+        this.codeName = reply.codeName ?? '';
+        this.http = http;
+    }
 }
 // The server did not reply.
 export class OfflineError extends Error {}
@@ -21,93 +25,123 @@ export class OfflineError extends Error {}
 export const hooks = { online() {}, login: async () => false };
 
 function headers(action) {
-  const all = { 'Content-Type': 'application/json' };
-  if (login) all.Authorization = JSON.parse(login).header;
-  if (action) all['X-Truce-Action'] = '1';
-  return all;
+    const all = { 'Content-Type': 'application/json' };
+    if (login) all.Authorization = JSON.parse(login).header;
+    if (action) all['X-Truce-Action'] = '1';
+    return all;
 }
 
 export function setLogin(user, header) {
-  login = header ? JSON.stringify({ user, header }) : '';
-  session.user = login ? user : '';
-  if (login) sessionStorage.setItem(STORED, login);
-  else sessionStorage.removeItem(STORED);
+    login = header ? JSON.stringify({ user, header }) : '';
+    session.user = login ? user : '';
+    if (login) sessionStorage.setItem(STORED, login);
+    else sessionStorage.removeItem(STORED);
 }
 export const hasLogin = () => login !== '';
 
 async function send(path, options) {
-  let response;
-  try {
-    response = await fetch(`../v1/${path}`, { credentials: 'same-origin', cache: 'no-store', ...options });
-  } catch (error) {
-    if (error.name === 'AbortError') throw error;
-    hooks.online(false);
-    throw new OfflineError('The server does not reply.');
-  }
-  hooks.online(true);
-  return response;
+    let response;
+    try {
+        response = await fetch(`../v1/${path}`, {
+            credentials: 'same-origin',
+            cache: 'no-store',
+            ...options,
+        });
+    } catch (error) {
+        if (error.name === 'AbortError') throw error;
+        hooks.online(false);
+        throw new OfflineError('The server does not reply.');
+    }
+    hooks.online(true);
+    return response;
 }
 
-// Runs an operation. `action`: a person started it, so the server logs it.
-export async function op(name, body = {}, { database = session.database, action = false, signal } = {}) {
-  const path = `${encodeURIComponent(database)}/${name}`;
-  const request = () => send(path, { method: 'POST', body: write(body), headers: headers(action), signal });
-  let response = await request();
-  if (response.status === 401 && await hooks.login()) response = await request();
-  const reply = await response.text();
-  let document;
-  try { document = parse(reply); } catch { document = { errmsg: reply.slice(0, 300) }; }
-  if (!response.ok) throw new OpError(document, response.status);
-  return document;
+// Runs an operation. `action`: a person started it, so the server logs it. `ask`: the user is asked for a login if
+// the server needs one.
+export async function op(
+    name,
+    body = {},
+    { database = session.database, action = false, ask = true, signal } = {},
+) {
+    const path = `${encodeURIComponent(database)}/${name}`;
+    const request = () =>
+        send(path, { method: 'POST', body: write(body), headers: headers(action), signal });
+    let response = await request();
+    while (response.status === 401 && ask && (await hooks.login())) response = await request();
+    const reply = await response.text();
+    let document;
+    try {
+        document = parse(reply);
+    } catch {
+        document = { errmsg: reply.slice(0, 300) };
+    }
+    if (!response.ok) throw new OpError(document, response.status);
+    return document;
 }
 
 // Commands that read end after this time, so that no click is expensive.
 export const READ_MS = 4000;
 
 export async function find(collection, options = {}) {
-  const reply = await op('find', { collection, limit: 50, singleBatch: true, maxTimeMS: READ_MS, ...options });
-  return reply.cursor.firstBatch;
+    const reply = await op('find', {
+        collection,
+        limit: 50,
+        singleBatch: true,
+        maxTimeMS: READ_MS,
+        ...options,
+    });
+    return reply.cursor.firstBatch;
 }
 export async function one(collection, filter, projection) {
-  return (await find(collection, { filter, projection, limit: 1 }))[0];
+    return (await find(collection, { filter, projection, limit: 1 }))[0];
 }
 export async function aggregate(collection, pipeline) {
-  const reply = await op('aggregate', { collection, pipeline, cursor: { batchSize: 1000 }, maxTimeMS: READ_MS });
-  return reply.cursor.firstBatch;
+    const reply = await op('aggregate', {
+        collection,
+        pipeline,
+        cursor: { batchSize: 1000 },
+        maxTimeMS: READ_MS,
+    });
+    return reply.cursor.firstBatch;
 }
 
 // Counts up to a maximum. Returns "10,000+" for more, and "many" if counting takes too long.
 export const COUNT_MAX = 10000;
 export async function count(collection, query) {
-  try {
-    const reply = await op('count', { collection, query, limit: COUNT_MAX + 1, maxTimeMS: READ_MS });
-    return reply.n;
-  } catch (error) {
-    if (error.http === 503) return COUNT_MAX + 1;
-    throw error;
-  }
+    try {
+        const reply = await op('count', {
+            collection,
+            query,
+            limit: COUNT_MAX + 1,
+            maxTimeMS: READ_MS,
+        });
+        return reply.n;
+    } catch (error) {
+        if (error.http === 503) return COUNT_MAX + 1;
+        throw error;
+    }
 }
 
 // Reads server-sent events; EventSource cannot send the login.
 export async function watch(path, signal, onEvent) {
-  const response = await send(path, { headers: headers(false), signal });
-  if (!response.ok) throw new OpError(parse(await response.text()), response.status);
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = '';
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const blocks = (rest + value).split('\n\n');
-    rest = blocks.pop();
-    for (const block of blocks) {
-      const fields = {};
-      for (const line of block.split('\n')) {
-        const at = line.indexOf(':');
-        if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trim();
-      }
-      if (fields.data) onEvent(fields.event ?? 'message', parse(fields.data));
+    const response = await send(path, { headers: headers(false), signal });
+    if (!response.ok) throw new OpError(parse(await response.text()), response.status);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = '';
+    for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return;
+        const blocks = (rest + value).split('\n\n');
+        rest = blocks.pop();
+        for (const block of blocks) {
+            const fields = {};
+            for (const line of block.split('\n')) {
+                const at = line.indexOf(':');
+                if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trim();
+            }
+            if (fields.data) onEvent(fields.event ?? 'message', parse(fields.data));
+        }
     }
-  }
 }
 
 // The error of a screen whose subject does not exist.
@@ -116,15 +150,17 @@ export const missing = (message) => Object.assign(new Error(message), { http: 40
 // Returns a function that runs `read` at most once in `ms`.
 const memory = new Map();
 export function remember(key, ms, read) {
-  const name = `${session.database}/${key}`, known = memory.get(name);
-  if (known && Date.now() < known.until) return known.value;
-  const value = read();
-  memory.set(name, { value, until: Date.now() + ms });
-  value.catch(() => memory.delete(name));
-  return value;
+    const name = `${session.database}/${key}`,
+        known = memory.get(name);
+    if (known && Date.now() < known.until) return known.value;
+    const value = read();
+    memory.set(name, { value, until: Date.now() + ms });
+    value.catch(() => memory.delete(name));
+    return value;
 }
 // Returns undefined if the user may not read this, or if it takes too long.
-export const optional = (promise) => promise.catch((error) => {
-  if (error.http === 403 || error.http === 503 || error.http === 404) return undefined;
-  throw error;
-});
+export const optional = (promise) =>
+    promise.catch((error) => {
+        if (error.http === 403 || error.http === 503 || error.http === 404) return undefined;
+        throw error;
+    });

@@ -3,200 +3,397 @@ import { write, text, num, keyName, Exact } from './exact.js';
 import { op, session, OpError, COUNT_MAX } from './api.js';
 
 // Makes characters visible that would change the look or the direction of other text.
-const HIDDEN = /[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
-export const clean = (string) => String(string).replace(HIDDEN, (char) =>
-  `\u27e8U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}\u27e9`);
+const HIDDEN =
+    /[\0-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
+export const clean = (string) =>
+    String(string).replace(
+        HIDDEN,
+        (char) =>
+            `\u27e8U+${char.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}\u27e9`,
+    );
 
-const SVG = new Set(['svg', 'g', 'rect', 'path', 'circle', 'line', 'text', 'title', 'polyline', 'defs', 'marker']);
+const SVG = new Set([
+    'svg',
+    'g',
+    'rect',
+    'path',
+    'circle',
+    'line',
+    'text',
+    'title',
+    'polyline',
+    'defs',
+    'marker',
+]);
 
 // h('td.num.muted', {title: 'x', onclick: f}, child, ...)
 export function h(name, ...rest) {
-  const [tag, ...classes] = name.split('.');
-  const svg = SVG.has(tag);
-  const element = svg ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag || 'div');
-  if (classes.length) element.setAttribute('class', classes.join(' '));
-  if (rest[0] && Object.getPrototypeOf(rest[0]) === Object.prototype) {
-    for (const [key, value] of Object.entries(rest.shift())) {
-      if (value === undefined || value === null || value === false) continue;
-      if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
-      else if (key === 'value') element.value = value;
-      else element.setAttribute(key, value === true ? '' : clean(value));
+    const [tag, ...classes] = name.split('.');
+    const svg = SVG.has(tag);
+    const element = svg
+        ? document.createElementNS('http://www.w3.org/2000/svg', tag)
+        : document.createElement(tag || 'div');
+    if (classes.length) element.setAttribute('class', classes.join(' '));
+    if (rest[0] && Object.getPrototypeOf(rest[0]) === Object.prototype) {
+        for (const [key, value] of Object.entries(rest.shift())) {
+            if (value === undefined || value === null || value === false) continue;
+            if (key.startsWith('on')) element.addEventListener(key.slice(2), value);
+            else if (key === 'value') element.value = value;
+            else element.setAttribute(key, value === true ? '' : clean(value));
+        }
     }
-  }
-  add(element, rest);
-  return element;
+    add(element, rest);
+    return element;
 }
 export function add(element, children) {
-  for (const child of children.flat(9)) {
-    if (child === undefined || child === null || child === false) continue;
-    element.append(child instanceof Node ? child : clean(child));
-  }
+    for (const child of children.flat(9)) {
+        if (child === undefined || child === null || child === false) continue;
+        element.append(child instanceof Node ? child : clean(child));
+    }
 }
 
 // ---- words ------------------------------------------------------------------------------------
 
 export const grouped = (value) => {
-  const string = value instanceof Exact ? value.text : String(value);
-  return /^-?\d+$/.test(string) ? string.replace(/\B(?=(\d{3})+$)/g, '\u2009') : string;
+    const string = value instanceof Exact ? value.text : String(value);
+    return /^-?\d+$/.test(string) ? string.replace(/\B(?=(\d{3})+$)/g, '\u2009') : string;
 };
 // A count that ended at its maximum is COUNT_MAX + 1.
 export const capped = (n) => (n === COUNT_MAX + 1 ? `${grouped(COUNT_MAX)}+` : grouped(n));
-export const plural = (n, word) => `${capped(n)} ${n === 1 ? word : word.replace(/([^aeiou])y$/, '$1ie')}${n === 1 ? '' : 's'}`;
+export const plural = (n, word) =>
+    `${capped(n)} ${n === 1 ? word : word.replace(/([^aeiou])y$/, '$1ie')}${n === 1 ? '' : 's'}`;
 
 export function duration(ms) {
-  if (ms === undefined || Number.isNaN(ms)) return '';
-  const steps = [[86400e3, 'd'], [3600e3, 'h'], [60e3, 'min'], [1e3, 's']];
-  const size = Math.abs(ms);
-  for (const [length, unit] of steps) if (size >= length) {
-    const amount = size / length;
-    return `${amount < 10 && unit !== 'min' ? Math.round(amount * 10) / 10 : Math.round(amount)} ${unit}`;
-  }
-  return `${Math.round(size)} ms`;
+    if (ms === undefined || Number.isNaN(ms)) return '';
+    const steps = [
+        [86400e3, 'd'],
+        [3600e3, 'h'],
+        [60e3, 'min'],
+        [1e3, 's'],
+    ];
+    const size = Math.abs(ms);
+    for (const [length, unit] of steps)
+        if (size >= length) {
+            const amount = size / length;
+            return `${amount < 10 && unit !== 'min' ? Math.round(amount * 10) / 10 : Math.round(amount)} ${unit}`;
+        }
+    return `${Math.round(size)} ms`;
 }
 export function bytes(n) {
-  let unit = 0;
-  for (; n >= 1024 && unit < 4; unit++) n /= 1024;
-  return `${unit && n < 10 ? n.toFixed(1) : Math.round(n)} ${['B', 'kB', 'MB', 'GB', 'TB'][unit]}`;
+    let unit = 0;
+    for (; n >= 1024 && unit < 4; unit++) n /= 1024;
+    return `${unit && n < 10 ? n.toFixed(1) : Math.round(n)} ${['B', 'kB', 'MB', 'GB', 'TB'][unit]}`;
 }
 const stamp = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
-export const when = (ms) => (ms === undefined ? '' : Math.abs(ms) > 8e15 ? String(ms) : stamp.format(ms));
-export const iso = (ms) => (ms === undefined || Math.abs(ms) > 8e15 ? '' : new Date(ms).toISOString());
+export const when = (ms) =>
+    ms === undefined ? '' : Math.abs(ms) > 8e15 ? String(ms) : stamp.format(ms);
+export const iso = (ms) =>
+    ms === undefined || Math.abs(ms) > 8e15 ? '' : new Date(ms).toISOString();
 export function ago(ms) {
-  if (ms === undefined) return '';
-  const passed = Date.now() - ms;
-  const words = Math.abs(passed) < 1000 ? 'now' : passed > 0 ? `${duration(passed)} ago` : `in ${duration(passed)}`;
-  return h('time', { datetime: iso(ms), title: iso(ms) }, words);
+    if (ms === undefined) return '';
+    const passed = Date.now() - ms;
+    const words =
+        Math.abs(passed) < 1000
+            ? 'now'
+            : passed > 0
+              ? `${duration(passed)} ago`
+              : `in ${duration(passed)}`;
+    return h('time', { datetime: iso(ms), title: iso(ms) }, words);
 }
 
 // ---- links and small parts --------------------------------------------------------------------
 
 export function href(parts, query = {}) {
-  const search = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== undefined && value !== ''));
-  const tail = search.toString();
-  return `#/${[session.database, ...parts].map(encodeURIComponent).join('/')}${tail ? `?${tail}` : ''}`;
+    const search = new URLSearchParams(
+        Object.entries(query).filter(([, value]) => value !== undefined && value !== ''),
+    );
+    const tail = search.toString();
+    return `#/${[session.database, ...parts].map(encodeURIComponent).join('/')}${tail ? `?${tail}` : ''}`;
 }
 export const a = (parts, ...children) => h('a', { href: href(parts) }, children);
 export const code = (value) => h('code', value);
 // An _id in a path is its Extended JSON.
 export const idPart = (id) => write(id);
 export function shortId(id) {
-  const string = text(id);
-  return string.length > 26 ? `${string.slice(0, 24)}…` : string;
+    const string = text(id);
+    return string.length > 26 ? `${string.slice(0, 24)}…` : string;
 }
 export const state = (name) => h('span.state', { 'data-state': name }, name);
 export const empty = (...children) => h('p.empty', children);
 export function card(title, ...children) {
-  return h('section.card', title && h('h2', title), children);
+    return h('section.card', title && h('h2', title), children);
 }
 export const note = (kind, ...children) => h(`p.note.${kind}`, children);
 export function facts(pairs) {
-  return h('dl.facts', pairs.filter(([, value]) => value !== undefined && value !== '' && value !== null && value !== false && value?.length !== 0)
-    .map(([name, value]) => h('div', h('dt', name), h('dd', value))));
+    return h(
+        'dl.facts',
+        pairs
+            .filter(
+                ([, value]) =>
+                    value !== undefined &&
+                    value !== '' &&
+                    value !== null &&
+                    value !== false &&
+                    value?.length !== 0,
+            )
+            .map(([name, value]) => h('div', h('dt', name), h('dd', value))),
+    );
 }
 export function copyButton(string) {
-  const button = h('button.quiet', { type: 'button', onclick: async () => {
-    try { await navigator.clipboard.writeText(string()); button.textContent = 'Copied'; }
-    catch { button.textContent = 'Not allowed'; }
-    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
-  } }, 'Copy');
-  return button;
+    const button = h(
+        'button.quiet',
+        {
+            type: 'button',
+            onclick: async () => {
+                try {
+                    await navigator.clipboard.writeText(string());
+                    button.textContent = 'Copied';
+                } catch {
+                    button.textContent = 'Not allowed';
+                }
+                setTimeout(() => {
+                    button.textContent = 'Copy';
+                }, 1500);
+            },
+        },
+        'Copy',
+    );
+    return button;
 }
 
 // A table. A column is {name, cell(row), kind}; kind: num, wide.
 export function table(label, columns, rows, none = 'Nothing to show.') {
-  if (!rows.length) return empty(none);
-  return h('div.table', { tabindex: 0, role: 'region', 'aria-label': label },
-    h('table',
-      h('thead', h('tr', columns.map((column) => h(`th${column.kind ? `.${column.kind}` : ''}`, { scope: 'col' }, column.name)))),
-      h('tbody', rows.map((row) => h('tr', columns.map((column) =>
-        h(`td${column.kind ? `.${column.kind}` : ''}`, column.cell(row))))))));
+    if (!rows.length) return empty(none);
+    return h(
+        'div.table',
+        { tabindex: 0, role: 'region', 'aria-label': label },
+        h(
+            'table',
+            h(
+                'thead',
+                h(
+                    'tr',
+                    columns.map((column) =>
+                        h(
+                            `th${column.kind ? `.${column.kind}` : ''}`,
+                            { scope: 'col' },
+                            column.name,
+                        ),
+                    ),
+                ),
+            ),
+            h(
+                'tbody',
+                rows.map((row) =>
+                    h(
+                        'tr',
+                        columns.map((column) =>
+                            h(`td${column.kind ? `.${column.kind}` : ''}`, column.cell(row)),
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    );
 }
 
 // ---- values -----------------------------------------------------------------------------------
 
 const CHILDREN = 100;
 function scalar(value) {
-  const kind = typeof value === 'string' ? 'string' : value === null || typeof value === 'boolean' ? 'word' : 'number';
-  const whole = write(value);
-  return h(`span.v.${kind}`, whole.length > 2000 ? `${whole.slice(0, 2000)}… (${grouped(whole.length)} characters)` : whole);
+    const kind =
+        typeof value === 'string'
+            ? 'string'
+            : value === null || typeof value === 'boolean'
+              ? 'word'
+              : 'number';
+    const whole = write(value);
+    return h(
+        `span.v.${kind}`,
+        whole.length > 2000
+            ? `${whole.slice(0, 2000)}… (${grouped(whole.length)} characters)`
+            : whole,
+    );
 }
 const isTyped = (value) => Object.keys(value).length <= 2 && Object.keys(value)[0]?.startsWith('$');
 function branch(entries, list, from = 0) {
-  const part = entries.slice(from, from + CHILDREN);
-  const nodes = part.map(([key, value]) => h('li', !list && h('span.k', keyName(key)), !list && ': ', node(value, 1)));
-  if (from + CHILDREN < entries.length)
-    nodes.push(h('li', h('button.quiet', { type: 'button', onclick: (event) =>
-      event.target.closest('li').replaceWith(...branch(entries, list, from + CHILDREN)) },
-    `Show ${grouped(entries.length - from - CHILDREN)} more`)));
-  return nodes;
+    const part = entries.slice(from, from + CHILDREN);
+    const nodes = part.map(([key, value]) =>
+        h('li', !list && h('span.k', keyName(key)), !list && ': ', node(value, 1)),
+    );
+    if (from + CHILDREN < entries.length)
+        nodes.push(
+            h(
+                'li',
+                h(
+                    'button.quiet',
+                    {
+                        type: 'button',
+                        onclick: (event) =>
+                            event.target
+                                .closest('li')
+                                .replaceWith(...branch(entries, list, from + CHILDREN)),
+                    },
+                    `Show ${grouped(entries.length - from - CHILDREN)} more`,
+                ),
+            ),
+        );
+    return nodes;
 }
 function node(value, level) {
-  if (value === null || typeof value !== 'object' || value instanceof Exact || (!Array.isArray(value) && isTyped(value)))
-    return scalar(value);
-  const list = Array.isArray(value), entries = Object.entries(value);
-  if (!entries.length) return scalar(value);
-  const details = h('details', h('summary', list ? `[ ${grouped(entries.length)} ]` : `{ ${plural(entries.length, 'field')} }`));
-  const fill = () => { if (details.open && details.children.length === 1) details.append(h('ul', branch(entries, list))); };
-  details.addEventListener('toggle', fill);
-  if (level < 1 || write(value).length < 200) { details.open = true; fill(); }
-  return details;
+    if (
+        value === null ||
+        typeof value !== 'object' ||
+        value instanceof Exact ||
+        (!Array.isArray(value) && isTyped(value))
+    )
+        return scalar(value);
+    const list = Array.isArray(value),
+        entries = Object.entries(value);
+    if (!entries.length) return scalar(value);
+    const details = h(
+        'details',
+        h(
+            'summary',
+            list ? `[ ${grouped(entries.length)} ]` : `{ ${plural(entries.length, 'field')} }`,
+        ),
+    );
+    const fill = () => {
+        if (details.open && details.children.length === 1)
+            details.append(h('ul', branch(entries, list)));
+    };
+    details.addEventListener('toggle', fill);
+    if (level < 1 || write(value).length < 200) {
+        details.open = true;
+        fill();
+    }
+    return details;
 }
 // A document as a tree that opens and closes.
-export const json = (value) => h('div.json', h('div.tools', copyButton(() => write(value, 2))), node(value, 0));
+export const json = (value) =>
+    h(
+        'div.json',
+        h(
+            'div.tools',
+            copyButton(() => write(value, 2)),
+        ),
+        node(value, 0),
+    );
 
 // ---- dialogs and actions ----------------------------------------------------------------------
 
 export function toast(message, bad = false) {
-  const line = h(`p.toast${bad ? '.bad' : ''}`, message);
-  document.getElementById('toasts').append(line);
-  setTimeout(() => line.remove(), bad ? 12000 : 5000);
+    const line = h(`p.toast${bad ? '.bad' : ''}`, message);
+    document.getElementById('toasts').append(line);
+    setTimeout(() => line.remove(), bad ? 12000 : 5000);
 }
-export const explainError = (error) => (error instanceof OpError
-  ? `${error.message}${error.http === 403 ? ' (your user lacks the role)' : ''}` : error.message);
+export const explainError = (error) =>
+    error instanceof OpError
+        ? `${error.message}${error.http === 403 ? ' (your user lacks the role)' : ''}`
+        : error.message;
 
 // Shows a dialog with fields. Resolves to their values, or null.
 export function ask(title, { body = [], fields = [], confirm = 'OK', danger = false } = {}) {
-  return new Promise((resolve) => {
-    const inputs = fields.map((field) => {
-      const id = `ask-${field.name}`;
-      const input = field.choices
-        ? h('select', { id, name: field.name }, field.choices.map((choice) => h('option', { value: choice }, choice)))
-        : field.rows ? h('textarea', { id, name: field.name, rows: field.rows, spellcheck: 'false' })
-          : h('input', { id, name: field.name, type: field.type ?? 'text', autocomplete: field.autocomplete ?? 'off', placeholder: field.hint });
-      if (field.value !== undefined) input.value = field.value;
-      return h('label', { for: id }, field.label, input);
+    return new Promise((resolve) => {
+        const inputs = fields.map((field) => {
+            const id = `ask-${field.name}`;
+            const input = field.choices
+                ? h(
+                      'select',
+                      { id, name: field.name },
+                      field.choices.map((choice) => h('option', { value: choice }, choice)),
+                  )
+                : field.rows
+                  ? h('textarea', { id, name: field.name, rows: field.rows, spellcheck: 'false' })
+                  : h('input', {
+                        id,
+                        name: field.name,
+                        type: field.type ?? 'text',
+                        autocomplete: field.autocomplete ?? 'off',
+                        placeholder: field.hint,
+                    });
+            if (field.value !== undefined) input.value = field.value;
+            return h('label', { for: id }, field.label, input);
+        });
+        const close = (values) => {
+            dialog.close();
+            dialog.remove();
+            resolve(values);
+        };
+        const form = h(
+            'form',
+            {
+                method: 'dialog',
+                onsubmit: (event) => {
+                    event.preventDefault();
+                    close(Object.fromEntries(new FormData(form)));
+                },
+            },
+            h('h2', { id: 'ask-title' }, title),
+            body.map((part) => (part instanceof Node ? part : h('p', part))),
+            inputs,
+            h(
+                'div.row.end',
+                h('button', { type: 'button', onclick: () => close(null) }, 'Close'),
+                h(`button.${danger ? 'danger' : 'primary'}`, { type: 'submit' }, confirm),
+            ),
+        );
+        const dialog = h(
+            'dialog',
+            {
+                'aria-labelledby': 'ask-title',
+                oncancel: (event) => {
+                    event.preventDefault();
+                    close(null);
+                },
+            },
+            form,
+        );
+        document.body.append(dialog);
+        dialog.showModal();
     });
-    const close = (values) => { dialog.close(); dialog.remove(); resolve(values); };
-    const form = h('form', { method: 'dialog', onsubmit: (event) => {
-      event.preventDefault();
-      close(Object.fromEntries(new FormData(form)));
-    } }, h('h2', { id: 'ask-title' }, title), body.map((part) => (part instanceof Node ? part : h('p', part))), inputs,
-    h('div.row.end', h('button', { type: 'button', onclick: () => close(null) }, 'Close'),
-      h(`button.${danger ? 'danger' : 'primary'}`, { type: 'submit' }, confirm)));
-    const dialog = h('dialog', { 'aria-labelledby': 'ask-title', oncancel: (event) => { event.preventDefault(); close(null); } }, form);
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }
 
 // A button that changes the store. `run` returns a message, or null if nothing is to be read again. `may`: the
 // right that it needs; null: none. `may`: the right that it needs.
-export function action(label, run, { confirm, danger = false, may = 'write', primary = false, after } = {}) {
-  const allowed = may === null || session.access[may];
-  const button = h(`button${danger ? '.danger' : primary ? '.primary' : ''}`, {
-    type: 'button', disabled: !allowed, title: allowed ? undefined : 'Your user may only read here.', onclick: async () => {
-      if (confirm && await ask(label, { body: [typeof confirm === 'function' ? confirm() : confirm], confirm: label, danger }) === null) return;
-      button.disabled = true;
-      button.setAttribute('aria-busy', 'true');
-      try {
-        const message = await run();
-        if (message) toast(message);
-        if (message !== null) (after ?? refresh)();
-      } catch (error) { toast(explainError(error), true); }
-      button.disabled = false;
-      button.removeAttribute('aria-busy');
-    } }, label);
-  return button;
+export function action(
+    label,
+    run,
+    { confirm, danger = false, may = 'write', primary = false, after } = {},
+) {
+    const allowed = may === null || session.access[may];
+    const button = h(
+        `button${danger ? '.danger' : primary ? '.primary' : ''}`,
+        {
+            type: 'button',
+            disabled: !allowed,
+            title: allowed ? undefined : 'Your user may only read here.',
+            onclick: async () => {
+                if (
+                    confirm &&
+                    (await ask(label, {
+                        body: [typeof confirm === 'function' ? confirm() : confirm],
+                        confirm: label,
+                        danger,
+                    })) === null
+                )
+                    return;
+                button.disabled = true;
+                button.setAttribute('aria-busy', 'true');
+                try {
+                    const message = await run();
+                    if (message) toast(message);
+                    if (message !== null) (after ?? refresh)();
+                } catch (error) {
+                    toast(explainError(error), true);
+                }
+                button.disabled = false;
+                button.removeAttribute('aria-busy');
+            },
+        },
+        label,
+    );
+    return button;
 }
 export const act = (name, body, options) => op(name, body, { action: true, ...options });
 
@@ -205,140 +402,257 @@ export const act = (name, body, options) => op(name, body, { action: true, ...op
 const regions = new Set();
 let paused = false;
 export const isPaused = () => paused;
-export function setPaused(value) { paused = value; if (!paused) refresh(); }
-export function forget() { regions.clear(); }
+export function setPaused(value) {
+    paused = value;
+    if (!paused) refresh();
+}
+export function forget() {
+    regions.clear();
+}
 
 async function update(region, force) {
-  if (region.busy) return;
-  region.busy = true;
-  try {
-    const data = await region.read();
-    const key = write(data ?? null);
-    const minute = Math.floor(Date.now() / 5000); // ages change
-    if (region.element.isConnected && (force || key !== region.key || minute !== region.minute)) {
-      region.key = key;
-      region.minute = minute;
-      if (force || !region.element.querySelector(':focus, details[open], input:checked')) fill(region, region.show(data));
+    if (region.busy) return;
+    region.busy = true;
+    try {
+        const data = await region.read();
+        const key = write(data ?? null);
+        const minute = Math.floor(Date.now() / 5000); // ages change
+        if (
+            region.element.isConnected &&
+            (force || key !== region.key || minute !== region.minute)
+        ) {
+            region.key = key;
+            region.minute = minute;
+            if (force || !region.element.querySelector(':focus, details[open], input:checked'))
+                fill(region, region.show(data));
+        }
+        region.element.removeAttribute('aria-busy');
+    } catch (error) {
+        region.element.removeAttribute('aria-busy');
+        if (!region.key) fill(region, [note('bad', explainError(error))]);
     }
-    region.element.removeAttribute('aria-busy');
-  } catch (error) {
-    if (!region.key) fill(region, [note('bad', explainError(error))]);
-  }
-  region.busy = false;
+    region.busy = false;
 }
 function fill(region, nodes) {
-  const focused = region.element.contains(document.activeElement) ? document.activeElement : null;
-  const link = focused?.getAttribute?.('href'), label = focused?.textContent;
-  region.element.replaceChildren();
-  add(region.element, [nodes]);
-  if (focused) {
-    const again = [...region.element.querySelectorAll('a, button')]
-      .find((element) => (link ? element.getAttribute('href') === link : element.textContent === label));
-    again?.focus();
-  }
+    const focused = region.element.contains(document.activeElement) ? document.activeElement : null;
+    const link = focused?.getAttribute?.('href'),
+        label = focused?.textContent;
+    region.element.replaceChildren();
+    add(region.element, [nodes]);
+    if (focused) {
+        const again = [...region.element.querySelectorAll('a, button')].find((element) =>
+            link ? element.getAttribute('href') === link : element.textContent === label,
+        );
+        again?.focus();
+    }
 }
 // A part of a screen that is read again while it is visible: read() returns data, show(data) nodes. `first`: data
 // that was read before.
 export function live(read, show, every = 5000, first = undefined) {
-  const region = { read, show, every, next: 0, element: h('div.live', { 'aria-busy': 'true' }, first === undefined ? h('p.loading', 'Loading…') : show(first)) };
-  regions.add(region);
-  region.next = Date.now() + every;
-  if (first === undefined) queueMicrotask(() => update(region, true));
-  return region.element;
+    const region = {
+        read,
+        show,
+        every,
+        next: 0,
+        element: h(
+            'div.live',
+            { 'aria-busy': 'true' },
+            first === undefined ? h('p.loading', 'Loading…') : show(first),
+        ),
+    };
+    regions.add(region);
+    region.next = Date.now() + every;
+    if (first === undefined) queueMicrotask(() => update(region, true));
+    return region.element;
 }
-export function refresh() { for (const region of regions) update(region, true); }
+export function refresh() {
+    for (const region of regions) update(region, true);
+}
 setInterval(() => {
-  if (document.hidden || paused || document.querySelector('dialog[open]')) return;
-  for (const region of regions) if (region.every && Date.now() >= region.next) {
-    region.next = Date.now() + region.every;
-    update(region, false);
-  }
+    if (document.hidden || paused || document.querySelector('dialog[open]')) return;
+    for (const region of regions)
+        if (region.every && Date.now() >= region.next) {
+            region.next = Date.now() + region.every;
+            update(region, false);
+        }
 }, 500);
 
 // ---- charts -----------------------------------------------------------------------------------
 
 // Stacked bars. `series`: [{name, values}], drawn by the colour of the state of that name.
 export function bars(label, series, { height = 60, width = 360, ticks = [] } = {}) {
-  const length = series[0]?.values.length ?? 0;
-  const sums = Array.from({ length }, (_, i) => series.reduce((sum, one) => sum + one.values[i], 0));
-  const most = Math.max(1, ...sums), step = width / Math.max(1, length);
-  const shapes = [];
-  for (let i = 0; i < length; i++) {
-    let top = height;
-    for (const { name, values } of series) {
-      if (!values[i]) continue;
-      const size = Math.max(1, values[i] / most * (height - 2));
-      top -= size;
-      shapes.push(h('rect', { x: (i * step + 0.5).toFixed(2), y: top.toFixed(2), width: Math.max(1, step - 1).toFixed(2),
-        height: size.toFixed(2), rx: 1, 'data-state': name }));
+    const length = series[0]?.values.length ?? 0;
+    const sums = Array.from({ length }, (_, i) =>
+        series.reduce((sum, one) => sum + one.values[i], 0),
+    );
+    const most = Math.max(1, ...sums),
+        step = width / Math.max(1, length);
+    const shapes = [];
+    for (let i = 0; i < length; i++) {
+        let top = height;
+        for (const { name, values } of series) {
+            if (!values[i]) continue;
+            const size = Math.max(1, (values[i] / most) * (height - 2));
+            top -= size;
+            shapes.push(
+                h('rect', {
+                    x: (i * step + 0.5).toFixed(2),
+                    y: top.toFixed(2),
+                    width: Math.max(1, step - 1).toFixed(2),
+                    height: size.toFixed(2),
+                    rx: 1,
+                    'data-state': name,
+                }),
+            );
+        }
     }
-  }
-  return h('svg.bars', { viewBox: `0 0 ${width} ${height + (ticks.length ? 14 : 0)}`, role: 'img', 'aria-label': label, preserveAspectRatio: 'none' },
-    h('line.axis', { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }), shapes,
-    ticks.map((tick, i) => h('text', { x: i * width / (ticks.length - 1), y: height + 11,
-      'text-anchor': i === 0 ? 'start' : i === ticks.length - 1 ? 'end' : 'middle' }, tick)));
+    return h(
+        'svg.bars',
+        {
+            viewBox: `0 0 ${width} ${height + (ticks.length ? 14 : 0)}`,
+            role: 'img',
+            'aria-label': label,
+            preserveAspectRatio: 'none',
+        },
+        h('line.axis', { x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }),
+        shapes,
+        ticks.map((tick, i) =>
+            h(
+                'text',
+                {
+                    x: (i * width) / (ticks.length - 1),
+                    y: height + 11,
+                    'text-anchor': i === 0 ? 'start' : i === ticks.length - 1 ? 'end' : 'middle',
+                },
+                tick,
+            ),
+        ),
+    );
 }
 
 // Nodes by level, with arrows. `nodes`: [{id, label, state, level, after: [id], link}].
 export function graph(label, nodes) {
-  const W = 150, H = 34, GX = 46, GY = 12, levels = new Map(), places = new Map();
-  for (const one of nodes) {
-    const row = levels.get(one.level) ?? 0;
-    levels.set(one.level, row + 1);
-    places.set(one.id, [one.level * (W + GX) + 2, row * (H + GY) + 2]);
-  }
-  const width = (Math.max(0, ...levels.keys()) + 1) * (W + GX) - GX + 4, height = Math.max(1, ...levels.values()) * (H + GY) - GY + 4;
-  const edges = [], boxes = [];
-  for (const one of nodes) {
-    const [x, y] = places.get(one.id);
-    for (const id of one.after) {
-      if (!places.has(id)) continue;
-      const [fromX, fromY] = places.get(id), x1 = fromX + W, y1 = fromY + H / 2, y2 = y + H / 2, middle = (x1 + x) / 2;
-      edges.push(h('path.edge', { d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x} ${y2}` }));
+    const W = 150,
+        H = 34,
+        GX = 46,
+        GY = 12,
+        levels = new Map(),
+        places = new Map();
+    for (const one of nodes) {
+        const row = levels.get(one.level) ?? 0;
+        levels.set(one.level, row + 1);
+        places.set(one.id, [one.level * (W + GX) + 2, row * (H + GY) + 2]);
     }
-    const name = one.label.length > 18 ? `${one.label.slice(0, 17)}…` : one.label;
-    const box = h('g', h('title', `${one.label}: ${one.state}`),
-      h('rect.box', { x, y, width: W, height: H, rx: 7, 'data-state': one.state }),
-      h('circle', { cx: x + 14, cy: y + H / 2, r: 4.5, 'data-state': one.state }),
-      h('text', { x: x + 25, y: y + H / 2 + 4 }, name));
-    const link = document.createElementNS('http://www.w3.org/2000/svg', 'a');
-    link.setAttribute('href', one.link);
-    link.setAttribute('aria-label', clean(`${one.label}: ${one.state}`));
-    link.append(box);
-    boxes.push(link);
-  }
-  let zoom = 1;
-  const svg = h('svg.graph', { viewBox: `0 0 ${width} ${height}`, width, height, role: 'group', 'aria-label': label }, edges, boxes);
-  const scale = (factor) => {
-    zoom = Math.min(3, Math.max(0.2, zoom * factor));
-    svg.setAttribute('width', width * zoom);
-    svg.setAttribute('height', height * zoom);
-  };
-  return h('div', h('div.row.tools', h('button.quiet', { type: 'button', onclick: () => scale(1 / 1.3) }, 'Zoom out'),
-    h('button.quiet', { type: 'button', onclick: () => scale(1.3) }, 'Zoom in')),
-  h('div.table.plain', { tabindex: 0, role: 'region', 'aria-label': label }, svg));
+    const width = (Math.max(0, ...levels.keys()) + 1) * (W + GX) - GX + 4,
+        height = Math.max(1, ...levels.values()) * (H + GY) - GY + 4;
+    const edges = [],
+        boxes = [];
+    for (const one of nodes) {
+        const [x, y] = places.get(one.id);
+        for (const id of one.after) {
+            if (!places.has(id)) continue;
+            const [fromX, fromY] = places.get(id),
+                x1 = fromX + W,
+                y1 = fromY + H / 2,
+                y2 = y + H / 2,
+                middle = (x1 + x) / 2;
+            edges.push(
+                h('path.edge', { d: `M${x1} ${y1}C${middle} ${y1} ${middle} ${y2} ${x} ${y2}` }),
+            );
+        }
+        const name = one.label.length > 18 ? `${one.label.slice(0, 17)}…` : one.label;
+        const box = h(
+            'g',
+            h('title', `${one.label}: ${one.state}`),
+            h('rect.box', { x, y, width: W, height: H, rx: 7, 'data-state': one.state }),
+            h('circle', { cx: x + 14, cy: y + H / 2, r: 4.5, 'data-state': one.state }),
+            h('text', { x: x + 25, y: y + H / 2 + 4 }, name),
+        );
+        const link = document.createElementNS('http://www.w3.org/2000/svg', 'a');
+        link.setAttribute('href', one.link);
+        link.setAttribute('aria-label', clean(`${one.label}: ${one.state}`));
+        link.append(box);
+        boxes.push(link);
+    }
+    let zoom = 1;
+    const svg = h(
+        'svg.graph',
+        { viewBox: `0 0 ${width} ${height}`, width, height, role: 'group', 'aria-label': label },
+        edges,
+        boxes,
+    );
+    const scale = (factor) => {
+        zoom = Math.min(3, Math.max(0.2, zoom * factor));
+        svg.setAttribute('width', width * zoom);
+        svg.setAttribute('height', height * zoom);
+    };
+    return h(
+        'div',
+        h(
+            'div.row.tools',
+            h('button.quiet', { type: 'button', onclick: () => scale(1 / 1.3) }, 'Zoom out'),
+            h('button.quiet', { type: 'button', onclick: () => scale(1.3) }, 'Zoom in'),
+        ),
+        h('div.table.plain', { tabindex: 0, role: 'region', 'aria-label': label }, svg),
+    );
 }
 
 // ---- input ------------------------------------------------------------------------------------
 
 // A form of filters, which are the query of the address.
 export function filters(parts, query, fields, button = 'Filter') {
-  const form = h('form.filters', { role: 'search', onsubmit: (event) => {
-    event.preventDefault();
-    location.hash = href(parts, { ...query, before: '', ...Object.fromEntries(new FormData(form)) });
-  } }, fields.map((field) => {
-    const id = `filter-${field.name}`;
-    if (field.choices) {
-      const choices = field.choices.map((choice) => {
-        const [value, label] = Array.isArray(choice) ? choice : [choice, choice];
-        return h('option', { value, selected: value === (query[field.name] ?? '') }, label);
-      });
-      return h('label', { for: id }, field.label, h('select', { id, name: field.name, onchange: () => form.requestSubmit() }, choices));
-    }
-    return h(`label${field.wide ? '.wide' : ''}`, { for: id }, field.label,
-      h('input', { id, name: field.name, value: query[field.name] ?? '', placeholder: field.hint, spellcheck: 'false', autocomplete: 'off' }));
-  }), h('button', { type: 'submit' }, button));
-  return form;
+    const form = h(
+        'form.filters',
+        {
+            role: 'search',
+            onsubmit: (event) => {
+                event.preventDefault();
+                location.hash = href(parts, {
+                    ...query,
+                    before: '',
+                    ...Object.fromEntries(new FormData(form)),
+                });
+            },
+        },
+        fields.map((field) => {
+            const id = `filter-${field.name}`;
+            if (field.choices) {
+                const choices = field.choices.map((choice) => {
+                    const [value, label] = Array.isArray(choice) ? choice : [choice, choice];
+                    return h(
+                        'option',
+                        { value, selected: value === (query[field.name] ?? '') },
+                        label,
+                    );
+                });
+                return h(
+                    'label',
+                    { for: id },
+                    field.label,
+                    h(
+                        'select',
+                        { id, name: field.name, onchange: () => form.requestSubmit() },
+                        choices,
+                    ),
+                );
+            }
+            return h(
+                `label${field.wide ? '.wide' : ''}`,
+                { for: id },
+                field.label,
+                h('input', {
+                    id,
+                    name: field.name,
+                    value: query[field.name] ?? '',
+                    placeholder: field.hint,
+                    spellcheck: 'false',
+                    autocomplete: 'off',
+                }),
+            );
+        }),
+        h('button', { type: 'submit' }, button),
+    );
+    return form;
 }
 
 export { num };

@@ -4,12 +4,42 @@ import { text } from './exact.js';
 import { act, action, ask, grouped, live, table } from './dom.js';
 
 export function show({ head }) {
-  return [head('Sequences'), live(() => find('truce_sequences', { projection: { value: 1 }, sort: { _id: 1 }, limit: 500 }), (all) => table('Sequences', [
-    { name: 'Sequence', cell: (one) => text(one._id) }, { name: 'Last number', kind: 'num', cell: (one) => grouped(one.value) },
-    { name: 'Action', cell: (one) => action('Raise', async () => {
-      const given = await ask(`Raise ${text(one._id)}`, { confirm: 'Raise', body: ['Numbers up to this one are no longer allocated. This cannot be undone.'], fields: [{ name: 'raise', label: 'Number', type: 'number' }] });
-      if (!given) return null;
-      await act('truceSequence', { sequence: one._id, raise: Number(given.raise) });
-      return 'Raised.';
-    }) }], all, 'There are no sequences in this database.'))];
+    return [
+        head('Sequences'),
+        live(
+            () =>
+                find('truce_sequences', { projection: { value: 1 }, sort: { _id: 1 }, limit: 500 }),
+            (all) =>
+                table(
+                    'Sequences',
+                    [
+                        { name: 'Sequence', cell: (one) => text(one._id) },
+                        { name: 'Last number', kind: 'num', cell: (one) => grouped(one.value) },
+                        {
+                            name: 'Action',
+                            cell: (one) =>
+                                action('Raise', async () => {
+                                    const given = await ask(`Raise ${text(one._id)}`, {
+                                        confirm: 'Raise',
+                                        body: [
+                                            'Numbers up to this one are no longer allocated. This cannot be undone.',
+                                        ],
+                                        fields: [
+                                            { name: 'raise', label: 'Number', type: 'number' },
+                                        ],
+                                    });
+                                    if (!given) return null;
+                                    await act('truceSequence', {
+                                        sequence: one._id,
+                                        raise: Number(given.raise),
+                                    });
+                                    return 'Raised.';
+                                }),
+                        },
+                    ],
+                    all,
+                    'There are no sequences in this database.',
+                ),
+        ),
+    ];
 }

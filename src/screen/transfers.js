@@ -4,18 +4,122 @@ import { text, time, write } from './exact.js';
 import { h, a, act, action, ago, card, code, filters, json, live, state, table } from './dom.js';
 
 export async function show({ args: [collection], query, head }) {
-  if (collection === undefined)
-    return [head('Transfers'), live(() => find('truce_transfers', { filter: { accounts: { $exists: true } }, sort: { _id: 1 }, limit: 200 }), (all) => table('Books of transfers', [
-      { name: 'Transfers', cell: (one) => a(['transfers', text(one._id)], text(one._id)) }, { name: 'Accounts', cell: (one) => a(['documents', text(one.accounts)], text(one.accounts)) }, { name: 'Field', cell: (one) => code(text(one.field)) }], all, 'There are no transfers in this database.'))];
-  const detail = h('div', { role: 'status' });
-  const open = (one) => !['done', 'canceled'].includes(text(one.state));
-  return [head(collection, { crumbs: a(['transfers'], 'Transfers') }),
-    filters(['transfers', collection], query, [{ name: 'state', label: 'State', choices: [['', 'All'], 'initial', 'pending', 'applied', 'done', 'canceling', 'canceled'] }]),
-    live(() => op('truceTransfers', { collection, state: query.state || undefined, limit: 100 }), ({ transfers, more }) => [table('Transfers', [
-      { name: 'State', cell: (one) => state(text(one.state)) }, { name: 'Transfer', cell: (one) => code(write(one._id).slice(0, 80)) }, { name: 'From', cell: (one) => text(one.source) }, { name: 'To', cell: (one) => text(one.destination) },
-      { name: 'Amount', kind: 'num', cell: (one) => text(one.value) }, { name: 'Changed', cell: (one) => ago(time(one.lastModified)) },
-      { name: 'Actions', cell: (one) => h('div.row', h('button', { type: 'button', onclick: () => { detail.replaceChildren(card(write(one._id), json(one))); detail.scrollIntoView({ block: 'nearest' }); } }, 'Show'),
-        open(one) && action('Complete', async () => { await act('truceTransferResume', { collection, id: one._id }); return 'Completed.'; }, { confirm: 'The transfer is completed now.' }),
-        open(one) && action('Cancel', async () => { await act('truceTransferCancel', { collection, id: one._id }); return 'Canceled.'; }, { danger: true, confirm: 'The transfer is canceled for good if it is not decided.' })) }], transfers, 'No transfer matches.'),
-    more && h('p.muted', 'Only the first 100 are shown.')]), detail];
+    if (collection === undefined)
+        return [
+            head('Transfers'),
+            live(
+                () =>
+                    find('truce_transfers', {
+                        filter: { accounts: { $exists: true } },
+                        sort: { _id: 1 },
+                        limit: 200,
+                    }),
+                (all) =>
+                    table(
+                        'Books of transfers',
+                        [
+                            {
+                                name: 'Transfers',
+                                cell: (one) => a(['transfers', text(one._id)], text(one._id)),
+                            },
+                            {
+                                name: 'Accounts',
+                                cell: (one) =>
+                                    a(['documents', text(one.accounts)], text(one.accounts)),
+                            },
+                            { name: 'Field', cell: (one) => code(text(one.field)) },
+                        ],
+                        all,
+                        'There are no transfers in this database.',
+                    ),
+            ),
+        ];
+    const detail = h('div', { role: 'status' });
+    const open = (one) => !['done', 'canceled'].includes(text(one.state));
+    return [
+        head(collection, { crumbs: a(['transfers'], 'Transfers') }),
+        filters(['transfers', collection], query, [
+            {
+                name: 'state',
+                label: 'State',
+                choices: [
+                    ['', 'All'],
+                    'initial',
+                    'pending',
+                    'applied',
+                    'done',
+                    'canceling',
+                    'canceled',
+                ],
+            },
+        ]),
+        live(
+            () => op('truceTransfers', { collection, state: query.state || undefined, limit: 100 }),
+            ({ transfers, more }) => [
+                table(
+                    'Transfers',
+                    [
+                        { name: 'State', cell: (one) => state(text(one.state)) },
+                        { name: 'Transfer', cell: (one) => code(write(one._id).slice(0, 80)) },
+                        { name: 'From', cell: (one) => text(one.source) },
+                        { name: 'To', cell: (one) => text(one.destination) },
+                        { name: 'Amount', kind: 'num', cell: (one) => text(one.value) },
+                        { name: 'Changed', cell: (one) => ago(time(one.lastModified)) },
+                        {
+                            name: 'Actions',
+                            cell: (one) =>
+                                h(
+                                    'div.row',
+                                    h(
+                                        'button',
+                                        {
+                                            type: 'button',
+                                            onclick: () => {
+                                                detail.replaceChildren(
+                                                    card(write(one._id), json(one)),
+                                                );
+                                                detail.scrollIntoView({ block: 'nearest' });
+                                            },
+                                        },
+                                        'Show',
+                                    ),
+                                    open(one) &&
+                                        action(
+                                            'Complete',
+                                            async () => {
+                                                await act('truceTransferResume', {
+                                                    collection,
+                                                    id: one._id,
+                                                });
+                                                return 'Completed.';
+                                            },
+                                            { confirm: 'The transfer is completed now.' },
+                                        ),
+                                    open(one) &&
+                                        action(
+                                            'Cancel',
+                                            async () => {
+                                                await act('truceTransferCancel', {
+                                                    collection,
+                                                    id: one._id,
+                                                });
+                                                return 'Canceled.';
+                                            },
+                                            {
+                                                danger: true,
+                                                confirm:
+                                                    'The transfer is canceled for good if it is not decided.',
+                                            },
+                                        ),
+                                ),
+                        },
+                    ],
+                    transfers,
+                    'No transfer matches.',
+                ),
+                more && h('p.muted', 'Only the first 100 are shown.'),
+            ],
+        ),
+        detail,
+    ];
 }

@@ -163,6 +163,7 @@ TEST(errors_have_a_status_and_the_form_of_errors_of_commands)
     POST("/v1/shop/find", "{\"collection\": \"c\", \"$db\": \"other\"}", 400);
     POST("/v1/shop/find", "{\"collection\": \"c\", \"lsid\": {}}", 400);
     POST("/v1/shop/find", "{\"collection\": 7}", 400);
+    POST_HAS("/v1/shop/getMore", "{\"collection\": \"c\", \"cursor\": 7}", 404, "not found");
     POST("/v1/shop/truceEnqueue", "{\"queue\": \"mail\", \"nothing\": 1}", 400);
     POST("/v1/shop/truceSequence", "{\"sequence\": \"s\", \"take\": 0}", 400);
     /* the path */
