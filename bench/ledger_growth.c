@@ -1,7 +1,7 @@
 /*
- * A ledger as it grows: one account with many entries, and many accounts. For each size it measures
- * posting, the balance now and at a value date, the last page of a statement, all balances, a
- * seal, and the verification, each with the peak of the process's memory.
+ * Measures a growing ledger: one account with many entries, and many accounts. For each size it
+ * measures posting, the balance now and at a value date, and the last page of a statement. It also
+ * measures all balances, a seal, and the verification. Each line has the process's peak memory.
  *
  *     ledger_growth [SIZE...]       10000 1000000
  *

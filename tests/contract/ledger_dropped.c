@@ -1,7 +1,6 @@
 /*
  * Ledgers on a store that does not report that another client dropped or emptied the collection,
- * as a server of MongoDB does not: a handle that remembers numbers of the old book never posts
- * after them.
+ * like a MongoDB server. A handle that remembers numbers of the old book never posts after them.
  */
 #include "store/decorators/decorator.h"
 #include "tests/support/ledger_rig.h"

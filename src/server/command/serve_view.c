@@ -366,8 +366,8 @@ static truce_status read_definitions(const struct step *step, bson_error_t *erro
     return status;
 }
 
-/* Begins the write: if a definition that is read from now on changes before the write, the write
- * fails with CONFLICT. */
+/* Begins the write. If a definition that is read after this call changes before the write, the
+ * write fails with CONFLICT. */
 static truce_status step_begin(struct call *call, struct step *step, bson_error_t *error)
 {
     const struct overlay_options options = {0};
