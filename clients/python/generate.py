@@ -245,4 +245,5 @@ def main():
         sys.exit(f"{stale} generated modules are not current: run clients/python/generate.py {arguments[0]}")
 
 
-main()
+if __name__ == "__main__":
+    main()

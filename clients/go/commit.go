@@ -1,0 +1,182 @@
+package truce
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+func decimal(n int) string { return strconv.Itoa(n) }
+
+// Changes is a list of changes: of documents, by the methods here, and operations, by their own
+// names.
+type Changes struct {
+	list []*Change
+}
+
+// A Change is one of Changes.
+type Change struct {
+	d     *document
+	reply Reply
+}
+
+// If adds a condition, a filter on the document. If the document does not match, the commit fails
+// with ErrNotFound and changes nothing.
+func (c *Change) If(filter any) *Change {
+	c.d.value("if", filter)
+	return c
+}
+
+// Reply returns the reply of an operation after the commit; nil for changes of documents.
+func (c *Change) Reply() Reply { return c.reply }
+
+func (c *Changes) add(d *document) *Change {
+	change := &Change{d: d}
+	c.list = append(c.list, change)
+	return change
+}
+
+// of appends a change of a document.
+func (c *Changes) of(kind, collection string, id any) *Change {
+	d := newDocument()
+	d.putText(kind, collection)
+	if id == nil {
+		d.fault("id", fmt.Errorf("the id is nil"))
+	}
+	d.value("id", id)
+	return c.add(d)
+}
+
+// Insert inserts a document. If it has no _id, the commit returns the one that it got.
+func (c *Changes) Insert(collection string, document any) *Change {
+	d := newDocument()
+	d.putText("insert", collection)
+	d.filter("with", document)
+	return c.add(d)
+}
+
+// Update changes a document by update operators.
+func (c *Changes) Update(collection string, id, operators any) *Change {
+	change := c.of("update", collection, id)
+	change.d.value("with", operators)
+	return change
+}
+
+// Replace replaces a document.
+func (c *Changes) Replace(collection string, id, document any) *Change {
+	change := c.of("replace", collection, id)
+	change.d.value("with", document)
+	return change
+}
+
+// Remove removes a document.
+func (c *Changes) Remove(collection string, id any) *Change {
+	return c.of("remove", collection, id)
+}
+
+// Require checks that the document exists and matches the condition.
+func (c *Changes) Require(collection string, id any) *Change {
+	return c.of("require", collection, id)
+}
+
+// Hold checks the document as Require does, and that no other commit changes it.
+func (c *Changes) Hold(collection string, id any) *Change { return c.of("hold", collection, id) }
+
+// Missing checks that no document has this _id.
+func (c *Changes) Missing(collection string, id any) *Change {
+	return c.of("missing", collection, id)
+}
+
+// Alter changes fields from an old value to a new one: {"n": [9, 4]}.
+func (c *Changes) Alter(collection string, id, oldAndNew any) *Change {
+	change := c.of("change", collection, id)
+	change.d.value("with", oldAndNew)
+	return change
+}
+
+// appendTo appends the changes as an array.
+func (c *Changes) appendTo(d *document, name string) {
+	array := d.begin(bson.TypeArray, name)
+	for i, change := range c.list {
+		if change.d.err != nil {
+			e := change.d.err.(*Error)
+			d.err = fail(e.Class, e.Code, fmt.Sprintf("change %d: %s", i+1, e.Message))
+			return
+		}
+		// The builder may be used again, so it is not finished.
+		one := d.begin(bson.TypeEmbeddedDocument, decimal(i))
+		d.buf = append(d.buf, change.d.buf[4:]...)
+		d.end(one)
+	}
+	d.end(array)
+}
+
+// assign gives each operation its reply.
+func (c *Changes) assign(reply Reply) {
+	for _, one := range reply.Documents("results") {
+		number := Reply(one).Int("change")
+		if number >= 1 && number <= int64(len(c.list)) {
+			c.list[number-1].reply = Reply(one)
+		}
+	}
+}
+
+// CommitOptions are the options of a commit.
+type CommitOptions struct {
+	// An idempotency key: the commit takes effect at most once under it.
+	Key string
+	// When the key was made: the same time each time that the commit is sent. Required with a key.
+	KeyTime time.Time
+	// With a key: what a later commit with the same key gets as Result.
+	Leave any
+	// Identifies the request, instead of the changes.
+	Input any
+}
+
+// A Commit changes several documents, all or none, when it runs.
+type Commit struct {
+	Changes
+	db *Database
+	o  CommitOptions
+}
+
+// A CommitResult is what a commit did.
+type CommitResult struct {
+	// The commit took effect before, under the same key.
+	Earlier bool
+	// The value that the earlier commit left.
+	Result bson.Raw
+	// The _ids that were made.
+	Inserted []bson.RawValue
+}
+
+// Commit returns a commit without changes.
+func (db *Database) Commit(o CommitOptions) *Commit { return &Commit{db: db, o: o} }
+
+// Run applies the changes. It can run again after an error. A commit with a key can run again in
+// any case: it takes effect once.
+func (c *Commit) Run(ctx context.Context) (*CommitResult, error) {
+	if (c.o.Key == "") != c.o.KeyTime.IsZero() {
+		return nil, fail(ErrInvalid, 2, "Key and KeyTime of a commit must be given together")
+	}
+	if len(c.list) == 0 {
+		return nil, fail(ErrInvalid, 2, "the commit has no changes")
+	}
+	made := newCommand("truceCommit", true, c.o.Key != "")
+	c.appendTo(&made.document, "truceCommit")
+	o := CommitChangesOptions(c.o)
+	o.appendTo(&made.document)
+	reply, err := c.db.run(ctx, made)
+	if err != nil {
+		return nil, err
+	}
+	c.assign(reply)
+	result := &CommitResult{Earlier: reply.Bool("earlier"), Result: reply.Document("result")}
+	if inserted, is := reply.Lookup("inserted").ArrayOK(); is {
+		result.Inserted, err = inserted.Values()
+	}
+	return result, err
+}

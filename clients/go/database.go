@@ -1,0 +1,346 @@
+// Package truce keeps documents consistent, in process or through a server.
+//
+//	db, err := truce.Open("school.truce")                  // a file, in this process
+//	db, err := truce.Connect("mongodb://127.0.0.1/school") // the same, through truce serve
+//
+//	c := db.Commit(truce.CommitOptions{})                    // all changes, or none
+//	c.Update("accounts", "a", bson.M{"$inc": bson.M{"n": -5}}).If(bson.M{"n": bson.M{"$gte": 5}})
+//	c.Update("accounts", "b", bson.M{"$inc": bson.M{"n": 5}})
+//	c.Enqueue("mail", truce.EnqueueOptions{Payload: bson.M{"to": "ada@example.org"}})
+//	_, err = c.Run(ctx)
+//
+// A Database has a method for each operation of truce. Its options are a struct, whose zero fields
+// are absent. Documents are values that the package bson of MongoDB's driver can encode.
+//
+// If the context of a call has a deadline, it is the operation's timeout. If the context is
+// canceled, the call returns at once; an operation that changes something may then take effect or
+// not (ErrOutcomeUnknown).
+package truce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+const (
+	tries            = 4
+	transactionLimit = 120 * time.Second
+)
+
+// A session is one of cursors, or a transaction; nil: none.
+type session any
+
+// A transport runs commands: in this process, or on a server.
+type transport interface {
+	command(
+		ctx context.Context, database string, c *command, request bson.Raw, s session,
+	) (bson.Raw, error)
+	begin(ctx context.Context, transaction bool) (session, error)
+	commit(ctx context.Context, s session) error
+	end(ctx context.Context, s session)
+	close(ctx context.Context) error
+}
+
+// A Database has the operations of truce, collections, commits, and transactions. Any number of
+// goroutines may use it; the Database of a transaction is for one goroutine.
+type Database struct {
+	name      string
+	transport transport
+	session   session
+	// Claims that run.
+	claims *sync.WaitGroup
+}
+
+// OpenOptions are the options of Open.
+type OpenOptions struct {
+	// The database of the store; "": the store's own.
+	Database string
+	// Every write fails; the file must exist.
+	ReadOnly bool
+	// Do not create the file.
+	MustExist bool
+	// Writes do not wait for the disk.
+	Relaxed bool
+	// The maximum time that a call waits for locks; 0: 30 seconds.
+	Deadline time.Duration
+	// The maximum age of an open cursor while others write; 0: 10 minutes.
+	SnapshotAge time.Duration
+	// Megabytes for documents and pages; 0: a part of the machine's memory.
+	CacheMB int
+}
+
+// Open opens a store in this process, and creates it if it does not exist. The path is a file, or
+// "memory:". Several processes may open a file at the same time. There is at most one OpenOptions.
+func Open(path string, opts ...OpenOptions) (*Database, error) {
+	o, err := only(opts)
+	if err != nil {
+		return nil, err
+	}
+	if path == "" || strings.ContainsRune(path, 0) {
+		return nil, fail(ErrInvalid, 2, fmt.Sprintf("invalid path %q of a store", path))
+	}
+	opened, err := openLibrary(path, o)
+	if err != nil {
+		return nil, err
+	}
+	return newDatabase(opened, o.Database), nil
+}
+
+// Connect returns the database of `truce serve` that a URI names ("test" without one):
+// mongodb://HOST/DATABASE. The first call connects. Options are those of MongoDB's driver; do not
+// set a timeout there, because contexts have deadlines.
+func Connect(uri string, opts ...*options.ClientOptions) (*Database, error) {
+	opened, err := connectServer(uri, opts)
+	if err != nil {
+		return nil, err
+	}
+	return newDatabase(opened, databaseOf(uri)), nil
+}
+
+func newDatabase(t transport, name string) *Database {
+	return &Database{name: name, transport: t, claims: &sync.WaitGroup{}}
+}
+
+// only returns the options that were given, or the defaults.
+func only[T any](opts []T) (o T, err error) {
+	if len(opts) > 1 {
+		return o, fail(ErrInvalid, 2,
+			fmt.Sprintf("%d values of %T were given: at most one is allowed", len(opts), o))
+	}
+	if len(opts) == 1 {
+		o = opts[0]
+	}
+	return o, nil
+}
+
+// Name returns the name of the database; "" is the store's own.
+func (db *Database) Name() string { return db.name }
+
+// Use returns another database of the same store or server. Closing one of them closes all.
+func (db *Database) Use(name string) *Database {
+	other := *db
+	other.name = name
+	return &other
+}
+
+// Close closes the store, or the connections that Connect made. Calls that run end with an error
+// and have changed nothing.
+func (db *Database) Close() error {
+	if db.session != nil {
+		return fail(ErrInvalid, 2, "Close is not for the database of a transaction")
+	}
+	err := db.transport.close(context.Background())
+	db.claims.Wait()
+	return err
+}
+
+// ---- commands ----
+
+// Command runs a command document, whose first field is the name of the command. It is sent once.
+func (db *Database) Command(ctx context.Context, request any) (Reply, error) {
+	raw, err := bson.Marshal(request)
+	if err != nil {
+		return nil, fail(ErrInvalid, 2, fmt.Sprintf("the command: %v", err))
+	}
+	// run ends the document again.
+	c := &command{document: document{buf: raw[:len(raw)-1]}, name: nameOf(raw), writes: true}
+	return db.run(ctx, c)
+}
+
+// nameOf returns the first key of a document, which is the name of a command.
+func nameOf(request bson.Raw) string {
+	element, err := request.IndexErr(0)
+	if err != nil {
+		return "command"
+	}
+	return element.Key()
+}
+
+// run sends a command. If its reply is lost and it can be repeated, it is sent again.
+func (db *Database) run(ctx context.Context, c *command) (Reply, error) {
+	return db.runIn(ctx, c, db.session)
+}
+
+func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, error) {
+	if ctx == nil {
+		return nil, fail(ErrInvalid, 2, "the context is nil: use context.Background()")
+	}
+	if strings.ContainsRune(db.name, 0) {
+		return nil, fail(ErrInvalid, 73, fmt.Sprintf("invalid name of a database %q", db.name))
+	}
+	request, err := c.finish()
+	if err != nil {
+		return nil, err
+	}
+	if c.name == "truceClaim" && ctx.Done() != nil && s == nil {
+		return db.claim(ctx, c, request)
+	}
+	reply, err := db.send(ctx, c, request, s)
+	if err != nil {
+		return nil, err
+	}
+	if Reply(reply).Text("outcome") == "conflict" {
+		e := fail(ErrConflict, 112, "another write conflicts with this one")
+		e.Reply = reply
+		return nil, e
+	}
+	return Reply(reply), nil
+}
+
+func (db *Database) send(
+	ctx context.Context, c *command, request bson.Raw, s session,
+) (bson.Raw, error) {
+	for left := tries - 1; ; left-- {
+		reply, err := db.transport.command(ctx, db.name, c, request, s)
+		if err == nil {
+			return reply, nil
+		}
+		err = withDeadline(ctx, err)
+		lost := errors.Is(err, ErrUnreachable)
+		repeats := c.again && s == nil && (lost || hasLabel(err, "RetryableWriteError"))
+		if !repeats || left == 0 || ctx.Err() != nil {
+			return nil, err
+		}
+		pause := 50 * time.Millisecond
+		if !lost {
+			pause = time.Duration(tries-left) * 100 * time.Millisecond
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// claim runs a claim to its end even if the context ends: otherwise, claimed jobs would wait for
+// the end of their lease. Jobs that come too late are returned to the queue.
+func (db *Database) claim(ctx context.Context, c *command, request bson.Raw) (Reply, error) {
+	if ctx.Err() != nil {
+		return nil, notBegun(ctx, c.name)
+	}
+	answers := make(chan answer) // without a buffer: an answer is either received or late
+	db.claims.Add(1)
+	go func() {
+		defer db.claims.Done()
+		reply, err := db.send(context.WithoutCancel(ctx), c, request, nil)
+		select {
+		case answers <- answer{reply, err}:
+			return
+		case <-ctx.Done():
+		}
+		for _, job := range Reply(reply).Documents("jobs") {
+			found := Reply(job)
+			// If this fails, the lease of the job ends.
+			_, _ = db.Snooze(context.Background(), bson.Raw(request).Lookup(c.name).StringValue(),
+				SnoozeOptions{ID: found.ID("_id"), Token: found.ID("token")})
+		}
+	}()
+	select {
+	case a := <-answers:
+		return Reply(a.reply), a.err
+	case <-ctx.Done():
+		return nil, contextError(ctx, c.name, false)
+	}
+}
+
+type answer struct {
+	reply bson.Raw
+	err   error
+}
+
+// deadlineOf returns the milliseconds that a context has left; 0: no deadline.
+func deadlineOf(ctx context.Context) uint32 {
+	end, has := ctx.Deadline()
+	if !has {
+		return 0
+	}
+	return uint32(max(1, min(milliseconds(time.Until(end)), math.MaxInt32)))
+}
+
+// ---- collections ----
+
+// Collection returns a collection, which need not exist.
+func (db *Database) Collection(name string) *Collection {
+	return &Collection{db: db, name: name}
+}
+
+// ListCollectionNames returns the names of the collections.
+func (db *Database) ListCollectionNames(ctx context.Context) ([]string, error) {
+	c := newCommand("listCollections", false, true)
+	c.putNumber("listCollections", 1)
+	c.putFlag("nameOnly", true)
+	c.end(c.begin(bson.TypeEmbeddedDocument, "cursor"))
+	cursor, err := db.newCursor(ctx, c, 0)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for document, err := range cursor.Each(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, Reply(document).Text("name"))
+	}
+	return names, nil
+}
+
+// Drop drops the database with all its collections, queues, and other objects.
+func (db *Database) Drop(ctx context.Context) error {
+	c := newCommand("dropDatabase", true, false)
+	c.putNumber("dropDatabase", 1)
+	_, err := db.run(ctx, c)
+	return err
+}
+
+// Watch returns the changes of all collections that follow, or those after a resume token.
+func (db *Database) Watch(
+	ctx context.Context, pipeline any, opts ...ChangeStreamOptions,
+) (*ChangeStream, error) {
+	return db.watch(ctx, "", pipeline, opts)
+}
+
+// ---- transactions ----
+
+// Transact runs the calls of a function in one transaction: all take effect, or none if the
+// function returns an error. After a conflict with other writes, the function runs again. Use only
+// `tx` in it, and do not keep it.
+func (db *Database) Transact(ctx context.Context, work func(tx *Database) error) error {
+	if db.session != nil {
+		return fail(ErrInvalid, 2, "a transaction within a transaction: use its database")
+	}
+	end := time.Now().Add(transactionLimit)
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := db.transactOnce(ctx, work)
+		if err == nil || !hasLabel(err, "TransientTransactionError") || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+func (db *Database) transactOnce(ctx context.Context, work func(tx *Database) error) error {
+	s, err := db.transport.begin(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer db.transport.end(ctx, s)
+	tx := *db
+	tx.session = s
+	if err := work(&tx); err != nil {
+		return err
+	}
+	return db.transport.commit(ctx, s)
+}

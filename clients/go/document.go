@@ -1,0 +1,213 @@
+package truce
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// Forever is a duration without an end, for options that say so.
+const Forever = -time.Millisecond
+
+// Ptr returns a pointer to a value, for options whose zero differs from an absent value.
+func Ptr[T any](value T) *T { return &value }
+
+// A document is BSON that is being built: the fields of a command, in order. Each method omits an
+// absent value; put... never does. An error is kept until finish.
+type document struct {
+	buf []byte
+	err error
+}
+
+func newDocument() *document {
+	return &document{buf: make([]byte, 4, 256)}
+}
+
+// finish returns the document. It must not be changed after that.
+func (d *document) finish() (bson.Raw, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	if len(d.buf) > math.MaxInt32-1 {
+		return nil, fail(ErrLimit, 10334, "the command has more than 2 GB")
+	}
+	d.buf = append(d.buf, 0)
+	binary.LittleEndian.PutUint32(d.buf, uint32(len(d.buf)))
+	return d.buf, nil
+}
+
+func (d *document) key(kind bson.Type, name string) {
+	d.buf = append(d.buf, byte(kind))
+	d.buf = append(d.buf, name...)
+	d.buf = append(d.buf, 0)
+}
+
+func (d *document) putText(name, text string) {
+	d.key(bson.TypeString, name)
+	d.buf = binary.LittleEndian.AppendUint32(d.buf, uint32(len(text)+1))
+	d.buf = append(d.buf, text...)
+	d.buf = append(d.buf, 0)
+}
+
+func (d *document) text(name, text string) {
+	if text != "" {
+		d.putText(name, text)
+	}
+}
+
+func (d *document) textOrOne(name, text string) {
+	if text == "" {
+		d.putNumber(name, 1)
+	} else {
+		d.putText(name, text)
+	}
+}
+
+func (d *document) putNumber(name string, number int64) {
+	d.key(bson.TypeInt64, name)
+	d.buf = binary.LittleEndian.AppendUint64(d.buf, uint64(number))
+}
+
+func (d *document) number(name string, number int64) {
+	if number != 0 {
+		d.putNumber(name, number)
+	}
+}
+
+func (d *document) numberAt(name string, number *int64) {
+	if number != nil {
+		d.putNumber(name, *number)
+	}
+}
+
+func (d *document) putFlag(name string, flag bool) {
+	d.key(bson.TypeBoolean, name)
+	if flag {
+		d.buf = append(d.buf, 1)
+	} else {
+		d.buf = append(d.buf, 0)
+	}
+}
+
+func (d *document) flag(name string, flag bool) {
+	if flag {
+		d.putFlag(name, true)
+	}
+}
+
+// milliseconds rounds up, so that a short duration does not become zero.
+func milliseconds(duration time.Duration) int64 {
+	if duration > 0 {
+		return int64((duration + time.Millisecond - 1) / time.Millisecond)
+	}
+	return duration.Milliseconds()
+}
+
+func (d *document) putDuration(name string, duration time.Duration) {
+	d.putNumber(name, milliseconds(duration))
+}
+
+func (d *document) duration(name string, duration time.Duration) {
+	if duration != 0 {
+		d.putDuration(name, duration)
+	}
+}
+
+func (d *document) durationAt(name string, duration *time.Duration) {
+	if duration != nil {
+		d.putDuration(name, *duration)
+	}
+}
+
+func (d *document) time(name string, when time.Time) {
+	if !when.IsZero() {
+		d.putNumber(name, when.UnixMilli())
+	}
+}
+
+func (d *document) putID(name string, id bson.ObjectID) {
+	d.key(bson.TypeObjectID, name)
+	d.buf = append(d.buf, id[:]...)
+}
+
+func (d *document) id(name string, id bson.ObjectID) {
+	if !id.IsZero() {
+		d.putID(name, id)
+	}
+}
+
+func (d *document) putDocument(name string, raw bson.Raw) {
+	d.key(bson.TypeEmbeddedDocument, name)
+	d.buf = append(d.buf, raw...)
+}
+
+// value appends any value that package bson can encode; nil is absent.
+func (d *document) value(name string, value any) {
+	switch value := value.(type) {
+	case nil:
+	case string:
+		d.putText(name, value)
+	case int:
+		d.putNumber(name, int64(value))
+	case int64:
+		d.putNumber(name, value)
+	case bson.ObjectID:
+		d.putID(name, value)
+	case bson.Raw:
+		if err := value.Validate(); err != nil {
+			d.fault(name, err)
+			return
+		}
+		d.putDocument(name, value)
+	case bson.D, bson.M:
+		raw, err := bson.Marshal(value)
+		if err != nil {
+			d.fault(name, err)
+			return
+		}
+		d.putDocument(name, raw)
+	default:
+		kind, data, err := bson.MarshalValue(value)
+		if err != nil {
+			d.fault(name, err)
+			return
+		}
+		d.key(kind, name)
+		d.buf = append(d.buf, data...)
+	}
+}
+
+func (d *document) fault(name string, err error) {
+	if d.err == nil {
+		d.err = fail(ErrInvalid, 2, fmt.Sprintf("field %s: %v", name, err))
+	}
+}
+
+// begin starts a document or array within; end closes it.
+func (d *document) begin(kind bson.Type, name string) int {
+	d.key(kind, name)
+	d.buf = append(d.buf, 0, 0, 0, 0)
+	return len(d.buf) - 4
+}
+
+func (d *document) end(start int) {
+	d.buf = append(d.buf, 0)
+	binary.LittleEndian.PutUint32(d.buf[start:], uint32(len(d.buf)-start))
+}
+
+// A command is a document whose first field is the name of the command.
+type command struct {
+	document
+	name string
+	// It changes something, so that its outcome is unknown if its reply is lost.
+	writes bool
+	// It can be sent again if its reply is lost.
+	again bool
+}
+
+func newCommand(name string, writes, again bool) *command {
+	return &command{document{buf: make([]byte, 4, 256)}, name, writes, again}
+}

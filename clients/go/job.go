@@ -1,0 +1,281 @@
+package truce
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Job is a job that this process has claimed. Its payload is Payload, or Decode reads it.
+type Job struct {
+	ID      bson.ObjectID
+	Queue   string
+	Payload bson.Raw
+	// 1 for the first attempt.
+	Attempt int64
+	// The whole job: metadata, tags, errors, ...
+	Document bson.Raw
+
+	db    *Database
+	token bson.ObjectID
+	mutex sync.Mutex
+	ended bool
+	lost  bool
+	// Cancels the context of the worker's handler.
+	cancel context.CancelCauseFunc
+}
+
+// ClaimJobs claims the next jobs. Without a worker, end each of them: Done, Fail, ...
+func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions) ([]*Job, error) {
+	reply, err := db.Claim(ctx, queue, o)
+	if err != nil {
+		return nil, err
+	}
+	var jobs []*Job
+	for _, document := range reply.Documents("jobs") {
+		found := Reply(document)
+		payload := found.Document("payload")
+		if payload == nil {
+			payload, _ = newDocument().finish()
+		}
+		jobs = append(jobs, &Job{
+			ID: found.ID("_id"), Queue: queue, Payload: payload, Document: document,
+			Attempt: max(1, found.Int("attempt")), db: db, token: found.ID("token"),
+		})
+	}
+	return jobs, nil
+}
+
+// Decode reads the payload into a struct or map.
+func (j *Job) Decode(value any) error { return bson.Unmarshal(j.Payload, value) }
+
+// Lost returns whether the job was canceled, or another worker has it.
+func (j *Job) Lost() bool {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	return j.lost
+}
+
+// Ended returns whether this process has reported the end of the job.
+func (j *Job) Ended() bool {
+	j.mutex.Lock()
+	defer j.mutex.Unlock()
+	return j.ended
+}
+
+// finish reports the end of the job, once.
+func (j *Job) finish(report func() error) error {
+	j.mutex.Lock()
+	ended := j.ended
+	j.mutex.Unlock()
+	if ended {
+		return fail(ErrExpired, 125, fmt.Sprintf("job %s has already ended", j.ID.Hex()))
+	}
+	if err := report(); err != nil {
+		return err
+	}
+	j.mutex.Lock()
+	j.ended = true
+	j.mutex.Unlock()
+	return nil
+}
+
+// in returns the database for a report: that of a transaction, if one is given.
+func (j *Job) in(tx []*Database) (*Database, error) {
+	if len(tx) == 0 {
+		return j.db, nil
+	}
+	return only(tx)
+}
+
+// Done ends the job as done. The result is a document or nil. With the database of a transaction,
+// the job is done if it commits.
+func (j *Job) Done(ctx context.Context, result any, tx ...*Database) error {
+	db, err := j.in(tx)
+	if err != nil {
+		return err
+	}
+	return j.finish(func() error {
+		_, err := db.Done(ctx, j.Queue, DoneOptions{ID: j.ID, Token: j.token, Result: result})
+		return err
+	})
+}
+
+// Fail reports a failure. The job is tried again later, or is dead after its last attempt.
+func (j *Job) Fail(ctx context.Context, cause error) error { return j.fail(ctx, cause, nil) }
+
+// FailAfter reports a failure. The next attempt begins after the delay.
+func (j *Job) FailAfter(ctx context.Context, cause error, delay time.Duration) error {
+	return j.fail(ctx, cause, &delay)
+}
+
+func (j *Job) fail(ctx context.Context, cause error, delay *time.Duration) error {
+	return j.finish(func() error {
+		o := FailOptions{ID: j.ID, Token: j.token, Error: textOf(cause), Delay: delay}
+		_, err := j.db.Fail(ctx, j.Queue, o)
+		return err
+	})
+}
+
+func textOf(cause error) string {
+	if cause == nil || cause.Error() == "" {
+		return "failed"
+	}
+	return cause.Error()
+}
+
+// Snooze requeues the job for later. The attempt does not count.
+func (j *Job) Snooze(ctx context.Context, delay time.Duration) error {
+	return j.finish(func() error {
+		_, err := j.db.Snooze(ctx, j.Queue, SnoozeOptions{ID: j.ID, Token: j.token, Delay: delay})
+		return err
+	})
+}
+
+// Discard ends the job as discarded: it is not tried again.
+func (j *Job) Discard(ctx context.Context, cause error) error {
+	return j.finish(func() error {
+		o := DiscardOptions{ID: j.ID, Token: j.token, Error: textOf(cause)}
+		_, err := j.db.Discard(ctx, j.Queue, o)
+		return err
+	})
+}
+
+// Heartbeat extends the lease, and returns its length. The progress, a document or nil, is stored
+// in the job. If the job was canceled or another worker has it, it fails with ErrExpired, and the
+// job is lost.
+func (j *Job) Heartbeat(ctx context.Context, progress any) (time.Duration, error) {
+	o := HeartbeatOptions{ID: j.ID, Token: j.token, Progress: progress}
+	reply, err := j.db.Heartbeat(ctx, j.Queue, o)
+	if err != nil {
+		j.see(err)
+		return 0, err
+	}
+	return time.Duration(reply.Int("leaseMS")) * time.Millisecond, nil
+}
+
+// see records that the job is lost if an error says so.
+func (j *Job) see(err error) {
+	e, is := err.(*Error)
+	if !is || e.Class != ErrExpired {
+		return
+	}
+	j.mutex.Lock()
+	j.lost = !j.ended
+	lost := j.lost
+	j.mutex.Unlock()
+	if lost && j.cancel != nil {
+		j.cancel(err)
+	}
+}
+
+// ---- changes with a job ------------------------------------------------------------------------
+
+// A JobCommit has changes that take effect together with the end of a job, or not at all.
+type JobCommit struct {
+	Changes
+	job    *Job
+	result any
+}
+
+// Commit returns a commit that ends the job with a result, a document or nil.
+func (j *Job) Commit(result any) *JobCommit { return &JobCommit{job: j, result: result} }
+
+// Run applies the changes, and ends the job.
+func (c *JobCommit) Run(ctx context.Context) error {
+	if len(c.list) == 0 {
+		return c.job.Done(ctx, c.result)
+	}
+	return c.job.finish(func() error {
+		made := newCommand("truceJobCommit", true, true)
+		made.putText("truceJobCommit", c.job.Queue)
+		c.appendTo(&made.document, "changes")
+		o := JobCommitOptions{ID: c.job.ID, Token: c.job.token, Result: c.result}
+		o.appendTo(&made.document)
+		reply, err := c.job.db.run(ctx, made)
+		c.assign(reply)
+		return err
+	})
+}
+
+// A JobStep has changes that take effect once in all attempts of a job.
+type JobStep struct {
+	Changes
+	// Run found that an earlier attempt has completed the step, and changed nothing.
+	Earlier bool
+	// The result of the step: that of the attempt that completed it.
+	Result bson.Raw
+	job    *Job
+	name   string
+	result any
+}
+
+// Step returns a step with a name and a result, a document or nil.
+func (j *Job) Step(name string, result any) *JobStep {
+	return &JobStep{job: j, name: name, result: result}
+}
+
+// Run completes the step.
+func (s *JobStep) Run(ctx context.Context) error {
+	made := newCommand("truceJobStep", true, true)
+	made.putText("truceJobStep", s.job.Queue)
+	if len(s.list) > 0 {
+		s.appendTo(&made.document, "changes")
+	}
+	o := JobStepOptions{ID: s.job.ID, Token: s.job.token, Name: s.name, Result: s.result}
+	o.appendTo(&made.document)
+	reply, err := s.job.db.run(ctx, made)
+	if err != nil {
+		s.job.see(err)
+		return err
+	}
+	s.assign(reply)
+	s.Earlier, s.Result = reply.Bool("earlier"), reply.Document("result")
+	return nil
+}
+
+// suspended returns ErrSuspended if a reply says that this worker no longer has the job.
+func (j *Job) suspended(reply Reply, err error) error {
+	if err != nil {
+		j.see(err)
+		return err
+	}
+	if reply.Found() {
+		return nil
+	}
+	j.mutex.Lock()
+	j.ended = true
+	j.mutex.Unlock()
+	return ErrSuspended
+}
+
+// Sleep suspends the job for a time, once for each name in all attempts. Until the time is over, it
+// returns ErrSuspended: return it from the handler.
+func (j *Job) Sleep(ctx context.Context, name string, delay time.Duration) error {
+	o := JobSleepOptions{ID: j.ID, Token: j.token, Name: name, Delay: delay}
+	return j.suspended(j.db.JobSleep(ctx, j.Queue, o))
+}
+
+// Wait suspends the job until an event arrives (Signal), or, if the timeout is not zero, that time
+// is over. Until then, it returns ErrSuspended: return it from the handler. After a timeout, the
+// event is nil.
+func (j *Job) Wait(ctx context.Context, name string, timeout time.Duration) (bson.Raw, error) {
+	o := JobWaitOptions{ID: j.ID, Token: j.token, Name: name}
+	if timeout != 0 {
+		o.Timeout = &timeout
+	}
+	reply, err := j.db.JobWait(ctx, j.Queue, o)
+	if err := j.suspended(reply, err); err != nil {
+		return nil, err
+	}
+	if !reply.Bool("came") {
+		return nil, nil
+	}
+	if event := reply.Document("event"); event != nil {
+		return event, nil
+	}
+	return newDocument().finish()
+}

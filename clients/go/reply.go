@@ -1,0 +1,87 @@
+package truce
+
+import (
+	"fmt"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// A Reply is the document that an operation returns, as BSON.
+type Reply bson.Raw
+
+// Decode reads the reply into a struct or map, as bson.Unmarshal does.
+func (r Reply) Decode(value any) error { return bson.Unmarshal(r, value) }
+
+// Lookup returns a field; its Type is 0 if it does not exist.
+func (r Reply) Lookup(path ...string) bson.RawValue {
+	value, err := bson.Raw(r).LookupErr(path...)
+	if err != nil {
+		return bson.RawValue{}
+	}
+	return value
+}
+
+// Status is "ok" or "not found".
+func (r Reply) Status() string { return r.Text("status") }
+
+// Found returns whether the status is "ok".
+func (r Reply) Found() bool { return r.Status() == "ok" }
+
+// Text returns a string; "" if the field does not exist.
+func (r Reply) Text(path ...string) string {
+	text, _ := r.Lookup(path...).StringValueOK()
+	return text
+}
+
+// Int returns a number; 0 if the field does not exist.
+func (r Reply) Int(path ...string) int64 {
+	number, _ := r.Lookup(path...).AsInt64OK()
+	return number
+}
+
+// Bool returns a boolean; false if the field does not exist.
+func (r Reply) Bool(path ...string) bool {
+	flag, _ := r.Lookup(path...).BooleanOK()
+	return flag
+}
+
+// ID returns an ObjectId; the zero one if the field does not exist.
+func (r Reply) ID(path ...string) bson.ObjectID {
+	id, _ := r.Lookup(path...).ObjectIDOK()
+	return id
+}
+
+// Document returns a document; nil if the field does not exist.
+func (r Reply) Document(path ...string) bson.Raw {
+	document, _ := r.Lookup(path...).DocumentOK()
+	return document
+}
+
+// Documents returns an array of documents; nil if the field does not exist.
+func (r Reply) Documents(path ...string) []bson.Raw {
+	array, is := r.Lookup(path...).ArrayOK()
+	if !is {
+		return nil
+	}
+	return documentsOf(array)
+}
+
+func documentsOf(array bson.RawArray) []bson.Raw {
+	values, _ := array.Values()
+	documents := make([]bson.Raw, 0, len(values))
+	for _, value := range values {
+		if document, is := value.DocumentOK(); is {
+			documents = append(documents, document)
+		}
+	}
+	return documents
+}
+
+// String returns the reply as Extended JSON.
+func (r Reply) String() string {
+	text, err := bson.MarshalExtJSON(bson.Raw(r), false, false)
+	if err != nil {
+		return fmt.Sprintf("invalid reply: %v", err)
+	}
+	return string(text)
+}

@@ -1,0 +1,162 @@
+package truce
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+)
+
+// server runs commands through MongoDB's driver.
+type server struct {
+	client *mongo.Client
+	// The client was made by Connect.
+	owned bool
+}
+
+func connectServer(uri string, opts []*options.ClientOptions) (transport, error) {
+	all := append([]*options.ClientOptions{options.Client().ApplyURI(uri)}, opts...)
+	client, err := mongo.Connect(all...)
+	if err != nil {
+		return nil, &Error{Class: ErrInvalid, Code: 2, Message: err.Error(), cause: err}
+	}
+	return &server{client, true}, nil
+}
+
+// FromClient returns a database of a client of MongoDB's driver. The client stays open when the
+// database is closed.
+func FromClient(client *mongo.Client, database string) *Database {
+	return newDatabase(&server{client, false}, database)
+}
+
+// databaseOf returns the database that a URI names, or "test", as MongoDB's shell does.
+func databaseOf(uri string) string {
+	_, rest, _ := strings.Cut(uri, "://")
+	_, rest, _ = strings.Cut(rest, "/")
+	name, _, _ := strings.Cut(rest, "?")
+	if plain, err := url.PathUnescape(name); err == nil {
+		name = plain
+	}
+	if name == "" {
+		return "test"
+	}
+	return name
+}
+
+func (v *server) command(
+	ctx context.Context, database string, c *command, request bson.Raw, s session,
+) (bson.Raw, error) {
+	if ctx.Err() != nil {
+		return nil, notBegun(ctx, c.name)
+	}
+	if database == "" {
+		database = "test"
+	}
+	inner := ctx
+	if c.name == "getMore" {
+		inner = withoutDeadline{ctx}
+	}
+	if s != nil {
+		inner = mongo.NewSessionContext(ctx, s.(*mongo.Session))
+	}
+	reply, err := v.client.Database(database).RunCommand(inner, request).Raw()
+	var writes mongo.WriteException
+	if errors.As(err, &writes) && writes.Raw != nil && writes.WriteConcernError == nil {
+		reply, err = writes.Raw, nil // a reply that lists the writes that failed
+	}
+	if err != nil {
+		return nil, serverError(ctx, err, c)
+	}
+	return withoutClock(reply), nil
+}
+
+// withoutDeadline is a context that only ends: the driver would send its deadline as the maxTimeMS
+// of a getMore, where it is the time to wait for a change.
+type withoutDeadline struct{ context.Context }
+
+func (withoutDeadline) Deadline() (end time.Time, has bool) { return end, false }
+
+// withoutClock removes the fields that only servers add.
+func withoutClock(reply bson.Raw) bson.Raw {
+	elements, err := reply.Elements()
+	if err != nil {
+		return reply
+	}
+	d := newDocument()
+	for _, element := range elements {
+		if key := element.Key(); key != "$clusterTime" && key != "operationTime" {
+			d.buf = append(d.buf, element...)
+		}
+	}
+	shorter, _ := d.finish()
+	return shorter
+}
+
+// serverError returns the error for an error of the driver.
+func serverError(ctx context.Context, err error, c *command) error {
+	var failed mongo.CommandError
+	if errors.As(err, &failed) && failed.Raw != nil {
+		e := replyError(failed.Raw, c.name, "")
+		e.Labels = failed.Labels
+		e.cause = err
+		return e
+	}
+	end, has := ctx.Deadline()
+	if has && mongo.IsTimeout(err) && time.Until(end) < 50*time.Millisecond {
+		<-ctx.Done() // the driver's own timer was faster
+	}
+	if ctx.Err() != nil {
+		return contextError(ctx, c.name, c.writes)
+	}
+	e := &Error{Class: ErrUnreachable, Message: c.name + ": " + err.Error(), cause: err}
+	e.Labels = failed.Labels
+	if !mongo.IsNetworkError(err) && failed.Message == "" && !selectionFailed(err) {
+		e.Class = ErrInvalid
+	}
+	return e
+}
+
+// selectionFailed returns whether the driver found no server.
+func selectionFailed(err error) bool {
+	return strings.Contains(err.Error(), "server selection") || mongo.IsTimeout(err)
+}
+
+func (v *server) begin(_ context.Context, transaction bool) (session, error) {
+	s, err := v.client.StartSession()
+	if err == nil && transaction {
+		err = s.StartTransaction()
+	}
+	if err != nil {
+		return nil, serverError(context.Background(), err, newCommand("startSession", false, false))
+	}
+	return s, nil
+}
+
+func (v *server) commit(ctx context.Context, s session) error {
+	if err := s.(*mongo.Session).CommitTransaction(ctx); err != nil {
+		return serverError(ctx, err, newCommand("commitTransaction", true, false))
+	}
+	return nil
+}
+
+func (v *server) end(ctx context.Context, s session) {
+	if s != nil {
+		// aborts a transaction that is open
+		s.(*mongo.Session).EndSession(context.WithoutCancel(ctx))
+	}
+}
+
+func (v *server) close(ctx context.Context) error {
+	if !v.owned {
+		return nil
+	}
+	if err := v.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
+		return err
+	}
+	return nil
+}

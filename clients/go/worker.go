@@ -1,0 +1,295 @@
+package truce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// A Worker claims the jobs of a queue and runs a handler for them:
+//
+//	w := truce.Worker{DB: db, Queue: "mail", Concurrency: 8, Handler: send}
+//	err := w.Run(ctx)      // until ctx is canceled; then the running jobs end
+//
+// A job whose handler returns an error or panics fails, and is tried again later; the worker
+// continues. The worker extends the leases of running jobs. If no server answers, it waits for one.
+type Worker struct {
+	DB    *Database
+	Queue string
+	// Handler works on a job. Its result, a document or nil, is stored in the job. The context is
+	// canceled if the job is lost, or if the worker cannot wait any longer (StopTimeout). If it
+	// returns ErrSuspended, or has ended the job itself, nothing more is reported.
+	Handler func(ctx context.Context, job *Job) (result any, err error)
+	// The number of jobs that run at the same time; 0: 1.
+	Concurrency int
+	// How long a claim lasts if the process dies; 0: 30 seconds.
+	Lease time.Duration
+	// How long one call waits for a job; the worker's end may take this long. 0: 1 second.
+	Wait time.Duration
+	// How long running jobs may take after the end of the context; then their contexts are
+	// canceled, and unfinished jobs return to the queue. 0: no limit.
+	StopTimeout time.Duration
+	// Run ends when no job is ready, which is useful in tests.
+	UntilEmpty bool
+	// The worker's name in the jobs; "": the names of the machine and the process.
+	Name string
+	// nil: slog.Default().
+	Logger *slog.Logger
+}
+
+const workerRetry = time.Second
+
+var errStopped = errors.New("the worker stops")
+
+// running is a worker that runs.
+type running struct {
+	Worker
+	log *slog.Logger
+	// Ends all handlers.
+	jobs   context.Context
+	cancel context.CancelCauseFunc
+	mutex  sync.Mutex
+	active map[*Job]bool
+	ended  sync.WaitGroup
+}
+
+func (w *Worker) check() error {
+	switch {
+	case w.DB == nil:
+		return fail(ErrInvalid, 2, "the worker has no DB")
+	case w.DB.session != nil:
+		return fail(ErrInvalid, 2, "a worker cannot be in a transaction")
+	case w.Handler == nil:
+		return fail(ErrInvalid, 2, "the worker has no Handler")
+	case w.Queue == "":
+		return fail(ErrInvalid, 2, "the worker has no Queue")
+	case w.Concurrency < 0 || w.Concurrency > 1000:
+		return fail(ErrInvalid, 2,
+			fmt.Sprintf("invalid Concurrency %d: from 1 to 1000", w.Concurrency))
+	case w.Wait < 0 || w.StopTimeout < 0 || w.Lease < 0:
+		return fail(ErrInvalid, 2, "Wait, StopTimeout, and Lease of a worker must not be negative")
+	}
+	return nil
+}
+
+// Run claims and runs jobs until the context ends, and then waits for those that run. It returns
+// nil, or the error of a claim, for example if a login lacks a role. Use signal.NotifyContext to
+// stop at a signal.
+func (w *Worker) Run(ctx context.Context) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	r := &running{Worker: *w, log: w.Logger, active: map[*Job]bool{}}
+	if r.log == nil {
+		r.log = slog.Default()
+	}
+	if r.Concurrency == 0 {
+		r.Concurrency = 1
+	}
+	if r.Lease == 0 {
+		r.Lease = 30 * time.Second
+	}
+	if r.Wait == 0 {
+		r.Wait = time.Second
+	}
+	if r.UntilEmpty {
+		r.Wait = 0
+	}
+	if r.Name == "" {
+		host, _ := os.Hostname()
+		r.Name = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	r.jobs, r.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer r.cancel(errStopped)
+	over := make(chan struct{})
+	leases := make(chan struct{})
+	go func() {
+		defer close(leases)
+		r.keepLeases(over)
+	}()
+	err := r.claim(ctx)
+	r.wait()
+	close(over)
+	<-leases
+	return err
+}
+
+// claim starts jobs until the worker stops.
+func (r *running) claim(ctx context.Context) error {
+	free := make(chan struct{}, r.Concurrency)
+	for range r.Concurrency {
+		free <- struct{}{}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-free:
+		}
+		count := 1
+		for len(free) > 0 {
+			<-free
+			count++
+		}
+		// A canceled claim could leave a job until the end of its lease, so it runs to its end.
+		jobs, err := r.DB.ClaimJobs(context.WithoutCancel(ctx), r.Queue, ClaimOptions{
+			Most: int64(count), Wait: r.Wait, Lease: r.Lease, Worker: r.Name,
+		})
+		for range count - len(jobs) {
+			free <- struct{}{}
+		}
+		switch {
+		case errors.Is(err, ErrUnreachable) || errors.Is(err, ErrLocked):
+			r.log.Warn("truce: no claim", "queue", r.Queue, "error", err)
+			select {
+			case <-time.After(workerRetry):
+			case <-ctx.Done():
+			}
+		case err != nil:
+			return err
+		case len(jobs) == 0 && r.UntilEmpty:
+			if len(free) == r.Concurrency {
+				return nil
+			}
+			time.Sleep(time.Millisecond) // a running job may add others
+		}
+		for _, job := range jobs {
+			r.start(ctx, job, free)
+		}
+	}
+}
+
+// start runs a job in a goroutine of its own. A job that was claimed at the end returns to the
+// queue.
+func (r *running) start(ctx context.Context, job *Job, free chan<- struct{}) {
+	if ctx.Err() != nil {
+		r.requeue(job)
+		return
+	}
+	inner, cancel := context.WithCancelCause(r.jobs)
+	job.cancel = cancel
+	r.mutex.Lock()
+	r.active[job] = true
+	r.mutex.Unlock()
+	r.ended.Add(1)
+	go func() {
+		defer r.ended.Done()
+		defer func() {
+			cancel(nil)
+			r.mutex.Lock()
+			delete(r.active, job)
+			r.mutex.Unlock()
+			free <- struct{}{}
+		}()
+		r.work(inner, job)
+	}()
+}
+
+// handle calls the handler, and returns a panic as an error.
+func (r *running) handle(ctx context.Context, job *Job) (result any, err error) {
+	returned := false
+	defer func() {
+		if caught := recover(); caught != nil {
+			err = fmt.Errorf("panic: %v", caught)
+			r.log.Error("truce: a handler panicked", "queue", r.Queue, "job", job.ID.Hex(),
+				"panic", caught, "stack", string(debug.Stack()))
+		} else if !returned {
+			// runtime.Goexit: this goroutine ends after the deferred calls.
+			ended := errors.New("the handler ended its goroutine")
+			r.report(context.WithoutCancel(ctx), job, nil, ended)
+		}
+	}()
+	result, err = r.Handler(ctx, job)
+	returned = true
+	return result, err
+}
+
+func (r *running) work(ctx context.Context, job *Job) {
+	result, err := r.handle(ctx, job)
+	if err != nil && !job.Ended() && !job.Lost() && errors.Is(context.Cause(ctx), errStopped) {
+		r.requeue(job)
+		return
+	}
+	r.report(context.WithoutCancel(ctx), job, result, err)
+}
+
+// report reports the end of a job, and logs what it cannot report: then the lease ends.
+func (r *running) report(ctx context.Context, job *Job, result any, err error) {
+	log := r.log.With("queue", r.Queue, "job", job.ID.Hex())
+	if errors.Is(err, ErrSuspended) {
+		return
+	}
+	if job.Lost() {
+		log.Warn("truce: the job was canceled, or another worker has it", "error", err)
+		return
+	}
+	var failed error
+	if err != nil {
+		log.Error("truce: a job failed", "error", err)
+		if job.Ended() {
+			return
+		}
+		failed = job.Fail(ctx, err)
+	} else if !job.Ended() {
+		failed = job.Done(ctx, result)
+	}
+	if failed == nil {
+		return
+	}
+	log.Warn("truce: the end of a job was not stored", "error", failed)
+	// for example a result that is not a document
+	if errors.Is(failed, ErrInvalid) || errors.Is(failed, ErrLimit) {
+		if failed := job.Fail(ctx, failed); failed != nil {
+			log.Warn("truce: the failure of a job was not stored", "error", failed)
+		}
+	}
+}
+
+func (r *running) requeue(job *Job) {
+	if err := job.Snooze(context.Background(), 0); err != nil {
+		r.log.Warn("truce: a job was not returned to the queue", "queue", r.Queue,
+			"job", job.ID.Hex(), "error", err)
+	}
+}
+
+// wait waits for the running jobs, and cancels them after StopTimeout.
+func (r *running) wait() {
+	if r.StopTimeout > 0 {
+		timer := time.AfterFunc(r.StopTimeout, func() { r.cancel(errStopped) })
+		defer timer.Stop()
+	}
+	r.ended.Wait()
+}
+
+func (r *running) keepLeases(over <-chan struct{}) {
+	ticker := time.NewTicker(max(r.Lease/3, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-ticker.C:
+		}
+		r.mutex.Lock()
+		jobs := make([]*Job, 0, len(r.active))
+		for job := range r.active {
+			jobs = append(jobs, job)
+		}
+		r.mutex.Unlock()
+		for _, job := range jobs {
+			if job.Ended() || job.Lost() {
+				continue
+			}
+			_, err := job.Heartbeat(context.Background(), nil)
+			if err != nil && !errors.Is(err, ErrExpired) {
+				r.log.Warn("truce: no heartbeat", "queue", r.Queue, "job", job.ID.Hex(),
+					"error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"truce.invalid/truce"
+)
+
+// prompt fails if a call takes more than some seconds, whatever the load of the machine.
+func prompt(t testing.TB, since time.Time) {
+	t.Helper()
+	if took := time.Since(since); took > 10*time.Second {
+		t.Fatalf("it took %v", took)
+	}
+}
+
+func TestAContextEndsACall(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, err := db.Queues(ended)
+		fails(t, err, truce.ErrTimeout)
+		same(t, errors.Is(err, context.Canceled), true)
+
+		// a claim that waits; nothing is claimed for a caller that has gone
+		waiting, cancel := context.WithCancel(ctx)
+		time.AfterFunc(100*time.Millisecond, cancel)
+		began := time.Now()
+		_, err = db.ClaimJobs(waiting, "mail", truce.ClaimOptions{Wait: 20 * time.Second})
+		fails(t, err, truce.ErrTimeout)
+		same(t, errors.Is(err, context.Canceled), true)
+		prompt(t, began)
+		_ = ok(db.Enqueue(ctx, "mail", truce.EnqueueOptions{Payload: M{}}))(t)
+		eventually(t, "the job is ready again", func() bool {
+			return len(ok(db.ClaimJobs(ctx, "mail", truce.ClaimOptions{}))(t)) == 1
+		})
+
+		waiting, cancel = context.WithTimeout(ctx, 100*time.Millisecond)
+		defer cancel()
+		_, err = db.Claim(waiting, "mail", truce.ClaimOptions{Wait: 20 * time.Second})
+		fails(t, err, truce.ErrTimeout)
+		same(t, errors.Is(err, context.DeadlineExceeded), true)
+
+		// a long query
+		numbers := make([]M, 2000)
+		for i := range numbers {
+			numbers[i] = M{"n": i}
+		}
+		_, err = db.Collection("numbers").InsertMany(ctx, numbers)
+		must(t, err)
+		square := []M{{"$lookup": M{"from": "numbers", "as": "x", "let": M{"n": "$n"}, "pipeline": []M{
+			{"$match": M{"$expr": M{"$eq": []any{M{"$mod": []any{M{"$multiply": []any{"$n", "$$n"}}, 7919}}, -1}}}},
+		}}}, {"$count": "n"}}
+		limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		_, err = db.Collection("numbers").Aggregate(limited, square)
+		fails(t, err, truce.ErrTimeout)
+		same(t, errors.Is(err, context.DeadlineExceeded), true)
+		limited, cancel = context.WithCancel(ctx)
+		time.AfterFunc(200*time.Millisecond, cancel)
+		_, err = db.Collection("numbers").Aggregate(limited, square)
+		fails(t, err, truce.ErrTimeout)
+		same(t, errors.Is(err, context.Canceled), true)
+	})
+}
+
+func TestADeadlineIsThatOfOneCall(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		_, err := db.Collection("numbers").InsertMany(ctx, []M{{"_id": 1}, {"_id": 2}, {"_id": 3}, {"_id": 4}, {"_id": 5}})
+		must(t, err)
+		limited, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		defer cancel()
+		cursor, err := db.Collection("numbers").Find(limited, M{}, truce.FindOptions{BatchSize: 2})
+		must(t, err)
+		same(t, cursor.Next(limited), true)
+		<-limited.Done()
+		longer, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		same(t, len(list(t, cursor.Each(longer), "_id")), 4)
+	})
+	db := server(t)
+	stream := ok(db.Watch(ctx, nil, truce.ChangeStreamOptions{MaxAwaitTime: 50 * time.Millisecond}))(t)
+	limited, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	same(t, stream.Next(limited), false)
+	same(t, errors.Is(stream.Err(), context.DeadlineExceeded), true)
+}
+
+func TestCloseEndsCalls(t *testing.T) {
+	db := ok(truce.Open(filepath.Join(t.TempDir(), "s.truce")))(t)
+	ended := make(chan error)
+	go func() {
+		_, err := db.Claim(ctx, "q", truce.ClaimOptions{Wait: 60 * time.Second})
+		ended <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	began := time.Now()
+	must(t, db.Close())
+	prompt(t, began)
+	if err := <-ended; err == nil {
+		t.Fatal("the claim succeeded")
+	}
+}
+
+func TestGoroutinesShareADatabase(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		var all sync.WaitGroup
+		for i := range 16 {
+			all.Go(func() {
+				limited, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
+				for range 20 {
+					c := db.Commit(truce.CommitOptions{})
+					c.Insert("things", M{"by": i})
+					c.Enqueue("things", truce.EnqueueOptions{Payload: M{"by": i}})
+					if _, err := c.Run(limited); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		all.Wait()
+		same(t, ok(db.Collection("things").CountDocuments(ctx, M{}))(t), 320)
+		same(t, len(list(t, db.IterateJobs(ctx, "things", truce.JobsOptions{}), "state")), 320)
+	})
+}

@@ -1,0 +1,220 @@
+package module
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"truce.invalid/truce"
+)
+
+// states returns how many jobs are in each state.
+func states(t testing.TB, db *truce.Database, queue string) map[string]int {
+	t.Helper()
+	found := map[string]int{}
+	for _, state := range list(t, db.IterateJobs(ctx, queue, truce.JobsOptions{Limit: 3}), "state") {
+		found[state.(string)]++
+	}
+	return found
+}
+
+func enqueue(t testing.TB, db *truce.Database, queue string, payloads ...M) {
+	t.Helper()
+	_ = ok(db.Enqueue(ctx, queue, truce.EnqueueOptions{Payloads: payloads}))(t)
+}
+
+func TestJobsEndOnce(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		id := bson.NewObjectID()
+		same(t, ok(db.Enqueue(ctx, "mail", truce.EnqueueOptions{ID: id, Payload: M{"n": 0}}))(t).ID("id"), id)
+		job := ok(db.ClaimJobs(ctx, "mail", truce.ClaimOptions{}))(t)[0]
+		var payload struct{ N int }
+		must(t, job.Decode(&payload))
+		same(t, []any{job.ID, job.Attempt, payload.N}, []any{id, 1, 0})
+		same(t, ok(job.Heartbeat(ctx, M{"percent": 50}))(t), 30*time.Second)
+		must(t, job.Done(ctx, M{"sent": true}))
+		fails(t, job.Done(ctx, nil), truce.ErrExpired)
+		stored := truce.Reply(ok(db.Jobs(ctx, "mail", truce.JobsOptions{ID: id}))(t).Documents("jobs")[0])
+		same(t, []any{stored.Text("state"), stored.Int("progress", "percent"), stored.Bool("result", "sent")}, []any{"done", 50, true})
+
+		enqueue(t, db, "mail", M{}, M{}, M{}, M{})
+		jobs := ok(db.ClaimJobs(ctx, "mail", truce.ClaimOptions{Most: 9}))(t)
+		same(t, len(jobs), 4)
+		must(t, jobs[0].Fail(ctx, errors.New("no")))
+		must(t, jobs[1].Snooze(ctx, 0))
+		must(t, jobs[2].Discard(ctx, errors.New("no")))
+		must(t, db.Transact(ctx, func(tx *truce.Database) error { return jobs[3].Done(ctx, nil, tx) }))
+		same(t, states(t, db, "mail"), map[string]int{"done": 2, "delayed": 1, "ready": 1, "discarded": 1})
+		same(t, len(ok(db.ClaimJobs(ctx, "none", truce.ClaimOptions{}))(t)), 0)
+	})
+}
+
+func TestAWorkerContinuesAfterFailures(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "mail", M{"n": 0}, M{"n": 1}, M{"n": 2}, M{"n": 3}, M{"n": 4}, M{"n": 5}, M{"n": 6})
+		var log bytes.Buffer
+		w := truce.Worker{DB: db, Queue: "mail", Concurrency: 2, UntilEmpty: true, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+				n := truce.Reply(job.Payload).Int("n")
+				switch n {
+				case 1:
+					c := job.Commit(M{"sent": true})
+					c.Insert("letters", M{"_id": 1})
+					return nil, c.Run(ctx)
+				case 2:
+					return nil, job.FailAfter(ctx, errors.New("no"), time.Hour)
+				case 3:
+					return nil, errors.New("a bad payload")
+				case 4:
+					panic("a bad pointer")
+				case 5:
+					runtime.Goexit()
+				case 6:
+					return "no document", nil
+				}
+				return M{"n": n}, nil
+			}}
+		must(t, w.Run(ctx))
+		for row, err := range db.IterateJobs(ctx, "mail", truce.JobsOptions{}) {
+			must(t, err)
+			job := truce.Reply(row)
+			expected := "delayed"
+			if job.Int("payload", "n") < 2 {
+				expected = "done"
+			}
+			same(t, job.Text("state"), expected)
+		}
+		same(t, field(t, db, "letters", 1, "_id"), 1)
+		for _, text := range []string{"a bad payload", "a bad pointer", "worker_test.go", "ended its goroutine"} {
+			if !strings.Contains(log.String(), text) {
+				t.Fatalf("the log has no %q: %s", text, log.String())
+			}
+		}
+	})
+}
+
+func TestAWorkerRunsJobsConcurrently(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "many", M{}, M{}, M{}, M{})
+		var together sync.WaitGroup
+		together.Add(4)
+		w := truce.Worker{DB: db, Queue: "many", Concurrency: 4, UntilEmpty: true,
+			Handler: func(context.Context, *truce.Job) (any, error) {
+				together.Done()
+				together.Wait()
+				return nil, nil
+			}}
+		must(t, w.Run(ctx))
+		same(t, states(t, db, "many"), map[string]int{"done": 4})
+	})
+}
+
+func TestAWorkerStops(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "stopped", M{}, M{})
+		began, goOn := make(chan bool), make(chan bool)
+		stopping, stop := context.WithCancel(ctx)
+		ended := make(chan error, 1)
+		w := truce.Worker{DB: db, Queue: "stopped", Wait: 50 * time.Millisecond, Handler: func(ctx context.Context, _ *truce.Job) (any, error) {
+			began <- true
+			<-goOn
+			return nil, ctx.Err()
+		}}
+		go func() { ended <- w.Run(stopping) }()
+		<-began
+		stop()
+		select {
+		case <-ended:
+			t.Fatal("a job was left")
+		case <-time.After(100 * time.Millisecond):
+		}
+		goOn <- true
+		must(t, <-ended)
+		same(t, states(t, db, "stopped"), map[string]int{"done": 1, "ready": 1})
+
+		// The handler learns that the worker waits no longer. Its job returns to the queue.
+		stopping, stop = context.WithCancel(ctx)
+		w.StopTimeout = 50 * time.Millisecond
+		w.Handler = func(ctx context.Context, _ *truce.Job) (any, error) {
+			stop()
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		must(t, w.Run(stopping))
+		same(t, states(t, db, "stopped"), map[string]int{"done": 1, "ready": 1})
+	})
+}
+
+func TestAWorkerSeesThatAJobIsCanceled(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		enqueue(t, db, "held", M{})
+		other := -1
+		w := truce.Worker{DB: db, Queue: "held", Lease: time.Second, UntilEmpty: true,
+			Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+				time.Sleep(1500 * time.Millisecond) // the lease is extended in the meantime
+				other = len(ok(db.ClaimJobs(context.Background(), "held", truce.ClaimOptions{}))(t))
+				_ = ok(db.Queue(context.Background(), "held", truce.QueueOptions{Action: "cancel", ID: job.ID}))(t)
+				<-ctx.Done()
+				same(t, job.Lost(), true)
+				return nil, ctx.Err()
+			}}
+		must(t, w.Run(ctx))
+		same(t, other, 0)
+		same(t, states(t, db, "held"), map[string]int{"cancelled": 1})
+	})
+}
+
+func TestStepsHappenOnce(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		id := ok(db.Enqueue(ctx, "steps", truce.EnqueueOptions{Payload: M{}}))(t).ID("id")
+		var attempts, earlier atomic.Int64
+		stopping, stop := context.WithCancel(ctx)
+		w := truce.Worker{DB: db, Queue: "steps", Wait: 50 * time.Millisecond, Handler: func(ctx context.Context, job *truce.Job) (any, error) {
+			step := job.Step("charge", M{"n": attempts.Load()})
+			step.Insert("charges", M{"n": 1})
+			if err := step.Run(ctx); err != nil {
+				return nil, err
+			}
+			if attempts.Add(1) > 1 && step.Earlier && truce.Reply(step.Result).Int("n") == 0 {
+				earlier.Add(1)
+			}
+			if err := job.Sleep(ctx, "a moment", time.Millisecond); err != nil {
+				return nil, err
+			}
+			event, err := job.Wait(ctx, "paid", 24*time.Hour)
+			return event, err
+		}}
+		ended := make(chan error, 1)
+		go func() { ended <- w.Run(stopping) }()
+		stateOf := func() string {
+			return truce.Reply(ok(db.Jobs(ctx, "steps", truce.JobsOptions{ID: id}))(t).Documents("jobs")[0]).Text("state")
+		}
+		eventually(t, "the job waits", func() bool { return attempts.Load() >= 2 && stateOf() != "running" })
+		_ = ok(db.Signal(ctx, "steps", truce.SignalOptions{ID: id, Name: "paid", Event: M{"by": "ada"}}))(t)
+		eventually(t, "the job is done", func() bool { return stateOf() == "done" })
+		stop()
+		must(t, <-ended)
+		same(t, ok(db.Collection("charges").CountDocuments(ctx, M{}))(t), 1)
+		same(t, earlier.Load(), attempts.Load()-1)
+	})
+}
+
+func TestAWorkerRefusesWhatIsWrong(t *testing.T) {
+	db := file(t)
+	handler := func(context.Context, *truce.Job) (any, error) { return nil, nil }
+	for _, w := range []truce.Worker{
+		{}, {DB: db}, {DB: db, Queue: "q"}, {DB: db, Handler: handler},
+		{DB: db, Queue: "q", Handler: handler, Concurrency: -1}, {DB: db, Queue: "q", Handler: handler, Wait: -1},
+		{DB: db, Queue: "q", Handler: handler, Lease: time.Millisecond},
+	} {
+		fails(t, w.Run(ctx), truce.ErrInvalid)
+	}
+}
