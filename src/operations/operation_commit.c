@@ -4,6 +4,7 @@
 #include "operations/operation.h"
 #include "operations/reply_list.h"
 #include "patterns/change_list/change_list.h"
+#include "store/reserved.h"
 #include "truce/request.h"
 #include "truce/sequence.h"
 #include "truce/sweep.h"
@@ -588,9 +589,60 @@ static const struct operation_row sequence_operation = {
     .example = "{truceSequence: 'orders', take: 3}",
 };
 
-const struct operation_row *const commit_operations[] = {
-    &commit_operation,   &result_operation,
-    &show_operation,     &list_operation,
-    &resolve_operation,  &read_many_operation,
-    &request_operation,  &request_state_operation,
-    &sequence_operation, NULL};
+struct sequences_given {
+    const char *after;
+    int64_t limit;
+};
+
+static const struct operation_field sequences_fields[] = {
+    {GIVEN(sequences_given, after, FIELD_TEXT), "only sequences after this name"},
+    {GIVEN(sequences_given, limit, FIELD_NUMBER), "the maximum number of sequences; absent: 100", 1,
+     REPLY_LIST_MAX},
+    {{0}}};
+
+static truce_status run_sequences(struct operation_call *call, const void *arg, bson_t *reply,
+                                  bson_error_t *error)
+{
+    const struct sequences_given *given = arg;
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1)),
+           *projection = BCON_NEW("value", BCON_INT32(1));
+    const truce_find_options options = {.sort = sort, .projection = projection};
+    struct reply_list list;
+    truce_cursor *cursor;
+    truce_status status;
+
+    truce__reply_list_begin(&list, given->limit);
+    if (given->after)
+        BCON_APPEND(&filter, "_id", "{", "$gt", BCON_UTF8(given->after), "}");
+    status = truce_find(call->store, SEQUENCES, &filter, &options, &cursor, error);
+    if (!status)
+        status = truce__reply_list_read(&list, cursor, error);
+    bson_destroy(projection);
+    bson_destroy(sort);
+    bson_destroy(&filter);
+    return truce__reply_list_end(&list, status, "sequences", reply);
+}
+
+static const struct operation_row sequences_operation = {
+    OPERATION("truceSequences", ROLE_READ, "lists the sequences with their last numbers"),
+    .value = "1",
+    .answer = "`sequences`, by name: each {_id, value}; and `more`: continue with `after` the last "
+              "_id",
+    .fields = sequences_fields,
+    .size = sizeof(struct sequences_given),
+    .run = run_sequences,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .example = "{truceSequences: 1}",
+};
+
+const struct operation_row *const commit_operations[] = {&commit_operation,
+                                                         &result_operation,
+                                                         &show_operation,
+                                                         &list_operation,
+                                                         &resolve_operation,
+                                                         &read_many_operation,
+                                                         &request_operation,
+                                                         &request_state_operation,
+                                                         &sequence_operation,
+                                                         &sequences_operation,
+                                                         NULL};

@@ -184,9 +184,29 @@ struct insert_given {
 };
 
 static const struct operation_field insert_fields[] = {
-    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole document, with its _id",
+    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole document; without an _id, it gets one",
      .needed = true},
     {{0}}};
+
+/* Returns the document with an _id, in the arena. */
+static const bson_t *sync_with_id(struct operation_call *call, const bson_t *document)
+{
+    bson_t *named, *view;
+    uint8_t *bytes;
+    bson_oid_t id;
+
+    if (bson_has_field(document, "_id"))
+        return document;
+    bson_oid_init(&id, NULL);
+    named = BCON_NEW("_id", BCON_OID(&id));
+    bson_concat(named, document);
+    bytes = truce__arena_take(call->arena, named->len);
+    view = truce__arena_take(call->arena, sizeof *view);
+    memcpy(bytes, bson_get_data(named), named->len);
+    (void)bson_init_static(view, bytes, named->len);
+    bson_destroy(named);
+    return view;
+}
 
 static truce_status operation_sync_run_insert(struct operation_call *call, const void *arg,
                                               bson_t *reply, bson_error_t *error)
@@ -200,8 +220,8 @@ static truce_status operation_sync_run_insert(struct operation_call *call, const
     if (status)
         return status;
     handle = take_sync(call);
-    status =
-        truce_sync_insert(handle->thing, call->commit, collection, given->document, &result, error);
+    status = truce_sync_insert(handle->thing, call->commit, collection,
+                               sync_with_id(call, given->document), &result, error);
     truce__operation_give(call, handle);
     if (!status)
         sync_append_result(&result, reply);

@@ -92,7 +92,8 @@ static const struct operation_field start_fields[] = {
     {GIVEN(start_given, overdraft, FIELD_FLAG), "the source need not have the amount"},
     {GIVEN(start_given, entries, FIELD_ARRAY),
      "instead of these four: up to 100, each {collection, id, guard, effect, undo}, or {collection, id, "
-     "when: \"after\", effect}, which executes after the decision"},
+     "when: \"after\", effect}, which executes after the decision",
+     .each = FIELD_DOCUMENT},
     {GIVEN(start_given, meta, FIELD_DOCUMENT), "metadata that is stored with the transfer"},
     LAYOUT_FIELDS,
     {{0}}};

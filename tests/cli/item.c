@@ -39,9 +39,9 @@ TEST(items_are_changed_added_replaced_and_removed)
     ANSWERS(0, "matched 1, modified 0\n", NULL, "item", "add", "e", ONE, "{\"k\": \"A\"}", LIST);
     ANSWERS(0, "added\n", NULL, "item", "add", "e", ONE, "{\"k\": \"C\"}", LIST);
     ANSWERS(1, "matched 0, modified 0\n", NULL, "item", "replace", "e", ONE, "{\"k\": \"A\"}",
-            "--if", "{\"n\": 5}", LIST);
-    ANSWERS(0, "{\"matched\": 1, \"modified\": 1, \"added\": false}\n", NULL, "item", "upsert", "e",
-            ONE, "{\"k\": \"A\"}", LIST, "--json");
+            "--query", "{\"n\": 5}", LIST);
+    ANSWERS(0, "{\"matched\": 1, \"modified\": 1, \"added\": false, \"status\": \"ok\"}\n", NULL,
+            "item", "upsert", "e", ONE, "{\"k\": \"A\"}", LIST, "--json");
     ANSWERS(0, "matched 1, modified 1\n", NULL, "item", "remove", "e", ONE, "{\"k\": \"C\"}", LIST);
     SHOWS("[{\"k\": \"A\"}, {\"k\": \"B\", \"n\": 3}]");
 }
@@ -62,10 +62,10 @@ TEST(wrong_calls_are_named)
 {
     begin();
     ANSWERS(2, "", "QUERY", "item", "update", "e", ONE, "{", "{}");
-    ANSWERS(2, "", "--field PATH is missing", "item", "add", "e", ONE, "{}");
-    ANSWERS(2, "", "--identity FIELD is missing", "item", "add", "e", ONE, "{}", "--field", "l");
-    ANSWERS(2, "", "--field PATH is missing", "item", "to-map", "e");
-    ANSWERS(2, "", "--field PATH is missing", "item", "index", "e");
+    ANSWERS(2, "", "--field is missing", "item", "add", "e", ONE, "{}");
+    ANSWERS(2, "", "--identity is missing", "item", "add", "e", ONE, "{}", "--field", "l");
+    ANSWERS(2, "", "--field is missing", "item", "to-map", "e");
+    ANSWERS(2, "", "--field is missing", "item", "index", "e");
     ANSWERS(2, "", "no field \"k\"", "item", "add", "e", ONE, "{\"x\": 1}", LIST);
     ANSWERS(1, "", "no document", "item", "add", "e", "{\"_id\": 7}", "{\"k\": 1}", LIST);
     ANSWERS(2, "", "_id", "item", "add", "e", ONE, "{\"k\": 1}", "--field", "_id", "--identity",

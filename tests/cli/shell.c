@@ -26,11 +26,12 @@ TEST(numbers_of_a_sequence_are_taken_once_each)
 {
     fresh();
     ANSWERS(0, "1\n", "sequence", "next", "s");
-    ANSWERS(0, "2\n", "sequence", "next", "s", "--count", "10");
+    ANSWERS(0, "2\n", "sequence", "next", "s", "--take", "10");
     ANSWERS(0, "12\n", "sequence", "next", "s");
     ANSWERS(0, "50\n", "sequence", "raise", "s", "50");
     ANSWERS(0, "50\n", "sequence", "raise", "s", "5");
-    ANSWERS(0, "{\"first\": 51}\n", "sequence", "next", "s", "--json");
+    ANSWERS(0, "{\"first\": 51, \"last\": 51, \"status\": \"ok\"}\n", "sequence", "next", "s",
+            "--json");
     ANSWERS(0, "51\n", "sequence", "last", "s");
     ANSWERS(0, "0\n", "sequence", "last", "other");
     ANSWERS(0, "{\"_id\": \"s\", \"value\": 51}\n", "sequence", "list");

@@ -23,8 +23,8 @@ TEST(a_transfer_is_started_shown_and_listed)
             "accounts");
     ANSWERS(0, "done (it was started before)\n", NULL, "transfer", "start", "moves", "1", "A", "B",
             "100");
-    ANSWERS(0, "{\"state\": \"done\", \"exists\": true}\n", NULL, "transfer", "start", "moves", "1",
-            "A", "B", "100", "--json");
+    ANSWERS(0, "{\"state\": \"done\", \"exists\": true, \"status\": \"ok\"}\n", NULL, "transfer",
+            "start", "moves", "1", "A", "B", "100", "--json");
     ANSWERS(1, NULL, "other content", "transfer", "start", "moves", "1", "A", "B", "101");
     ANSWERS(1, NULL, "does not match its guard", "transfer", "start", "moves", "2", "A", "B",
             "901");
@@ -42,13 +42,13 @@ TEST(a_transfer_is_started_shown_and_listed)
 TEST(reads_entries_and_reports_errors_in_them)
 {
     static const char *const bad[][2] = {
-        {"{}", "must be an array"},
-        {"[1]", "up to 100 documents"},
-        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "unknown field \"effekt\""},
-        {"[{collection: \"accounts\", effect: {}}]", "has no id"},
+        {"{}", "needs a 'collection'"},
+        {"[1]", "must be a document"},
+        {"[{collection: \"accounts\", id: 1, effekt: {}}]", "the field 'effekt'"},
+        {"[{collection: \"accounts\", effect: {}}]", "and an 'id'"},
         {"[{collection: \"accounts\", id: 1, when: \"soon\"}]", "\"before\" or \"after\""},
         {"[{collection: \"accounts\", id: \"A\"}]", "effect"},
-        {"[]", "1 to 100 entries"},
+        {"[]", "1 to 100 of them"},
     };
 
     begin();

@@ -54,6 +54,14 @@ export interface SequenceOptions {
   raise?: number | Long;
 }
 
+/** The options of sequences. */
+export interface SequencesOptions {
+  /** only sequences after this name */
+  after?: string;
+  /** the maximum number of sequences; absent: 100 (1 to 1000) */
+  limit?: number | Long;
+}
+
 /** The options of set. */
 export interface SetOptions {
   /** the list in the document: "classes" */
@@ -1057,7 +1065,7 @@ export interface SyncUpdateOptions {
 
 /** The options of syncInsert. */
 export interface SyncInsertOptions {
-  /** the whole document, with its _id */
+  /** the whole document; without an _id, it gets one */
   document: Document;
 }
 
@@ -1541,6 +1549,13 @@ export interface Operations<R> extends CommitOperations<R> {
    * that was allocated, or 0. An error: 8 (outcome unknown) numbers may have been allocated
    */
   sequence(sequence: string, options?: SequenceOptions): R;
+
+  /**
+   * Lists the sequences with their last numbers.
+   *
+   * Reply: `sequences`, by name: each {_id, value}; and `more`: continue with `after` the last _id
+   */
+  sequences(options?: SequencesOptions): R;
 
   /**
    * Announces a source, or declares which numbers it does not use.

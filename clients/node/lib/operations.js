@@ -84,6 +84,13 @@ module.exports = {
     again: false,
     commit: false,
   },
+  sequences: {
+    command: "truceSequences",
+    target: null,
+    options: ["after", "limit"],
+    again: true,
+    commit: false,
+  },
   set: {
     command: "truceSet",
     target: "collection",

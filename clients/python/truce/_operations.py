@@ -836,7 +836,7 @@ class CommitOperations(Runs[R]):
         """Inserts a dependent with its copies, or a source.
 
         collection: the collection
-        document: the whole document, with its _id
+        document: the whole document; without an _id, it gets one
 
         Reply: `changed`: whether a copied field or a reference changed; `copies`: the number of
         copies that this command wrote; `settled`: whether all copies are written. If not, the
@@ -1158,6 +1158,29 @@ class Operations(CommitOperations[R]):
                 "raise": raise_,
             },
             again=False,
+        )
+
+    def sequences(
+        self,
+        *,
+        after: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> R:
+        """Lists the sequences with their last numbers.
+
+        after: only sequences after this name
+        limit: the maximum number of sequences; absent: 100 (1 to 1000)
+
+        Reply: `sequences`, by name: each {_id, value}; and `more`: continue with `after` the last
+        _id
+        """
+        return self._run(
+            {
+                "truceSequences": 1,
+                "after": after,
+                "limit": limit,
+            },
+            again=True,
         )
 
     def set_source(

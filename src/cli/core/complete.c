@@ -189,7 +189,7 @@ static void offer_from_store(const struct completing *c, const char *placeholder
     else if (complete_is(placeholder, "INDEX") ||
              (complete_is(placeholder, "NAME") && !strcmp(noun, "index")))
         offer_indexes(c, store);
-    else if (complete_is(placeholder, "NAME") && !strcmp(noun, "sequence"))
+    else if (complete_is(placeholder, "SEQUENCE"))
         offer_ids(c, store, SEQUENCES);
     else if (complete_is(placeholder, "NAME") && !strcmp(noun, "sync"))
         offer_ids(c, store, SYNC_RULES);

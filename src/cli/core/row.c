@@ -191,26 +191,41 @@ struct row_call {
     bson_t request;
 };
 
-/* Returns the value of the argument that has the field, or NULL. */
-static const char *row_argument(const struct row_call *call, const char *field)
+/* Returns the index of the argument that has the field, or -1. `*word` is its word. */
+static int row_find_argument(const struct row_call *call, const char *field, const char **word)
 {
     const char *at = call->cli->command->arguments;
 
     for (int i = 0; at && *at; i++) {
-        const char *from = at + strspn(at, "[");
-        size_t size = strcspn(from, "]. ");
-
-        if (cli_row_is_argument(from, size, field)) {
-            bool many = !strncmp(from + size, "...", 3) || !strncmp(from + size, "]...", 4);
-
-            if (call->more && bson_has_field(call->more, field))
-                return NULL;
-            return many ? call->each : call->cli->arguments[i];
-        }
+        *word = at + strspn(at, "[");
+        if (cli_row_is_argument(call->row, *word, strcspn(*word, "]. "), field))
+            return i;
         at += strcspn(at, " ");
         at += strspn(at, " ");
     }
-    return NULL;
+    return -1;
+}
+
+/* Returns the value of the argument that has the field, or NULL. */
+static const char *row_argument(const struct row_call *call, const char *field)
+{
+    const char *word;
+    int i = row_find_argument(call, field, &word);
+
+    if (i < 0 || (call->more && bson_has_field(call->more, field)))
+        return NULL;
+    word += strcspn(word, "]. ");
+    return !strncmp(word, "...", 3) || !strncmp(word, "]...", 4) ? call->each
+                                                                 : call->cli->arguments[i];
+}
+
+static void row_write_argument(const struct row_call *call, const char *field,
+                               char said[ROW_NAME_MAX])
+{
+    const char *word = "";
+
+    (void)row_find_argument(call, field, &word);
+    snprintf(said, ROW_NAME_MAX, "%.*s", (int)strcspn(word, "]. "), word);
 }
 
 static bool row_append_argument(struct row_call *call, const struct operation_field *field,
@@ -219,9 +234,7 @@ static bool row_append_argument(struct row_call *call, const struct operation_fi
     char said[ROW_NAME_MAX];
     struct row_text from = {call->cli, said, text};
 
-    cli_row_option(field, said);
-    for (char *at = said; *at; at++)
-        *at = (char)(*at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+    row_write_argument(call, field->field.name, said);
     return row_append(&from, field, field->field.type, field->field.name, &call->request);
 }
 
@@ -295,38 +308,70 @@ static bool row_append_target(struct row_call *call)
                            : BSON_ITER_HOLDS_DOCUMENT(&at) ? FIELD_DOCUMENT
                                                            : FIELD_TEXT;
     bson_destroy(&example);
-    snprintf(said, sizeof said, "%s", row->target);
-    for (char *c = said; *c; c++)
-        *c = (char)(*c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
+    row_write_argument(call, row->target, said);
     return row_append(&from, &field, field.field.type, row->name, &call->request);
+}
+
+/* Appends the fields that the command sets, unless the call gave them. */
+static void row_append_set(struct row_call *call)
+{
+    bson_iter_t at;
+    bson_t set;
+
+    row_read_json(call->row->set, &set);
+    (void)bson_iter_init(&at, &set);
+    while (bson_iter_next(&at))
+        if (!bson_has_field(&call->request, bson_iter_key(&at)))
+            bson_append_iter(&call->request, NULL, -1, &at);
+    bson_destroy(&set);
+}
+
+static void row_append_more(struct row_call *call)
+{
+    const char *target = call->operation->target;
+    bson_iter_t at;
+
+    if (call->more && bson_iter_init(&at, call->more))
+        while (bson_iter_next(&at))
+            if (!target || strcmp(bson_iter_key(&at), target) != 0)
+                bson_append_iter(&call->request, NULL, -1, &at);
+}
+
+/* Checks that the call gives the options that the operation needs. */
+static bool row_check_needed(const struct row_call *call)
+{
+    char option[ROW_NAME_MAX];
+
+    for (const struct operation_field *at = call->operation->fields; at->field.name; at++) {
+        if (!at->needed || bson_has_field(&call->request, at->field.name) ||
+            !cli_row_has_option(call->cli->command, call->row, at))
+            continue;
+        cli_row_option(at, option);
+        cli_usage(call->cli, "--%s is missing: %s", option, at->help);
+        return false;
+    }
+    return true;
 }
 
 /* Builds the request. Returns CLI_DONE, or CLI_USAGE after printing the error. */
 static int row_read(struct row_call *call)
 {
-    const struct cli_command *command = call->cli->command;
     bool good = row_append_target(call);
-    bson_t set;
-    bson_iter_t at;
 
-    row_read_json(call->row->set, &set);
-    bson_concat(&call->request, &set);
-    bson_destroy(&set);
     for (const struct operation_field *field = call->operation->fields; good && field->field.name;
          field++) {
         const char *text = row_argument(call, field->field.name);
 
         if (text)
             good = row_append_argument(call, field, text);
-        else if (cli_row_has_option(command, call->row, field))
+        else if (cli_row_has_option(call->cli->command, call->row, field))
             good = row_append_option(call, field);
     }
-    if (good && call->more && bson_iter_init(&at, call->more))
-        while (bson_iter_next(&at))
-            if (!call->operation->target ||
-                strcmp(bson_iter_key(&at), call->operation->target) != 0)
-                bson_append_iter(&call->request, NULL, -1, &at);
-    return good ? CLI_DONE : CLI_USAGE;
+    if (!good)
+        return CLI_USAGE;
+    row_append_set(call);
+    row_append_more(call);
+    return row_check_needed(call) ? CLI_DONE : CLI_USAGE;
 }
 
 /* ---- output ---------------------------------------------------------------------------------- */
@@ -393,6 +438,8 @@ static bool row_print(const struct row_call *call, const bson_t *document)
         return call->row->print(cli, document);
     if (!call->row->say)
         return cli_print(document, JSON_RELAXED);
+    if (!call->row->say[0] && !cli->json)
+        return true;
     text = row_fill(call, call->row->say, document);
     good = cli_answer(cli, document, "%s", text);
     bson_free(text);
@@ -431,13 +478,21 @@ static int row_print_list(struct row_call *call, const bson_t *reply, int64_t *p
 /* Prints a reply; --json shows its status, too. */
 static int row_print_reply(const struct row_call *call, const bson_t *reply)
 {
-    bson_t shown = BSON_INITIALIZER;
+    bson_t shown = BSON_INITIALIZER, read;
+    bson_iter_t at;
     bool good;
 
+    if (call->row->show && bson_iter_init_find(&at, reply, call->row->show) &&
+        BSON_ITER_HOLDS_DOCUMENT(&at)) {
+        truce__value_bson(truce__value_of_iter(&at), &read);
+        return cli_print(&read, JSON_RELAXED) ? CLI_DONE : CLI_FAILED;
+    }
     bson_copy_to_excluding_noinit(reply, &shown, "ok", call->cli->json ? NULL : "status", NULL);
     good = row_print(call, &shown);
     bson_destroy(&shown);
-    return good ? CLI_DONE : CLI_FAILED;
+    return !good                                               ? CLI_FAILED
+           : call->row->negative && call->row->negative(reply) ? CLI_NO
+                                                               : CLI_DONE;
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */

@@ -22,21 +22,29 @@
 struct cli_row {
     /* The operation: "truceCron". */
     const char *name;
-    /* The fields that the command sets: "{action: 'pause'}". NULL: none. */
+    /* The fields that the command sets unless the call gives them: "{action: 'pause'}". NULL:
+     * none. */
     const char *set;
+    /* Arguments whose names are not those of their fields: "BOOK collection VALUE amount". NULL:
+     * none. */
+    const char *named;
     /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL: all fields
      * that are neither arguments nor set. "": none. */
     const char *fields;
     /* The line for people, in which {field} is a field of the reply, or else of the request. For a
      * list: the line of an element; {time} is an element of `times` that is not a document. NULL:
-     * JSON. */
+     * JSON. "": nothing. */
     const char *say;
     /* The message for "not found". NULL: "not found". */
     const char *none;
+    /* The document of the reply that the command prints. NULL: the reply. */
+    const char *show;
     /* The array of the reply that the command lists. */
     const char *list;
     /* The field of the last element that is `after` of the next page. NULL: there are no pages. */
     const char *next;
+    /* Returns whether the reply is a negative answer (exit code 1), besides "not found". */
+    bool (*negative)(const bson_t *reply);
     /* Prints the reply, or an element of the list, for people. NULL: `say`. */
     bool (*print)(struct cli *cli, const bson_t *reply);
 };

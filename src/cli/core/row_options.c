@@ -50,13 +50,10 @@ void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX]
 
     if (cli_row_unit(field))
         less = 2;
-    else if (field->field.type == FIELD_ARRAY && row_ends_with(own, "ies"))
-        less = 3;
-    else if (field->field.type == FIELD_ARRAY && row_ends_with(own, "s"))
+    else if (field->field.type == FIELD_ARRAY && field->each != FIELD_DOCUMENT &&
+             row_ends_with(own, "s"))
         less = 1;
     row_write_name(own, less, name);
-    if (less == 3)
-        strcat(name, "y"); /* entries: --entry */
 }
 
 static void row_upper(char *text)
@@ -65,10 +62,30 @@ static void row_upper(char *text)
         *text = (char)toupper((unsigned char)*text);
 }
 
-bool cli_row_is_argument(const char *argument, size_t size, const char *field)
+/* Returns the length of the word at the position, and moves to the next one. */
+static size_t row_next_word(const char **at)
 {
+    size_t size = strcspn(*at, " ");
+
+    *at += size + strspn(*at + size, " ");
+    return size;
+}
+
+bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
+                         const char *field)
+{
+    const char *at = row->named ? row->named : "";
     char name[ROW_NAME_MAX];
 
+    while (*at) {
+        const char *word = at, *named;
+        bool same = row_next_word(&at) == size && !memcmp(word, argument, size);
+
+        named = at;
+        if (same)
+            return row_next_word(&at) == strlen(field) && !memcmp(named, field, strlen(field));
+        (void)row_next_word(&at);
+    }
     row_write_name(field, 0, name);
     row_upper(name);
     return strlen(name) == size && !memcmp(name, argument, size);
@@ -95,7 +112,8 @@ static bool row_lists(const char *words, const char *word)
     return false;
 }
 
-static bool row_has_argument(const struct cli_command *command, const char *field)
+static bool row_has_argument(const struct cli_command *command, const struct cli_row *row,
+                             const char *field)
 {
     const char *at = command->arguments ? command->arguments : "";
 
@@ -103,7 +121,7 @@ static bool row_has_argument(const struct cli_command *command, const char *fiel
         const char *from = at + strspn(at, "[");
         size_t size = strcspn(from, "]. ");
 
-        if (cli_row_is_argument(from, size, field))
+        if (cli_row_is_argument(row, from, size, field))
             return true;
         at += strcspn(at, " ");
         at += strspn(at, " ");
@@ -133,7 +151,7 @@ bool cli_row_has_option(const struct cli_command *command, const struct cli_row 
     if (row->fields && row_lists(row->fields + 1, field->field.name))
         return false;
     return field->field.type != FIELD_IGNORED && field->field.type != FIELD_PLAIN &&
-           !row_has_argument(command, field->field.name) && !row_sets(row, field->field.name);
+           !row_has_argument(command, row, field->field.name) && !row_sets(row, field->field.name);
 }
 
 /* ---- the help of an option ------------------------------------------------------------------- */
@@ -215,6 +233,20 @@ static const char *row_value(const struct operation_field *field, const char *na
     return upper;
 }
 
+static char row_letter(const char *name)
+{
+    static const struct {
+        const char *name;
+        char letter;
+    } letters[] = {{"limit", 'n'},    {"field", 'f'},   {"identity", 'i'},
+                   {"accounts", 'a'}, {"entries", 'e'}, {"key", 'k'}};
+
+    for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
+        if (!strcmp(name, letters[i].name))
+            return letters[i].letter;
+    return 0;
+}
+
 static struct cli_option row_option(const struct operation_row *row,
                                     const struct operation_field *field)
 {
@@ -222,7 +254,7 @@ static struct cli_option row_option(const struct operation_row *row,
 
     cli_row_option(field, name);
     return (struct cli_option){.name = bson_strdup(name),
-                               .letter = strcmp(name, "limit") ? 0 : 'n',
+                               .letter = row_letter(name),
                                .value = row_value(field, name),
                                .help = row_help(row, field),
                                .many = field->field.type == FIELD_ARRAY};

@@ -19,7 +19,8 @@ enum row_unit cli_row_unit(const struct operation_field *field);
 /* Writes the name of the field's option: "keepDeadMS" is "keep-dead", the array "tags" is "tag". */
 void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX]);
 /* Returns whether an argument ("QUEUE", "LANE-WIDTH") is the field of that name. */
-bool cli_row_is_argument(const char *argument, size_t size, const char *field);
+bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
+                         const char *field);
 /* Returns the row of a command's operation. */
 const struct operation_row *cli_row_find(const struct cli_row *row);
 /* Returns whether the field is an option of the command. */

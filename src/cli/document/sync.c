@@ -1,64 +1,22 @@
-/* truce sync declare, drop, update, insert, status, run, repair. */
+/* truce sync: denormalized copies. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/field.h"
-#include "base/limits.h"
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/progress.h"
-#include "cli/document/doc.h"
+#include "cli/core/row.h"
 
 #define SAMPLE                                                                                     \
     "truce insert users '{_id: 17, name: \"John\"}'\n"                                             \
     "truce insert comments '{_id: 1, user: 17}'\n"                                                 \
-    "truce sync declare author users comments user '{author: \"name\"}' --alone\n"                 \
+    "truce sync declare author users comments user '{author: \"name\"}' --settle 1ms\n"            \
     "truce sync repair author\n"
-
-static truce_sync *open_sync(const struct cli *cli)
-{
-    return truce_sync_new(cli->store, &(truce_sync_options){.deadline_ms = cli->deadline_ms});
-}
 
 /* ---- declare, drop --------------------------------------------------------------------------- */
 
-static int sync_run_declare(struct cli *cli)
-{
-    truce_sync_rule rule = {.name = cli->arguments[0],
-                            .source = cli->arguments[1],
-                            .dependent = cli->arguments[2],
-                            .reference = cli->arguments[3],
-                            .settle_ms = cli_flag(cli, "alone") ? 1 : 0};
-    bson_t copies, answer = BSON_INITIALIZER;
-    truce_sync *sync;
-    bson_error_t error;
-    int64_t resume_s;
-    int code = CLI_USAGE;
-
-    if (!cli_number(cli, "resume", 1, 86400, SYNC_RESUME_MS / 1000, &resume_s)) {
-        bson_destroy(&answer);
-        return CLI_USAGE;
-    }
-    rule.resume_ms = (uint32_t)(resume_s * 1000);
-    if (cli_document(cli, cli->arguments[4], "COPIES", &copies)) {
-        truce_status status;
-
-        rule.copies = &copies;
-        sync = open_sync(cli);
-        status = truce_sync_declare(sync, &rule, &error);
-        BSON_APPEND_UTF8(&answer, "declared", rule.name);
-        if (!status)
-            cli_answer(cli, &answer,
-                       "declared %s; to update existing documents, run `truce sync "
-                       "repair %s`",
-                       rule.name, rule.name);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-        truce_sync_free(sync);
-    }
-    bson_destroy(&copies);
-    bson_destroy(&answer);
-    return code;
-}
+#define NO_RULE "there is no rule \"{rule}\""
 
 const struct cli_command cli_sync_declare = {
     .noun = "sync",
@@ -72,29 +30,14 @@ const struct cli_command cli_sync_declare = {
         "completes interrupted updates. Running processes see the rule within\n"
         "5 seconds; this command waits for them.",
     .example = "truce sync declare author users comments user '{author: \"name\"}'",
-    .options =
-        (const struct cli_option[]){
-            {"alone", 0, NULL, "do not wait: no other process uses the store", false},
-            {"resume", 0, "SECONDS", "age of flags that the sweep handles (default: 60)", false},
-            {0}},
     .store = CLI_STORE_WRITE,
-    .run = sync_run_declare,
+    .row =
+        &(const struct cli_row){
+            .name = "truceSyncDeclare",
+            .named = "NAME rule COPY dependent FIELDS copies",
+            .say = "declared {rule}; to update existing documents, run `truce sync repair {rule}`"},
+    .run = cli_row_run,
 };
-
-static int sync_run_drop(struct cli *cli)
-{
-    bson_t answer = BSON_INITIALIZER;
-    truce_sync *sync = open_sync(cli);
-    bson_error_t error;
-    truce_status status = truce_sync_drop(sync, cli->arguments[0], &error);
-
-    BSON_APPEND_UTF8(&answer, "dropped", cli->arguments[0]);
-    if (!status)
-        cli_answer(cli, &answer, "dropped %s", cli->arguments[0]);
-    bson_destroy(&answer);
-    truce_sync_free(sync);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
 
 const struct cli_command cli_sync_drop = {
     .noun = "sync",
@@ -103,51 +46,24 @@ const struct cli_command cli_sync_drop = {
     .summary = "remove a rule; the copies stay",
     .example = SAMPLE "truce sync drop author",
     .store = CLI_STORE_CHANGE,
-    .run = sync_run_drop,
+    .row = &(const struct cli_row){.name = "truceSyncDrop",
+                                   .named = "NAME rule",
+                                   .say = "dropped {rule}",
+                                   .none = NO_RULE},
+    .run = cli_row_run,
 };
 
 /* ---- update, insert -------------------------------------------------------------------------- */
 
-static int answer_write(struct cli *cli, const char *verb, truce_status status,
-                        const truce_sync_result *result, const bson_error_t *error)
+static bool sync_print_write(struct cli *cli, const bson_t *reply)
 {
-    bson_t answer = BSON_INITIALIZER;
+    bson_iter_t settled;
+    bool all = bson_iter_init_find(&settled, reply, "settled") && bson_iter_as_bool(&settled);
 
-    if (status) {
-        bson_destroy(&answer);
-        return cli_error(cli, NULL, status, error);
-    }
-    BSON_APPEND_INT64(&answer, "copies", result->copies);
-    BSON_APPEND_BOOL(&answer, "settled", result->settled);
-    cli_answer(cli, &answer, "%s; %" PRId64 " copies written%s", verb, result->copies,
-               result->settled ? "" : "; `truce sync run` or the sweep writes the rest");
-    bson_destroy(&answer);
-    return cli_output_end(CLI_DONE);
-}
-
-static int sync_run_update(struct cli *cli)
-{
-    bson_t holder, update;
-    truce_sync_result result = {0};
-    bson_error_t error;
-    int code = CLI_USAGE;
-
-    if (!cli_document(cli, cli->arguments[2], "UPDATE", &update)) {
-        bson_destroy(&update);
-        return CLI_USAGE;
-    }
-    if (cli_doc_id(cli, cli->arguments[1], &holder)) {
-        bson_value_t id = cli_doc_id_in(&holder);
-        truce_sync *sync = open_sync(cli);
-        truce_status status =
-            truce_sync_update(sync, NULL, cli->arguments[0], &id, &update, &result, &error);
-
-        code = answer_write(cli, "updated", status, &result, &error);
-        truce_sync_free(sync);
-    }
-    bson_destroy(&holder);
-    bson_destroy(&update);
-    return code;
+    return cli_put("%s; %lld copies written%s\n",
+                   strcmp(cli->command->verb, "insert") ? "updated" : "inserted",
+                   (long long)truce__field_number(reply, "copies"),
+                   all ? "" : "; `truce sync run` or the sweep writes the rest");
 }
 
 const struct cli_command cli_sync_update = {
@@ -159,34 +75,11 @@ const struct cli_command cli_sync_update = {
     .example = SAMPLE "truce sync update users 17 '{$set: {name: \"Johnny\"}}'\n"
                       "truce find comments",
     .store = CLI_STORE_CHANGE,
-    .run = sync_run_update,
+    .row = &(const struct cli_row){.name = "truceSyncUpdate",
+                                   .none = "{collection} has no document {id}",
+                                   .print = sync_print_write},
+    .run = cli_row_run,
 };
-
-static int sync_run_insert(struct cli *cli)
-{
-    truce_sync_result result = {0};
-    bson_t document, with_id = BSON_INITIALIZER;
-    bson_error_t error;
-    int code = CLI_USAGE;
-
-    if (cli_document(cli, cli->arguments[1], "DOCUMENT", &document)) {
-        truce_sync *sync = open_sync(cli);
-        bson_oid_t id;
-
-        bson_oid_init(&id, NULL);
-        if (!bson_has_field(&document, "_id"))
-            BSON_APPEND_OID(&with_id, "_id", &id);
-        bson_concat(&with_id, &document);
-        code = answer_write(
-            cli, "inserted",
-            truce_sync_insert(sync, NULL, cli->arguments[0], &with_id, &result, &error), &result,
-            &error);
-        truce_sync_free(sync);
-    }
-    bson_destroy(&with_id);
-    bson_destroy(&document);
-    return code;
-}
 
 const struct cli_command cli_sync_insert = {
     .noun = "sync",
@@ -196,12 +89,13 @@ const struct cli_command cli_sync_insert = {
     .example = SAMPLE "truce sync insert comments '{_id: 2, user: 17, text: \"me, too\"}'\n"
                       "truce find comments '{_id: 2}'",
     .store = CLI_STORE_WRITE,
-    .run = sync_run_insert,
+    .row = &(const struct cli_row){.name = "truceSyncInsert", .print = sync_print_write},
+    .run = cli_row_run,
 };
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static bool print_rule(const struct cli *cli, const bson_t *rule)
+static bool print_rule(struct cli *cli, const bson_t *rule)
 {
     struct value copies = truce__value_field(truce__value_document(rule), "copies", 6);
     char text[200];
@@ -215,33 +109,14 @@ static bool print_rule(const struct cli *cli, const bson_t *rule)
                       truce__field_number(rule, "syncing"), truce__field_number(rule, "unchecked"));
 }
 
-static int sync_run_status(struct cli *cli)
-{
-    truce_sync *sync = open_sync(cli);
-    bson_error_t error;
-    bson_t told, rules = BSON_INITIALIZER;
-    truce_status status = truce_sync_status(sync, &told, &error);
-    bson_iter_t iter;
-
-    truce_sync_free(sync);
-    if (!status && bson_iter_init_find(&iter, &told, "rules")) {
-        bson_t array;
-
-        truce__value_bson(truce__value_of_iter(&iter), &array);
-        bson_destroy(&rules);
-        bson_copy_to(&array, &rules);
-    }
-    bson_destroy(&told);
-    return cli_print_array(cli, status, &rules, print_rule, &error);
-}
-
 const struct cli_command cli_sync_status = {
     .noun = "sync",
     .verb = "status",
     .summary = "list the rules and their pending updates",
     .example = SAMPLE "truce sync status",
     .store = CLI_STORE_READ,
-    .run = sync_run_status,
+    .row = &(const struct cli_row){.name = "truceSyncStatus", .list = "rules", .print = print_rule},
+    .run = cli_row_run,
 };
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -306,7 +181,9 @@ static truce_status settle_rules(struct running *running, const bson_t *told, bs
 
 static int sync_run_run(struct cli *cli)
 {
-    struct running running = {.cli = cli, .sync = open_sync(cli)};
+    struct running running = {
+        .cli = cli,
+        .sync = truce_sync_new(cli->store, &(truce_sync_options){.deadline_ms = cli->deadline_ms})};
     bson_t told, answer = BSON_INITIALIZER;
     bson_error_t error;
     truce_status status = truce_sync_status(running.sync, &told, &error);
@@ -345,65 +222,30 @@ const struct cli_command cli_sync_run = {
 
 /* ---- repair ---------------------------------------------------------------------------------- */
 
-static const char *sync_divergence_name(truce_sync_divergence divergence)
+static bool sync_remains(const bson_t *reply)
 {
-    return divergence == TRUCE_SYNC_DIFFERS  ? "differs"
-           : divergence == TRUCE_SYNC_ORPHAN ? "has no source"
-                                             : "refers to several";
+    return truce__field_number(reply, "differ") > truce__field_number(reply, "repaired") ||
+           truce__field_number(reply, "unreadable") > 0;
 }
 
-static void show_drift(const truce_sync_finding *found, void *arg)
+static bool sync_print_repair(struct cli *cli, const bson_t *reply)
 {
-    const struct running *running = arg;
-    bson_t line = BSON_INITIALIZER;
+    static const char *const counts[] = {"dependents", "differ",     "repaired",
+                                         "orphans",    "unreadable", "underWay"};
+    long long n[6];
+    bson_iter_t at, one;
+    bson_t finding;
 
-    cli_progress_end(&((struct running *)arg)->shown);
-    BSON_APPEND_VALUE(&line, "copy", found->dependent);
-    BSON_APPEND_VALUE(&line, "source", found->source);
-    BSON_APPEND_UTF8(&line, "divergence", sync_divergence_name(found->divergence));
-    BSON_APPEND_BOOL(&line, "repaired", found->repaired);
-    if (!running->cli->quiet)
-        cli_print(&line, JSON_RELAXED);
-    bson_destroy(&line);
-}
-
-static void show_walked(const truce_sync_report *report, void *arg)
-{
-    cli_progress(&((struct running *)arg)->shown, report->dependents, 0);
-}
-
-static int sync_run_repair(struct cli *cli)
-{
-    struct running running = {.cli = cli, .sync = open_sync(cli)};
-    truce_sync_walk_options options = {.repair = !cli_flag(cli, "dry-run"),
-                                       .function = show_drift,
-                                       .progress = show_walked,
-                                       .arg = &running};
-    bson_t answer = BSON_INITIALIZER;
-    truce_sync_report report;
-    bson_error_t error;
-    truce_status status;
-
-    cli_progress_begin(cli, &running.shown, "compared");
-    status = truce_sync_walk(running.sync, cli->arguments[0], &options, &report, &error);
-    cli_progress_end(&running.shown);
-    truce_sync_free(running.sync);
-    BSON_APPEND_INT64(&answer, "documents", report.dependents);
-    BSON_APPEND_INT64(&answer, "differ", report.differ);
-    BSON_APPEND_INT64(&answer, "repaired", report.repaired);
-    BSON_APPEND_INT64(&answer, "orphans", report.orphans);
-    BSON_APPEND_INT64(&answer, "unreadable", report.unreadable);
-    BSON_APPEND_INT64(&answer, "under_way", report.under_way);
-    if (!status)
-        cli_answer(cli, &answer,
-                   "%" PRId64 " documents: %" PRId64 " differ, %" PRId64 " repaired, %" PRId64
-                   " without a source, %" PRId64 " unreadable, %" PRId64 " in progress",
-                   report.dependents, report.differ, report.repaired, report.orphans,
-                   report.unreadable, report.under_way);
-    bson_destroy(&answer);
-    if (status)
-        return cli_error(cli, NULL, status, &error);
-    return cli_output_end(report.differ > report.repaired || report.unreadable ? CLI_NO : CLI_DONE);
+    if (!cli->quiet && bson_iter_init_find(&at, reply, "findings") && bson_iter_recurse(&at, &one))
+        while (bson_iter_next(&one)) {
+            truce__value_bson(truce__value_of_iter(&one), &finding);
+            cli_print(&finding, JSON_RELAXED);
+        }
+    for (int i = 0; i < 6; i++)
+        n[i] = truce__field_number(reply, counts[i]);
+    return cli_put("%lld documents: %lld differ, %lld repaired, %lld without a source, %lld "
+                   "unreadable, %lld in progress\n",
+                   n[0], n[1], n[2], n[3], n[4], n[5]);
 }
 
 const struct cli_command cli_sync_repair = {
@@ -413,12 +255,15 @@ const struct cli_command cli_sync_repair = {
     .summary = "compare every copy with its source, and repair it",
     .help =
         "The store may be in use. Run it after declaring a rule for existing documents. If it is\n"
-        "interrupted, run it again. Prints each divergence. Exit code 1: some remain.",
+        "interrupted, run it again. Prints the first 1,000 divergences. Exit code 1:\n"
+        "some remain.",
     .example = SAMPLE "truce update comments '{_id: 1}' '{$set: {author: \"nobody\"}}'\n"
                       "truce sync repair author",
-    .options =
-        (const struct cli_option[]){
-            {"dry-run", 0, NULL, "print the divergences, and change nothing", false}, {0}},
     .store = CLI_STORE_CHANGE,
-    .run = sync_run_repair,
+    .row = &(const struct cli_row){.name = "truceSyncRepair",
+                                   .named = "NAME rule",
+                                   .none = NO_RULE,
+                                   .negative = sync_remains,
+                                   .print = sync_print_repair},
+    .run = cli_row_run,
 };
