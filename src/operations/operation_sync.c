@@ -184,8 +184,8 @@ struct insert_given {
 };
 
 static const struct operation_field insert_fields[] = {
-    {GIVEN(insert_given, document, FIELD_DOCUMENT), "the whole document; without an _id, it gets one",
-     .needed = true},
+    {GIVEN(insert_given, document, FIELD_DOCUMENT),
+     "the whole document; without an _id, it gets one", .needed = true},
     {{0}}};
 
 /* Returns the document with an _id, in the arena. */
