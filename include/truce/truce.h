@@ -9,6 +9,7 @@
  * designated initializers) and leave the reserved space alone. If it is not zero, a call fails with
  * TRUCE_INVALID.
  */
+#include "truce/broker.h"
 #include "truce/changes.h"
 #include "truce/command.h"
 #include "truce/commit.h"

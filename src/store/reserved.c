@@ -28,6 +28,8 @@ static const struct reserved table[] = {
     {TREES, SHARD_BY_ID, .remembers = true},
     {TREE_EDITS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
     {TREE_HOLDS, SHARD_BY_ID, .remembers = true},
+    {BROKER_INBOX, SHARD_BY_ID, .remembers = true},
+    {BROKER_REJECTS, SHARD_BY_ID, .remembers = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
     {ARCHIVE_RECORDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
 };

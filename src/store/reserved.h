@@ -38,7 +38,11 @@
 #define TREES      "truce_trees"      /* The masters of trees. */
 #define TREE_EDITS "truce_tree_edits" /* The log of their edits. */
 #define TREE_HOLDS "truce_tree_holds" /* Holds of readers and tags. */
-#define PROBE      "truce_probe"
+/* Messages of brokers that were applied, and positions in their logs; messages that could not be
+ * applied. */
+#define BROKER_INBOX   "truce_inbox"
+#define BROKER_REJECTS "truce_rejects"
+#define PROBE          "truce_probe"
 /* The id of the store in its archives. */
 #define ARCHIVE_RECORDS "truce_archive"
 /* The last write of each client session of a server, in the database config. */

@@ -1,0 +1,99 @@
+#ifndef TRUCE_BROKER_H
+#define TRUCE_BROKER_H
+
+/*
+ * Message brokers: from RabbitMQ or Kafka into the store, exactly once in effect.
+ *
+ * A consumer receives messages, maps each one to changes, and commits the changes together with a
+ * record of the message. It acknowledges the messages after the commit. If it dies in between, the
+ * broker sends them again, and the record shows that they have no further effect. Any number of
+ * consumers in any number of processes may share a subscription. docs/brokers.md describes targets,
+ * mappings, and what each broker promises.
+ *
+ * Each broker is a module that is loaded when a URL needs it. The library itself uses no client
+ * library of a broker.
+ *
+ * Threads: a call belongs to one thread; several threads may call with one store.
+ */
+#include "truce/store.h"
+
+TRUCE_BEGIN_DECLS
+
+/* The counts of a consumer. */
+typedef struct truce_consume_counts {
+    /* Messages that were received; of these, messages that the broker sent again. */
+    int64_t received, redelivered;
+    /* Messages that took effect, or of sets, operations that changed the set. */
+    int64_t applied;
+    /* Messages without an effect: recorded before, or operations of a set that are too old. */
+    int64_t duplicate, stale;
+    /* Messages in `truce_rejects`, and operations in `truce_quarantine`. */
+    int64_t rejected, quarantined;
+    /* Commits, and connections that failed. */
+    int64_t batches, reconnects;
+    /* Messages that wait in the broker; -1: unknown. */
+    int64_t waiting;
+    uint64_t reserved[4];
+} truce_consume_counts;
+
+typedef struct truce_consume_options {
+    /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]QUEUE. Required. */
+    const char *url;
+    /* set:COLLECTION.LIST, queue:QUEUE, upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit.
+     * Required. */
+    const char *into;
+    /* The mapping; NULL: that of the target. For the target commit, it is an array. */
+    const bson_t *map;
+    bool map_is_array;
+    /* The message's id: a path such as "$body.id". NULL: the id that the broker transports, or
+     * Kafka's position. */
+    const char *id;
+    /* The name of the subscription, under which messages are recorded. All processes that share the
+     * work use one name. NULL: the name of the queue, or of the topic. */
+    const char *consumer;
+    /* Distinguishes the threads and processes of a consumer of a set; they should keep their
+     * numbers. */
+    uint32_t slot;
+    /* The maximum number of messages of a commit: up to 1,000. 0: 250. */
+    uint32_t batch;
+    /* The time to wait for further messages after the first one of a commit, in ms. 0: 5. */
+    uint32_t linger_ms;
+    /* Return when no message waits. */
+    bool until_empty;
+    /* Return after so many messages. 0: no limit. */
+    int64_t limit;
+    /* Records are removed when their messages are older than this, and older messages are rejected
+     * from then on. 0: records are kept. */
+    int64_t inbox_ms;
+    /* Rejected messages are also published to this exchange or topic. NULL: none. */
+    const char *dead_letter;
+    /* Change nothing; call `on_message` with what each message would do. */
+    bool dry_run;
+    /* Receives {changes: [...]} or {reason: "..."}, with `message`, of a dry run. */
+    void (*on_message)(const bson_t *effect, void *arg);
+    /* Called between batches. The consumer returns if the result is true. */
+    bool (*stop)(const truce_consume_counts *counts, void *arg);
+    /* Receives a message for people: a connection failed, a message was rejected. */
+    void (*note)(const char *text, void *arg);
+    void *arg;
+    uint64_t reserved[4]; /* must be zero */
+} truce_consume_options;
+
+/*
+ * Consumes messages until `stop`, `until_empty`, or `limit` ends it. Failures of the connection and
+ * of the store are retried with growing delays; nothing is acknowledged before it is stored.
+ * `counts` is filled in any case.
+ *
+ *     TRUCE_INVALID     an option is wrong, the module of the broker is not installed, the broker
+ *                       refuses the credentials, or its certificate is not trusted
+ *     TRUCE_NOT_FOUND   the queue or topic does not exist, or was deleted; the set is not defined
+ *     TRUCE_LIMIT       a message is too large for the store, and there is no dead letter
+ */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_consume(truce_store *store,
+                                                       const truce_consume_options *options,
+                                                       truce_consume_counts *counts,
+                                                       bson_error_t *error);
+
+TRUCE_END_DECLS
+
+#endif

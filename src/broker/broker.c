@@ -1,0 +1,238 @@
+/*
+ * URLs of brokers, and the modules that implement them.
+ *
+ * A module lies in the folder of the library, or in its folder "truce". The library is the file
+ * that contains this code: libtruce.so, or the program truce. For a program in .../bin, the folder
+ * is .../lib or the folder that TRUCE_BROKER_FOLDER names at compile time.
+ */
+#include "broker/broker.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+#define ADDRESS_BYTES_MAX 4096
+#define PORT_MAX          65535
+
+/* ---- URLs ------------------------------------------------------------------------------------ */
+
+static int address_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Decodes %XX in place. Returns false for a wrong escape, and for a zero byte. */
+static bool address_decode(char *text)
+{
+    char *to = text;
+
+    for (const char *at = text; *at; at++) {
+        int high = 0, low = 0;
+
+        if (*at != '%') {
+            *to++ = *at;
+            continue;
+        }
+        high = address_digit(at[1]);
+        low = high < 0 ? -1 : address_digit(at[2]);
+        if (low < 0 || !(high || low))
+            return false;
+        *to++ = (char)(high << 4 | low);
+        at += 2;
+    }
+    *to = 0;
+    return true;
+}
+
+/* Splits the text at the first `c`. Returns the second part, or NULL. */
+static char *address_split(char *text, char c)
+{
+    char *at = strchr(text, c);
+
+    if (at)
+        *at++ = 0;
+    return at;
+}
+
+static truce_status address_read_query(char *text, bson_t *query, bson_error_t *error)
+{
+    while (text && *text) {
+        char *next = address_split(text, '&');
+        char *value = address_split(text, '=');
+
+        if (!value || !*text || !address_decode(text) || !address_decode(value) ||
+            !bson_utf8_validate(text, strlen(text), false) ||
+            !bson_utf8_validate(value, strlen(value), false))
+            return truce__fail(TRUCE_INVALID, error,
+                               "invalid option \"%.80s\" of the URL: expected NAME=VALUE", text);
+        BSON_APPEND_UTF8(query, text, value);
+        text = next;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status address_read_path(char *text, struct broker_address *address,
+                                      bson_error_t *error)
+{
+    while (text && *text) {
+        char *next = address_split(text, '/');
+
+        if (address->path_count == (int)(sizeof address->path / sizeof *address->path) ||
+            !address_decode(text))
+            return truce__fail(TRUCE_INVALID, error, "invalid path of the URL at \"%.80s\"", text);
+        address->path[address->path_count++] = text;
+        text = next;
+    }
+    return TRUCE_OK;
+}
+
+static truce_status address_read_host(char *text, struct broker_address *address,
+                                      bson_error_t *error)
+{
+    char *at = strrchr(text, '@');
+    char *password, *port, *end;
+    long number;
+
+    if (at) {
+        *at++ = 0;
+        password = address_split(text, ':');
+        if (!address_decode(text) || (password && !address_decode(password)))
+            return truce__fail(TRUCE_INVALID, error,
+                               "invalid user or password in the URL: write special characters as "
+                               "%%XX");
+        address->user = text;
+        address->password = password;
+        text = at;
+    }
+    address->host = text;
+    if (!*text)
+        return truce__fail(TRUCE_INVALID, error, "the URL has no host");
+    if (strchr(text, ',')) /* a list with ports of its own */
+        return TRUCE_OK;
+    if (*text == '[') { /* IPv6 */
+        address->host = text + 1;
+        text = address_split(text, ']');
+        if (!text || (*text && *text != ':'))
+            return truce__fail(TRUCE_INVALID, error, "invalid host in the URL: \"]\" is missing");
+    }
+    port = address_split(text, ':');
+    if (!port)
+        return TRUCE_OK;
+    number = strtol(port, &end, 10);
+    if (*end || end == port || number < 1 || number > PORT_MAX)
+        return truce__fail(TRUCE_INVALID, error, "invalid port \"%.40s\" in the URL", port);
+    address->port = (int)number;
+    return TRUCE_OK;
+}
+
+truce_status truce__broker_address_read(char *text, bson_t *query, struct broker_address *address,
+                                        bson_error_t *error)
+{
+    char *rest = strstr(text, "://"), *options, *path;
+    truce_status status;
+
+    memset(address, 0, sizeof *address);
+    bson_init(query);
+    address->query = query;
+    if (!rest || rest == text || strlen(text) > ADDRESS_BYTES_MAX ||
+        !bson_utf8_validate(text, strlen(text), false))
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid broker URL: expected amqp://HOST/QUEUE or kafka://HOST/TOPIC");
+    *rest = 0;
+    rest += strlen("://");
+    address->scheme = text;
+    options = address_split(rest, '?');
+    path = address_split(rest, '/');
+    status = address_read_host(rest, address, error);
+    if (!status)
+        status = address_read_path(path, address, error);
+    return status ? status : address_read_query(options, query, error);
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+static const struct broker_kind {
+    const char *scheme, *module, *package;
+} kinds[] = {
+    {"amqp", "truce-amqp.so", "librabbitmq4"},
+    {"amqps", "truce-amqp.so", "librabbitmq4"},
+    {"kafka", "truce-kafka.so", "librdkafka1"},
+    {NULL, NULL, NULL},
+};
+
+/* Tries FOLDER/BETWEEN/MODULE, where the folder is that of this code. */
+static void *broker_load_from(const char *between, const char *module)
+{
+    Dl_info info;
+    const char *slash;
+    char path[4096];
+    int length;
+
+    if (!dladdr(kinds, &info) || !info.dli_fname)
+        return NULL;
+    slash = strrchr(info.dli_fname, '/');
+    length = snprintf(path, sizeof path, "%.*s%s%s", slash ? (int)(slash - info.dli_fname + 1) : 0,
+                      slash ? info.dli_fname : "", between, module);
+    return length > 0 && (size_t)length < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+static void *broker_load(const char *module)
+{
+    static const char *const folders[] = {"", "truce/", "../lib/truce/", TRUCE_BROKER_FOLDER "/"};
+    void *handle = NULL;
+    char path[4096];
+    int length;
+
+    for (size_t i = 0; i < 3 && !handle; i++)
+        handle = broker_load_from(folders[i], module);
+    if (handle)
+        return handle;
+    length = snprintf(path, sizeof path, "%s%s", folders[3], module);
+    return length > 0 && (size_t)length < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+truce_status truce__broker_find(const char *scheme, const struct broker_ops **ops,
+                                bson_error_t *error)
+{
+    const struct broker_kind *kind = kinds;
+    truce_broker_function *function = NULL;
+    const char *reason;
+    void *handle, *symbol;
+
+    while (kind->scheme && strcmp(kind->scheme, scheme) != 0)
+        kind++;
+    if (!kind->scheme)
+        return truce__fail(TRUCE_INVALID, error,
+                           "unknown broker \"%.40s\": expected amqp, amqps, or kafka", scheme);
+    handle = broker_load(kind->module);
+    if (!handle) {
+        reason = dlerror();
+        return truce__fail(TRUCE_INVALID, error,
+                           "cannot load %s for %s://: %.200s; install the package %s, and a truce "
+                           "that was built with its development package",
+                           kind->module, scheme, reason ? reason : "not found", kind->package);
+    }
+    symbol = dlsym(handle, "truce_broker");
+    if (symbol)
+        memcpy(&function, &symbol, sizeof function);
+    *ops = function ? function(BROKER_VERSION) : NULL;
+    return *ops ? TRUCE_OK
+                : truce__fail(TRUCE_INVALID, error, "%s belongs to another version of truce",
+                              kind->module);
+}
+
+void truce__broker_message_free(struct broker_message *message)
+{
+    if (!message)
+        return;
+    bson_free(message->body);
+    bson_free((char *)message->position.stream);
+    bson_destroy(&message->facts);
+    bson_free(message);
+}

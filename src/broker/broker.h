@@ -1,0 +1,126 @@
+#ifndef TRUCE_BROKER_BROKER_H
+#define TRUCE_BROKER_BROKER_H
+
+/*
+ * The interface of a message broker. An implementation is a plug-in, a shared module that the
+ * library loads when a URL needs it: truce-amqp.so for RabbitMQ, truce-kafka.so for Kafka. The
+ * module exports one function, truce_broker, and uses libbson and nothing of truce.
+ *
+ * Statuses: TRUCE_INVALID and TRUCE_NOT_FOUND end the caller, because a repetition fails again
+ * (wrong credentials, an unknown CA, a queue that does not exist). TRUCE_IO means that the
+ * connection failed: the caller closes it and opens a new one.
+ *
+ * Threads: one thread at a time uses a connection.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <bson/bson.h>
+
+#include "truce/status.h"
+
+/* Raised if a structure below changes. */
+#define BROKER_VERSION 1
+
+/* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
+struct broker_address {
+    const char *scheme;
+    /* NULL: not given. */
+    const char *user, *password;
+    /* Kafka's may be a list: "a:9092,b:9092". Then `port` is 0. */
+    const char *host;
+    int port;
+    /* The segments of the path. */
+    const char *path[4];
+    int path_count;
+    /* {NAME: "VALUE"} */
+    const bson_t *query;
+};
+
+/* A place in a log, such as the offset in a partition of Kafka. */
+struct broker_position {
+    /* The topic; NULL: the broker has no positions. */
+    const char *stream;
+    int32_t partition;
+    int64_t offset;
+};
+
+struct broker_message {
+    /* bson_malloc */
+    uint8_t *body;
+    size_t size;
+    /* The fields that mappings see besides `body`: id, time, headers, and those of the broker. */
+    bson_t facts;
+    /* `stream` is bson_malloc. */
+    struct broker_position position;
+    /* For the broker. */
+    uint64_t tag;
+    bool redelivered;
+};
+
+/* A message to publish; all borrowed. */
+struct broker_post {
+    /* An exchange or a topic. NULL: that of the URL. */
+    const char *to;
+    /* The routing key, or the key of the record. NULL: that of the URL, or none. */
+    const char *key;
+    const uint8_t *body;
+    size_t size;
+    const char *id, *content_type;
+    /* {NAME: value}; may be NULL. */
+    const bson_t *headers;
+};
+
+/* The requirements of the caller of `open`. */
+struct broker_wishes {
+    /* The connection publishes; otherwise it receives. */
+    bool publishes;
+    /* The name of the consumer. */
+    const char *consumer;
+    /* Messages that the broker sends before they are acknowledged. */
+    uint32_t prefetch;
+    /* Returns where a partition is to be read from; -1: no position is stored. The messages before
+     * it count as acknowledged. */
+    truce_status (*find_position)(void *arg, const char *stream, int32_t partition, int64_t *next,
+                                  bson_error_t *error);
+    void *arg;
+};
+
+struct broker_ops {
+    truce_status (*open)(const struct broker_address *address, const struct broker_wishes *wishes,
+                         void **broker, bson_error_t *error);
+    /* NULL is allowed. Messages without an acknowledgement come again. */
+    void (*close)(void *broker);
+    /* Waits for a message for at most this time. *message NULL: none came. The caller frees it
+     * with truce__broker_message_free. */
+    truce_status (*receive)(void *broker, int timeout_ms, struct broker_message **message,
+                            bson_error_t *error);
+    /* Acknowledges these messages: all that were received since the last call. */
+    truce_status (*acknowledge)(void *broker, struct broker_message *const *messages, size_t count,
+                                bson_error_t *error);
+    /* Finds out how many messages wait in the broker, besides those that it has sent. */
+    truce_status (*waiting)(void *broker, int64_t *count, bson_error_t *error);
+    /* Sends a message. */
+    truce_status (*publish)(void *broker, const struct broker_post *post, bson_error_t *error);
+    /* Waits until the broker has confirmed all messages that were sent. */
+    truce_status (*confirm)(void *broker, int timeout_ms, bson_error_t *error);
+};
+
+/* The exported function of a module. NULL: the module is of another version. */
+typedef const struct broker_ops *truce_broker_function(int version);
+
+/* Reads a URL. `text` is split in place, and `query` is initialised in any case; both must outlive
+ * the address. INVALID: the URL is wrong. */
+truce_status truce__broker_address_read(char *text, bson_t *query, struct broker_address *address,
+                                        bson_error_t *error);
+
+/* Finds the implementation for a scheme, and loads its module. INVALID: the scheme is unknown, or
+ * the module is missing; the error names the package. */
+truce_status truce__broker_find(const char *scheme, const struct broker_ops **ops,
+                                bson_error_t *error);
+
+/* NULL is allowed. */
+void truce__broker_message_free(struct broker_message *message);
+
+#endif

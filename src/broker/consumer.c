@@ -1,0 +1,808 @@
+/*
+ * The consumer: receives a batch of messages, commits it, acknowledges it, and so on.
+ *
+ *     broker ---- receive ----> batch ---- map ----> effects and rejects
+ *                                                       | one commit: effects, rejects, records
+ *                                                       v
+ *     broker <-- acknowledge -------------------------- store
+ *
+ * A batch forms by itself. It begins with the first message, and takes what the broker has sent
+ * until it is full, or linger_ms have passed. While a commit runs, the broker sends the next
+ * messages, up to the prefetch, so batches grow with the load. If the store is slow, the broker
+ * keeps the rest: that is the back-pressure.
+ *
+ * Invariants (I1 to I3 are in inbox.h):
+ *   C1  A message is acknowledged only after the commit with its effect or its reject is durable.
+ *   C2  Each message of a batch takes part in exactly one commit that succeeded. If a commit fails
+ *       because of its content, its batch is halved, down to the one message, which is rejected.
+ *   C3  After any other failure, of the store or of the connection, the whole batch is dropped, the
+ *       connection is closed, and the broker sends the messages again. There is no other recovery.
+ *   C4  Operations of a set need no record: repeating and reordering them changes nothing. They are
+ *       applied before the rejects and the positions of their batch are stored.
+ *
+ * A crash leaves messages without an acknowledgement. Messages that were committed have a record,
+ * or are operations of a set, so they have no effect when they come again.
+ */
+#include "broker/consumer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/backoff.h"
+#include "base/clock.h"
+#include "base/field.h"
+#include "base/limits.h"
+#include "base/null.h"
+#include "base/reserved_fields.h"
+#include "base/status.h"
+#include "broker/effect.h"
+#include "broker/inbox.h"
+#include "broker/template.h"
+#include "bson/json.h"
+#include "bson/value.h"
+
+#define CONSUMER_BATCH       250
+#define CONSUMER_BATCH_MAX   1000
+#define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
+#define CONSUMER_LINGER_MS   5
+#define CONSUMER_WAIT_MS     250  /* until `stop` is called again */
+#define CONSUMER_EMPTY_MS    1000 /* without a message, before the broker is asked */
+#define CONSUMER_BACKOFF_MS  100
+#define CONSUMER_BACKOFF_MAX 10000
+#define CONSUMER_COLLECT_NS  INT64_C(60000000000)
+#define CONSUMER_COUNT_NS    INT64_C(5000000000)
+
+enum outcome {
+    OUTCOME_APPLIED,
+    OUTCOME_DUPLICATE,
+    OUTCOME_STALE,
+    OUTCOME_QUARANTINED,
+    OUTCOME_REJECTED
+};
+
+struct item {
+    struct broker_message *message;
+    struct inbox_key key;
+    bool has_key;
+    struct effect effect;
+    bool has_effect;
+    /* Why the message is rejected; empty: it is not. */
+    char reason[sizeof((bson_error_t *)NULL)->message];
+    enum outcome outcome;
+};
+
+struct consumer {
+    truce_store *store;
+    const truce_consume_options *options;
+    const struct broker_ops *ops;
+    struct broker_address address;
+    /* The connection that receives, and one for dead letters; NULL: not open. */
+    void *broker, *publisher;
+    struct effect_target *target;
+    struct template *id;
+    /* Owned. */
+    char *name, *set_consumer;
+    struct json_reader reader;
+    struct arena arena;
+    struct item *items;
+    struct broker_message **messages;
+    truce_set_operation *operations;
+    truce_set_result *results;
+    size_t *places;
+    size_t count, batch;
+    truce_consume_counts counts;
+    int64_t collected_ns, counted_ns;
+};
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void item_release(struct item *item)
+{
+    if (item->has_effect)
+        truce__effect_release(&item->effect);
+    if (item->has_key)
+        truce__inbox_key_release(&item->key);
+    truce__broker_message_free(item->message);
+    memset(item, 0, sizeof *item);
+}
+
+static void consumer_drop_batch(struct consumer *consumer)
+{
+    for (size_t i = 0; i < consumer->count; i++)
+        item_release(&consumer->items[i]);
+    consumer->count = 0;
+}
+
+static void item_refuse(struct item *item, const bson_error_t *why)
+{
+    snprintf(item->reason, sizeof item->reason, "%s", why->message[0] ? why->message : "refused");
+    if (item->has_effect)
+        truce__effect_release(&item->effect);
+    item->has_effect = false;
+}
+
+/* Makes the document that mappings see: {body, ...facts}. */
+static truce_status consumer_read_message(struct consumer *consumer,
+                                          const struct broker_message *message, bson_t *document,
+                                          bson_error_t *error)
+{
+    bson_error_t why = {0};
+    bool is_array = false;
+    bson_t body;
+    truce_status status;
+
+    bson_init(document);
+    if (message->size > BROKER_BODY_MAX)
+        return truce__fail(TRUCE_INVALID, error, "the message has %zu bytes: at most %d are valid",
+                           message->size, BROKER_BODY_MAX);
+    status = truce__json_read(&consumer->reader, (const char *)message->body, message->size, &body,
+                              &is_array, &why);
+    if (status)
+        return truce__fail(TRUCE_INVALID, error, "the body is not a JSON document: %.400s",
+                           why.message);
+    if (is_array)
+        BSON_APPEND_ARRAY(document, "body", &body);
+    else
+        BSON_APPEND_DOCUMENT(document, "body", &body);
+    bson_concat(document, &message->facts);
+    return truce__document_check(document, "message", error);
+}
+
+/* Finds the id by which the message is recorded; `made` holds its bytes. */
+static truce_status consumer_find_id(struct consumer *consumer, const struct item *item,
+                                     const bson_t *document, bson_t *made, bson_value_t *id,
+                                     bson_error_t *error)
+{
+    bson_iter_t at;
+    truce_status status;
+
+    memset(id, 0, sizeof *id);
+    bson_init(made);
+    if (consumer->id) {
+        bson_destroy(made);
+        status = truce__template_apply(consumer->id, document, &consumer->arena, made, error);
+        if (status)
+            return status;
+        if (bson_iter_init_find(&at, made, "id"))
+            *id = *bson_iter_value(&at);
+    } else if (!item->message->position.stream &&
+               bson_iter_init_find(&at, &item->message->facts, "id")) {
+        *id = *bson_iter_value(&at);
+    }
+    if (id->value_type || item->message->position.stream ||
+        truce__effect_target_is_set(consumer->target))
+        return TRUCE_OK;
+    return truce__fail(TRUCE_INVALID, error,
+                       "the message has no id, so a repetition of it cannot be recognised: the "
+                       "publisher sets the property message_id, or --id names a field");
+}
+
+/* Maps a message. A message that does not fit gets a reason. */
+static void consumer_map(struct consumer *consumer, struct item *item)
+{
+    bson_error_t error = {0}, why = {0};
+    bson_t document, made = BSON_INITIALIZER;
+    bson_value_t id = {0};
+    truce_status status = consumer_read_message(consumer, item->message, &document, &error);
+
+    if (!status)
+        status = consumer_find_id(consumer, item, &document, &made, &id, &error);
+    if (truce__inbox_key_make(item->message, &id, &item->key, &why) && !status) {
+        status = TRUCE_INVALID;
+        error = why;
+    }
+    item->has_key = true;
+    if (!status) {
+        status = truce__effect_make(consumer->target, &document, &consumer->arena, &item->effect,
+                                    &error);
+        item->has_effect = !status;
+    }
+    if (status)
+        item_refuse(item, &error);
+    truce__arena_reset(&consumer->arena);
+    bson_destroy(&made);
+    bson_destroy(&document);
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+static bool consumer_stops(struct consumer *consumer)
+{
+    const truce_consume_options *options = consumer->options;
+
+    return (options->limit && consumer->counts.received >= options->limit) ||
+           (options->stop && options->stop(&consumer->counts, options->arg));
+}
+
+static truce_status consumer_receive(struct consumer *consumer, int timeout_ms, bool *came,
+                                     bson_error_t *error)
+{
+    struct broker_message *message = NULL;
+    truce_status status = consumer->ops->receive(consumer->broker, timeout_ms, &message, error);
+
+    *came = !status && message;
+    if (!*came)
+        return status;
+    consumer->items[consumer->count].message = message;
+    consumer->messages[consumer->count++] = message;
+    consumer->counts.received++;
+    consumer->counts.redelivered += message->redelivered;
+    return TRUCE_OK;
+}
+
+/* Fills the batch. It stays empty if no message came in CONSUMER_WAIT_MS. */
+static truce_status consumer_gather(struct consumer *consumer, bson_error_t *error)
+{
+    const truce_consume_options *options = consumer->options;
+    int64_t linger_ns =
+        (int64_t)(options->linger_ms ? options->linger_ms : CONSUMER_LINGER_MS) * 1000000;
+    size_t bytes = 0, most = consumer->batch;
+    int64_t began_ns = 0;
+    bool came = true;
+    truce_status status = TRUCE_OK;
+
+    if (options->limit && (int64_t)most > options->limit - consumer->counts.received)
+        most = (size_t)(options->limit - consumer->counts.received);
+    while (!status && came && consumer->count < most && bytes < CONSUMER_BATCH_BYTES) {
+        int64_t left_ms = CONSUMER_WAIT_MS;
+
+        if (began_ns)
+            left_ms = (began_ns + linger_ns - truce__clock_monotonic_ns()) / 1000000;
+        status = consumer_receive(consumer, left_ms > 0 ? (int)left_ms : 0, &came, error);
+        if (!began_ns)
+            began_ns = truce__clock_monotonic_ns();
+        if (came)
+            bytes += consumer->messages[consumer->count - 1]->size;
+    }
+    return status;
+}
+
+/* ---- committing ------------------------------------------------------------------------------ */
+
+struct consumer_part {
+    struct consumer *consumer;
+    struct item *items;
+    size_t count;
+};
+
+/* Adds one message to the commit. */
+static truce_status consumer_add(struct consumer *consumer, truce_commit *commit, struct item *item,
+                                 bson_error_t *error)
+{
+    bool records = item->key.id.value_type && !truce__effect_target_is_set(consumer->target);
+    bool seen = false;
+    truce_status status;
+
+    item->outcome = OUTCOME_REJECTED;
+    if (item->reason[0])
+        return truce__inbox_reject(commit, consumer->name, &item->key, item->message, item->reason,
+                                   error);
+    status =
+        records ? truce__inbox_record(commit, consumer->name, &item->key, &seen, error) : TRUCE_OK;
+    if (status)
+        return status;
+    item->outcome = seen ? OUTCOME_DUPLICATE : OUTCOME_APPLIED;
+    return seen ? TRUCE_OK : truce__effect_add(consumer->target, &item->effect, commit, error);
+}
+
+/* A truce_commit_function: the effects, rejects, records, and positions of some messages. The
+ * positions move message by message, so a message that occurs twice in a batch has one effect. */
+static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_t *error)
+{
+    struct consumer_part *part = arg;
+    struct consumer *consumer = part->consumer;
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < part->count && !status; i++) {
+        struct item *item = &part->items[i];
+        const struct broker_position *at = &item->message->position;
+        int64_t next = -1;
+
+        if (at->stream)
+            status = truce__inbox_position(NULL, commit, consumer->name, at, &next, error);
+        if (status)
+            return status;
+        if (at->offset < next) { /* invariant I1 */
+            item->outcome = OUTCOME_DUPLICATE;
+            continue;
+        }
+        if (!truce__effect_target_is_set(consumer->target) || item->reason[0])
+            status = consumer_add(consumer, commit, item, error);
+        if (!status && at->stream)
+            status = truce__inbox_move(commit, consumer->name, at, next, error);
+    }
+    return status;
+}
+
+/* Returns whether the commit failed because of its content. */
+static bool consumer_is_definite(truce_status status)
+{
+    return status == TRUCE_INVALID || status == TRUCE_LIMIT || status == TRUCE_DUPLICATE ||
+           status == TRUCE_NOT_FOUND || status == TRUCE_REFUSED || status == TRUCE_EXPIRED;
+}
+
+static truce_status consumer_commit_part(struct consumer *consumer, size_t first, size_t count,
+                                         bson_error_t *error)
+{
+    struct consumer_part part = {consumer, consumer->items + first, count};
+    bson_error_t why = {0};
+    truce_status status = truce_transact(consumer->store, consumer_commit, &part, NULL, &why);
+
+    /* invariant C2 */
+    if (consumer_is_definite(status) && count > 1) {
+        status = consumer_commit_part(consumer, first, count / 2, error);
+        return status ? status
+                      : consumer_commit_part(consumer, first + count / 2, count - count / 2, error);
+    }
+    if (consumer_is_definite(status) && !part.items->reason[0]) {
+        item_refuse(part.items, &why);
+        return consumer_commit_part(consumer, first, 1, error);
+    }
+    consumer->counts.batches += !status;
+    if (status && error)
+        *error = why;
+    return status;
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+static enum outcome consumer_set_outcome(truce_set_outcome outcome)
+{
+    return outcome == TRUCE_SET_APPLIED       ? OUTCOME_APPLIED
+           : outcome == TRUCE_SET_STALE       ? OUTCOME_STALE
+           : outcome == TRUCE_SET_QUARANTINED ? OUTCOME_QUARANTINED
+                                              : OUTCOME_DUPLICATE;
+}
+
+/* Applies the operations of the batch. An operation that fails alone becomes a reject. */
+static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *error)
+{
+    bson_error_t why = {0};
+    truce_status status;
+    size_t count = 0;
+
+    for (size_t i = 0; i < consumer->count; i++)
+        if (consumer->items[i].has_effect) {
+            consumer->places[count] = i;
+            consumer->operations[count++] = consumer->items[i].effect.operation;
+        }
+    if (!count)
+        return TRUCE_OK;
+    memset(consumer->results, 0, count * sizeof *consumer->results);
+    status = truce_set_consume(truce__effect_target_set(consumer->target), consumer->set_consumer,
+                               consumer->operations, count, consumer->results, &why);
+    if (status && !consumer_is_definite(status)) {
+        if (error)
+            *error = why;
+        return status;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct item *item = &consumer->items[consumer->places[i]];
+        bson_error_t reason = {0};
+
+        /* the error of a batch is that of its first failure; an operation alone has its own */
+        if (consumer->results[i].status)
+            status = truce_set_consume(truce__effect_target_set(consumer->target),
+                                       consumer->set_consumer, &consumer->operations[i], 1,
+                                       &consumer->results[i], &reason);
+        else
+            status = TRUCE_OK;
+        if (status && !consumer_is_definite(status)) {
+            if (error)
+                *error = reason;
+            return status;
+        }
+        if (status)
+            item_refuse(item, &reason);
+        item->outcome = consumer_set_outcome(consumer->results[i].outcome);
+    }
+    return TRUCE_OK;
+}
+
+/* Applies a batch of operations, then stores rejects and positions (invariant C4). */
+static truce_status consumer_apply_set_batch(struct consumer *consumer, bson_error_t *error)
+{
+    truce_status status = consumer_apply_set(consumer, error);
+    bool commits = false;
+
+    for (size_t i = 0; i < consumer->count; i++)
+        commits |= consumer->items[i].reason[0] || consumer->messages[i]->position.stream;
+    consumer->counts.batches += !status && !commits;
+    return status || !commits ? status : consumer_commit_part(consumer, 0, consumer->count, error);
+}
+
+/* ---- after the commit ------------------------------------------------------------------------ */
+
+static void consumer_note(const struct consumer *consumer, const char *format, ...)
+    TRUCE_PRINTF(2, 3);
+
+static void consumer_note(const struct consumer *consumer, const char *format, ...)
+{
+    char text[800];
+    va_list arguments;
+
+    if (!consumer->options->note)
+        return;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    consumer->options->note(text, consumer->options->arg);
+}
+
+static truce_status consumer_connect_publisher(struct consumer *consumer, bson_error_t *error)
+{
+    const struct broker_wishes wishes = {.publishes = true, .consumer = consumer->name};
+    truce_status status =
+        consumer->ops->open(&consumer->address, &wishes, &consumer->publisher, error);
+
+    if (status)
+        consumer->publisher = NULL;
+    return status;
+}
+
+/* Publishes the rejects of the batch to the dead letter exchange or topic. */
+static truce_status consumer_publish_rejects(struct consumer *consumer, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    bool any = false;
+
+    for (size_t i = 0; i < consumer->count && !status; i++) {
+        const struct item *item = &consumer->items[i];
+        struct broker_post post = {.to = consumer->options->dead_letter,
+                                   .body = item->message->body,
+                                   .size = item->message->size};
+        const char *id = truce__field_text(&item->message->facts, "id");
+        bson_t headers;
+
+        if (!item->reason[0])
+            continue;
+        bson_init(&headers);
+        BSON_APPEND_UTF8(&headers, "x-truce-reason", item->reason);
+        BSON_APPEND_UTF8(&headers, "x-truce-consumer", consumer->name);
+        post.id = *id ? id : NULL;
+        post.headers = &headers;
+        if (!consumer->publisher)
+            status = consumer_connect_publisher(consumer, error);
+        if (!status)
+            status = consumer->ops->publish(consumer->publisher, &post, error);
+        any = true;
+        bson_destroy(&headers);
+    }
+    return status || !any ? status : consumer->ops->confirm(consumer->publisher, 30000, error);
+}
+
+static void consumer_count(struct consumer *consumer)
+{
+    truce_consume_counts *counts = &consumer->counts;
+
+    for (size_t i = 0; i < consumer->count; i++) {
+        struct item *item = &consumer->items[i];
+
+        counts->applied += !item->reason[0] && item->outcome == OUTCOME_APPLIED;
+        counts->duplicate += !item->reason[0] && item->outcome == OUTCOME_DUPLICATE;
+        counts->stale += !item->reason[0] && item->outcome == OUTCOME_STALE;
+        counts->quarantined += !item->reason[0] && item->outcome == OUTCOME_QUARANTINED;
+        counts->rejected += item->reason[0] != 0;
+        if (item->reason[0])
+            consumer_note(consumer, "rejected a message: %s", item->reason);
+    }
+}
+
+/* ---- a batch --------------------------------------------------------------------------------- */
+
+/* A message that fits into no document can only be published again. */
+static truce_status consumer_check_sizes(struct consumer *consumer, bson_error_t *error)
+{
+    for (size_t i = 0; i < consumer->count && !consumer->options->dead_letter; i++) {
+        struct broker_message *message = consumer->messages[i];
+
+        if (message->size > BROKER_BODY_MAX)
+            return truce__fail(TRUCE_LIMIT, error,
+                               "a message has %zu bytes, and a reject can store %d; it stays in "
+                               "the broker: use --dead-letter, or remove it there",
+                               message->size, BROKER_BODY_MAX);
+    }
+    return TRUCE_OK;
+}
+
+static truce_status consumer_apply_batch(struct consumer *consumer, bson_error_t *error)
+{
+    truce_status status = consumer_check_sizes(consumer, error);
+
+    for (size_t i = 0; i < consumer->count && !status; i++)
+        consumer_map(consumer, &consumer->items[i]);
+    if (!status)
+        status = truce__effect_target_is_set(consumer->target)
+                     ? consumer_apply_set_batch(consumer, error)
+                     : consumer_commit_part(consumer, 0, consumer->count, error);
+    if (!status && consumer->options->dead_letter)
+        status = consumer_publish_rejects(consumer, error);
+    /* invariant C1 */
+    if (!status)
+        status = consumer->ops->acknowledge(consumer->broker, consumer->messages, consumer->count,
+                                            error);
+    if (!status)
+        consumer_count(consumer);
+    return status;
+}
+
+static void consumer_show_batch(struct consumer *consumer)
+{
+    for (size_t i = 0; i < consumer->count; i++) {
+        struct item *item = &consumer->items[i];
+        bson_t shown = BSON_INITIALIZER;
+
+        consumer_map(consumer, item);
+        BSON_APPEND_DOCUMENT(&shown, "message", &item->key.reject);
+        if (item->reason[0])
+            BSON_APPEND_UTF8(&shown, "reason", item->reason);
+        else
+            BSON_APPEND_ARRAY(&shown, "changes", &item->effect.changes);
+        if (consumer->options->on_message)
+            consumer->options->on_message(&shown, consumer->options->arg);
+        consumer->counts.rejected += item->reason[0] != 0;
+        bson_destroy(&shown);
+    }
+}
+
+/* ---- the connection -------------------------------------------------------------------------- */
+
+static truce_status consumer_find_position(void *arg, const char *stream, int32_t partition,
+                                           int64_t *next, bson_error_t *error)
+{
+    struct consumer *consumer = arg;
+    const struct broker_position position = {stream, partition, 0};
+
+    return truce__inbox_position(consumer->store, NULL, consumer->name, &position, next, error);
+}
+
+static truce_status consumer_connect(struct consumer *consumer, bson_error_t *error)
+{
+    struct broker_wishes wishes = {.publishes = false,
+                                   .consumer = consumer->name,
+                                   .prefetch = (uint32_t)consumer->batch * 2,
+                                   .find_position = consumer_find_position,
+                                   .arg = consumer};
+    truce_status status =
+        consumer->ops->open(&consumer->address, &wishes, &consumer->broker, error);
+
+    if (status)
+        consumer->broker = NULL;
+    return status;
+}
+
+static void consumer_disconnect(struct consumer *consumer)
+{
+    consumer_drop_batch(consumer);
+    if (consumer->broker)
+        consumer->ops->close(consumer->broker);
+    if (consumer->publisher)
+        consumer->ops->close(consumer->publisher);
+    consumer->broker = consumer->publisher = NULL;
+}
+
+/* Sleeps before the next connection; wakes up for `stop`. */
+static void consumer_back_off(struct consumer *consumer, uint32_t retry)
+{
+    int64_t left_ms =
+        CONSUMER_BACKOFF_MS + truce__backoff_ms(retry, CONSUMER_BACKOFF_MS, CONSUMER_BACKOFF_MAX);
+
+    while (left_ms > 0 && !consumer_stops(consumer)) {
+        int64_t slice_ms = left_ms < CONSUMER_WAIT_MS ? left_ms : CONSUMER_WAIT_MS;
+
+        truce__clock_sleep_ms(slice_ms);
+        left_ms -= slice_ms;
+    }
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* Collects old records, and asks for the number of waiting messages, from time to time. */
+static truce_status consumer_housekeep(struct consumer *consumer, bson_error_t *error)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+    truce_status status = TRUCE_OK;
+
+    if (now_ns - consumer->counted_ns >= CONSUMER_COUNT_NS) {
+        consumer->counted_ns = now_ns;
+        status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
+    }
+    if (status || !consumer->options->inbox_ms ||
+        now_ns - consumer->collected_ns < CONSUMER_COLLECT_NS)
+        return status;
+    consumer->collected_ns = now_ns;
+    return truce__inbox_collect(consumer->store, consumer->name,
+                                truce__clock_wall_ms() - consumer->options->inbox_ms, error);
+}
+
+/* One turn of the loop. Sets *empty if no message waits. */
+static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool *empty,
+                                  bson_error_t *error)
+{
+    truce_status status = consumer_gather(consumer, error);
+
+    *empty = false;
+    if (!status && consumer->count) {
+        *idle_ms = 0;
+        if (consumer->options->dry_run)
+            consumer_show_batch(consumer);
+        else
+            status = consumer_apply_batch(consumer, error);
+    } else if (!status) {
+        *idle_ms += CONSUMER_WAIT_MS;
+    }
+    consumer_drop_batch(consumer);
+    if (!status && consumer->options->until_empty && *idle_ms >= CONSUMER_EMPTY_MS) {
+        *idle_ms = 0;
+        status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
+        *empty = !status && consumer->counts.waiting == 0;
+    }
+    return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
+}
+
+/* Returns whether a new connection may help. */
+static bool consumer_may_retry(truce_status status)
+{
+    return status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_LOCKED ||
+           status == TRUCE_TIMEOUT || status == TRUCE_CONFLICT;
+}
+
+static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+    uint32_t retry = 0;
+    int idle_ms = 0;
+    bool empty = false;
+
+    while (!empty && !consumer_stops(consumer)) {
+        bson_error_t why = {0};
+
+        status = consumer->broker ? TRUCE_OK : consumer_connect(consumer, &why);
+        if (!status)
+            status = consumer_turn(consumer, &idle_ms, &empty, &why);
+        if (!status) {
+            retry = 0;
+            continue;
+        }
+        consumer_disconnect(consumer); /* invariant C3 */
+        if (!consumer_may_retry(status)) {
+            if (error)
+                *error = why;
+            return status;
+        }
+        consumer_note(consumer, "%s; trying again", why.message);
+        consumer->counts.reconnects++;
+        consumer_back_off(consumer, retry++);
+        status = TRUCE_OK;
+    }
+    return status;
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static truce_status consumer_check(const truce_consume_options *options, bson_error_t *error)
+{
+    truce_status status = ROOM_CHECK(options, "truce_consume_options", error);
+
+    if (status)
+        return status;
+    if (!options->url || !options->into)
+        return truce__fail(TRUCE_INVALID, error, "truce_consume_options needs `url` and `into`");
+    if (options->batch > CONSUMER_BATCH_MAX)
+        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
+                           options->batch, CONSUMER_BATCH_MAX);
+    if (options->limit < 0 || options->inbox_ms < 0)
+        return truce__fail(TRUCE_INVALID, error, "`limit` and `inbox_ms` cannot be negative");
+    return TRUCE_OK;
+}
+
+static truce_status consumer_compile_id(struct consumer *consumer, bson_error_t *error)
+{
+    bson_t source = BSON_INITIALIZER;
+    truce_status status;
+
+    if (!consumer->options->id)
+        return TRUCE_OK;
+    if (consumer->options->id[0] != '$')
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid id \"%.80s\": expected a path such as $body.id or $headers.id",
+                           consumer->options->id);
+    BSON_APPEND_UTF8(&source, "id", consumer->options->id);
+    status = truce__template_new(&source, false, &consumer->id, error);
+    bson_destroy(&source);
+    return status;
+}
+
+static truce_status consumer_name(struct consumer *consumer, bson_error_t *error)
+{
+    const struct broker_address *address = &consumer->address;
+    const char *name = consumer->options->consumer;
+
+    if (!name && address->path_count)
+        name = address->path[address->path_count - 1];
+    if (!name || !*name || strlen(name) > 100)
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid name of the consumer \"%.40s\": expected 1 to 100 bytes; the "
+                           "URL has no queue or topic either",
+                           name ? name : "");
+    consumer->name = bson_strdup(name);
+    consumer->set_consumer = bson_strdup_printf("%s.%u", name, consumer->options->slot);
+    return TRUCE_OK;
+}
+
+static truce_status consumer_begin(struct consumer *consumer, bson_error_t *error)
+{
+    const truce_consume_options *options = consumer->options;
+    truce_status status = consumer_name(consumer, error);
+
+    consumer->batch = options->batch ? options->batch : CONSUMER_BATCH;
+    consumer->items = bson_malloc0(consumer->batch * sizeof *consumer->items);
+    consumer->messages = bson_malloc0(consumer->batch * sizeof *consumer->messages);
+    consumer->operations = bson_malloc0(consumer->batch * sizeof *consumer->operations);
+    consumer->results = bson_malloc0(consumer->batch * sizeof *consumer->results);
+    consumer->places = bson_malloc0(consumer->batch * sizeof *consumer->places);
+    consumer->counts.waiting = -1;
+    consumer->counted_ns = truce__clock_monotonic_ns();
+    if (!status)
+        status = consumer_compile_id(consumer, error);
+    if (!status)
+        status = truce__effect_target_new(consumer->store, options->into, options->map,
+                                          options->map_is_array, &consumer->target, error);
+    if (!status && options->inbox_ms && !options->dry_run)
+        status = truce__inbox_prepare(consumer->store, error);
+    return status;
+}
+
+static void consumer_end(struct consumer *consumer)
+{
+    consumer_disconnect(consumer);
+    truce__effect_target_free(consumer->target);
+    truce__template_free(consumer->id);
+    truce__json_reader_release(&consumer->reader);
+    truce__arena_release(&consumer->arena);
+    bson_free(consumer->items);
+    bson_free(consumer->messages);
+    bson_free(consumer->operations);
+    bson_free(consumer->results);
+    bson_free(consumer->places);
+    bson_free(consumer->name);
+    bson_free(consumer->set_consumer);
+}
+
+truce_status truce__consume(truce_store *store, const truce_consume_options *options,
+                            const struct broker_ops *ops, truce_consume_counts *counts,
+                            bson_error_t *error)
+{
+    struct consumer consumer = {.store = store, .options = options, .ops = ops};
+    truce_status status = consumer_check(options, error);
+    bson_t query;
+    char *url;
+
+    if (status)
+        return status;
+    url = bson_strdup(options->url);
+    status = truce__broker_address_read(url, &query, &consumer.address, error);
+    if (!status && !ops)
+        status = truce__broker_find(consumer.address.scheme, &consumer.ops, error);
+    if (!status)
+        status = consumer_begin(&consumer, error);
+    if (!status)
+        status = consumer_run(&consumer, error);
+    if (counts)
+        *counts = consumer.counts;
+    consumer_end(&consumer);
+    bson_destroy(&query);
+    bson_free(url);
+    return status;
+}
+
+truce_status truce_consume(truce_store *store, const truce_consume_options *options,
+                           truce_consume_counts *counts, bson_error_t *error)
+{
+    if (counts)
+        memset(counts, 0, sizeof *counts);
+    RETURN_IF_NULL(store, error);
+    RETURN_IF_NULL(options, error);
+    return truce__consume(store, options, NULL, counts, error);
+}

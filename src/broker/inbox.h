@@ -1,0 +1,74 @@
+#ifndef TRUCE_BROKER_INBOX_H
+#define TRUCE_BROKER_INBOX_H
+
+/*
+ * The inbox: records of the messages that took effect. It is the collection truce_inbox.
+ *
+ *     {_id: {consumer: "shop", message: <id>}, time}       a message; `time` is the message's
+ *     {_id: {consumer: "shop", topic, partition}, next}    the first offset that was not applied
+ *     {_id: {consumer: "shop"}, horizon}                   messages before this time have no record
+ *
+ *   I1  A record and the effect of its message are one commit. A message with a record has no
+ *       effect.
+ *   I2  `next` never decreases, and moves over a message only in the commit of its effect or of its
+ *       reject.
+ *   I3  The horizon is stored before the first record below it is removed. A commit reads the
+ *       horizon, and a message below it is rejected. So a message whose record was removed never
+ *       takes effect again, however late it comes.
+ *
+ * The model is models/broker.cpp. Rejected messages are in truce_rejects:
+ *
+ *     {_id: {consumer, message}, reason, time, facts: {...}, body: <binary>}
+ */
+#include "base/limits.h"
+#include "broker/broker.h"
+#include "truce/commit.h"
+
+/* A reject has the body and the facts in one document. */
+#define BROKER_BODY_MAX (TRUCE_DOCUMENT_BYTES_MAX - 1024 * 1024)
+
+/* The parts of a message by which it is recorded. */
+struct inbox_key {
+    /* Its id. Type 0: it is recorded by its position, or not at all. */
+    bson_value_t id;
+    /* Owned: {message: ID} of rejects, also for a message without an id. */
+    bson_t reject;
+    /* 0: unknown */
+    int64_t time_ms;
+};
+
+/* Creates the index that finds old records. */
+truce_status truce__inbox_prepare(truce_store *store, bson_error_t *error);
+
+/* Makes the key. `id` may have type 0. INVALID: an id has a wrong type or size. `key` is
+ * initialised in any case. */
+truce_status truce__inbox_key_make(const struct broker_message *message, const bson_value_t *id,
+                                   struct inbox_key *key, bson_error_t *error);
+void truce__inbox_key_release(struct inbox_key *key);
+
+/* Sets *seen if the message was recorded; otherwise adds its record to the commit. A message below
+ * the horizon is EXPIRED. */
+truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
+                                 const struct inbox_key *key, bool *seen, bson_error_t *error);
+
+/* Returns the first offset of a partition that was not applied; -1: none is stored. `commit` may be
+ * NULL. */
+truce_status truce__inbox_position(truce_store *store, truce_commit *commit, const char *consumer,
+                                   const struct broker_position *position, int64_t *next,
+                                   bson_error_t *error);
+/* Moves the position after this message. `stored` is the current one, which the commit has read. */
+truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
+                               const struct broker_position *position, int64_t stored,
+                               bson_error_t *error);
+
+/* Adds the message to the rejects, unless it is there. */
+truce_status truce__inbox_reject(truce_commit *commit, const char *consumer,
+                                 const struct inbox_key *key, const struct broker_message *message,
+                                 const char *reason, bson_error_t *error);
+
+/* Removes the records of messages before `horizon_ms`, and makes later ones with such a time
+ * rejects. */
+truce_status truce__inbox_collect(truce_store *store, const char *consumer, int64_t horizon_ms,
+                                  bson_error_t *error);
+
+#endif

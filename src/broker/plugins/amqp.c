@@ -1,0 +1,700 @@
+/*
+ * RabbitMQ, by AMQP 0-9-1 and librabbitmq.
+ *
+ *     amqp[s]://USER:PASSWORD@HOST:PORT/[VHOST/]NAME?cacert=FILE&cert=FILE&key=FILE
+ *
+ * NAME is the queue of a consumer, or the exchange of a publisher ("" or none: the default one,
+ * whose routing keys are names of queues). Options of a publisher: routing_key.
+ *
+ * A consumer acknowledges all messages up to a tag at once. Every channel is channel 1. A publisher
+ * uses confirms, and `mandatory`, so a message that no queue receives is an error.
+ *
+ * This module uses libbson and librabbitmq, and nothing of truce.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include <amqp.h>
+#include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
+#include <amqp_tcp_socket.h>
+
+#include "broker/broker.h"
+
+#define AMQP_PORT          5672
+#define AMQP_TLS_PORT      5671
+#define AMQP_CHANNEL       1
+#define AMQP_FRAME_BYTES   131072
+#define AMQP_HEARTBEAT_S   60
+#define AMQP_TIMEOUT_S     15
+#define AMQP_HEADERS_DEPTH 32
+#define AMQP_WINDOW        1000 /* messages that are published and not confirmed */
+#define AMQP_CA_FILE       "/etc/ssl/certs/ca-certificates.crt"
+
+struct amqp {
+    amqp_connection_state_t connection;
+    /* The connection failed: it is closed without a farewell. */
+    bool broken;
+    char *queue, *exchange, *routing_key;
+    /* Published messages have the numbers from 1. Those after `base` up to `sent` are not all
+     * confirmed; `confirmed` has a byte for each of them. */
+    uint64_t base, sent;
+    uint8_t confirmed[AMQP_WINDOW];
+};
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static truce_status amqp_fail(truce_status status,
+                                                                    bson_error_t *error,
+                                                                    const char *format, ...)
+{
+    va_list arguments;
+
+    if (!error)
+        return status;
+    error->domain = TRUCE_ERROR;
+    error->code = (uint32_t)status;
+    va_start(arguments, format);
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+/* Classifies the code of a channel.close or connection.close. */
+static truce_status amqp_refusal(struct amqp *amqp, int code, amqp_bytes_t text,
+                                 bson_error_t *error)
+{
+    truce_status status = code == AMQP_NOT_FOUND || code == AMQP_NOT_ALLOWED ? TRUCE_NOT_FOUND
+                          : code == AMQP_ACCESS_REFUSED || code == AMQP_PRECONDITION_FAILED ||
+                                  code == AMQP_COMMAND_INVALID || code == AMQP_NOT_IMPLEMENTED
+                              ? TRUCE_INVALID
+                              : TRUCE_IO;
+
+    amqp->broken = true;
+    return amqp_fail(status, error, "RabbitMQ refuses with code %d: %.*s", code, (int)text.len,
+                     (const char *)text.bytes);
+}
+
+static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *method,
+                                        bson_error_t *error)
+{
+    amqp->broken = true;
+    if (method->id == AMQP_CHANNEL_CLOSE_METHOD) {
+        const amqp_channel_close_t *closed = method->decoded;
+
+        return amqp_refusal(amqp, closed->reply_code, closed->reply_text, error);
+    }
+    if (method->id == AMQP_CONNECTION_CLOSE_METHOD) {
+        const amqp_connection_close_t *closed = method->decoded;
+
+        return amqp_refusal(amqp, closed->reply_code, closed->reply_text, error);
+    }
+    if (method->id == AMQP_BASIC_CANCEL_METHOD)
+        return amqp_fail(TRUCE_NOT_FOUND, error,
+                         "RabbitMQ ended the subscription: the queue "
+                         "\"%s\" was deleted, or moves to another node",
+                         amqp->queue);
+    return amqp_fail(TRUCE_IO, error, "RabbitMQ sent the unexpected method 0x%08x", method->id);
+}
+
+static truce_status amqp_library_error(struct amqp *amqp, int code, const char *what,
+                                       bson_error_t *error)
+{
+    bool untrusted = code == AMQP_STATUS_SSL_PEER_VERIFY_FAILED ||
+                     code == AMQP_STATUS_SSL_HOSTNAME_VERIFY_FAILED;
+
+    amqp->broken = true;
+    if (untrusted)
+        return amqp_fail(TRUCE_INVALID, error,
+                         "the certificate of RabbitMQ is not trusted (%s): name its CA by "
+                         "?cacert=FILE",
+                         amqp_error_string2(code));
+    return amqp_fail(TRUCE_IO, error, "%s: %s", what, amqp_error_string2(code));
+}
+
+static truce_status amqp_check(struct amqp *amqp, amqp_rpc_reply_t reply, const char *what,
+                               bson_error_t *error)
+{
+    if (reply.reply_type == AMQP_RESPONSE_NORMAL)
+        return TRUCE_OK;
+    if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION)
+        return amqp_method_refusal(amqp, &reply.reply, error);
+    return amqp_library_error(amqp, reply.library_error, what, error);
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static const char *amqp_option(const struct broker_address *address, const char *name)
+{
+    bson_iter_t at;
+
+    return bson_iter_init_find(&at, address->query, name) ? bson_iter_utf8(&at, NULL) : NULL;
+}
+
+static truce_status amqp_check_options(const struct broker_address *address, bson_error_t *error)
+{
+    static const char *const known[] = {"cacert", "cert", "key", "routing_key", NULL};
+    bson_iter_t at;
+
+    (void)bson_iter_init(&at, address->query);
+    while (bson_iter_next(&at)) {
+        int i = 0;
+
+        while (known[i] && strcmp(known[i], bson_iter_key(&at)) != 0)
+            i++;
+        if (!known[i])
+            return amqp_fail(TRUCE_INVALID, error,
+                             "unknown option \"%.80s\" of the URL: expected cacert, cert, key, or "
+                             "routing_key",
+                             bson_iter_key(&at));
+    }
+    if (address->path_count > 2 || strchr(address->host, ','))
+        return amqp_fail(TRUCE_INVALID, error,
+                         "invalid URL: expected amqp://HOST/QUEUE or amqp://HOST/VHOST/QUEUE");
+    return TRUCE_OK;
+}
+
+static truce_status amqp_prepare_tls(amqp_socket_t *socket, const struct broker_address *address,
+                                     bson_error_t *error)
+{
+    const char *ca = amqp_option(address, "cacert");
+    const char *certificate = amqp_option(address, "cert"), *key = amqp_option(address, "key");
+
+    if (amqp_ssl_socket_set_cacert(socket, ca ? ca : AMQP_CA_FILE))
+        return amqp_fail(TRUCE_INVALID, error, "cannot read the CA file %s",
+                         ca ? ca : AMQP_CA_FILE);
+    if (!certificate != !key)
+        return amqp_fail(TRUCE_INVALID, error, "the options cert and key belong together");
+    if (certificate && amqp_ssl_socket_set_key(socket, certificate, key))
+        return amqp_fail(TRUCE_INVALID, error, "cannot read the certificate %s or its key %s",
+                         certificate, key);
+    return TRUCE_OK;
+}
+
+static truce_status amqp_connect(struct amqp *amqp, const struct broker_address *address,
+                                 bson_error_t *error)
+{
+    bool tls = !strcmp(address->scheme, "amqps");
+    struct timeval timeout = {.tv_sec = AMQP_TIMEOUT_S};
+    int port = address->port ? address->port : tls ? AMQP_TLS_PORT : AMQP_PORT;
+    amqp_socket_t *socket =
+        tls ? amqp_ssl_socket_new(amqp->connection) : amqp_tcp_socket_new(amqp->connection);
+    truce_status status = TRUCE_OK;
+    char what[300];
+    int code;
+
+    if (!socket)
+        return amqp_fail(TRUCE_IO, error, "cannot make a socket");
+    if (tls)
+        status = amqp_prepare_tls(socket, address, error);
+    if (status)
+        return status;
+    snprintf(what, sizeof what, "cannot connect to RabbitMQ at %s:%d", address->host, port);
+    (void)amqp_set_handshake_timeout(amqp->connection, &timeout);
+    (void)amqp_set_rpc_timeout(amqp->connection, &timeout);
+    code = amqp_socket_open_noblock(socket, address->host, port, &timeout);
+    return code ? amqp_library_error(amqp, code, what, error) : TRUCE_OK;
+}
+
+static truce_status amqp_log_in(struct amqp *amqp, const struct broker_address *address,
+                                bson_error_t *error)
+{
+    const char *vhost = address->path_count == 2 ? address->path[0] : "/";
+    const char *user = address->user ? address->user : "guest";
+    amqp_table_entry_t capability = {.key = amqp_cstring_bytes("consumer_cancel_notify"),
+                                     .value = {.kind = AMQP_FIELD_KIND_BOOLEAN}};
+    amqp_table_entry_t property = {.key = amqp_cstring_bytes("capabilities"),
+                                   .value = {.kind = AMQP_FIELD_KIND_TABLE}};
+    const amqp_table_t properties = {.num_entries = 1, .entries = &property};
+    amqp_rpc_reply_t reply;
+    truce_status status;
+
+    capability.value.value.boolean = 1;
+    property.value.value.table = (amqp_table_t){.num_entries = 1, .entries = &capability};
+    reply = amqp_login_with_properties(amqp->connection, vhost, 0, AMQP_FRAME_BYTES,
+                                       AMQP_HEARTBEAT_S, &properties, AMQP_SASL_METHOD_PLAIN, user,
+                                       address->user ? (address->password ? address->password : "")
+                                                     : "guest");
+    status = amqp_check(amqp, reply, "cannot log in to RabbitMQ", error);
+    if (status)
+        return status;
+    amqp_channel_open(amqp->connection, AMQP_CHANNEL);
+    return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot open a channel", error);
+}
+
+static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_wishes *wishes,
+                                        bson_error_t *error)
+{
+    uint16_t prefetch = wishes->prefetch > UINT16_MAX ? UINT16_MAX : (uint16_t)wishes->prefetch;
+    truce_status status;
+
+    if (!*amqp->queue)
+        return amqp_fail(TRUCE_INVALID, error, "the URL names no queue: amqp://HOST/QUEUE");
+    amqp_queue_declare(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue), 1, 0, 0, 0,
+                       amqp_empty_table);
+    status = amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot find the queue", error);
+    if (status)
+        return status;
+    amqp_basic_qos(amqp->connection, AMQP_CHANNEL, 0, prefetch, 0);
+    status =
+        amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot set the prefetch", error);
+    if (status)
+        return status;
+    amqp_basic_consume(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue),
+                       amqp_empty_bytes, 0, 0, 0, amqp_empty_table);
+    return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot subscribe", error);
+}
+
+static truce_status amqp_begin_publisher(struct amqp *amqp, bson_error_t *error)
+{
+    amqp_confirm_select(amqp->connection, AMQP_CHANNEL);
+    return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot use confirms", error);
+}
+
+static void amqp_plugin_close(void *arg)
+{
+    struct amqp *amqp = arg;
+
+    if (!amqp)
+        return;
+    /* without the farewell, acknowledgements on their way may be lost */
+    if (!amqp->broken)
+        (void)amqp_connection_close(amqp->connection, AMQP_REPLY_SUCCESS);
+    (void)amqp_destroy_connection(amqp->connection);
+    bson_free(amqp->queue);
+    bson_free(amqp->exchange);
+    bson_free(amqp->routing_key);
+    bson_free(amqp);
+}
+
+static truce_status amqp_plugin_open(const struct broker_address *address,
+                                     const struct broker_wishes *wishes, void **broker,
+                                     bson_error_t *error)
+{
+    struct amqp *amqp = bson_malloc0(sizeof *amqp);
+    const char *name = address->path_count ? address->path[address->path_count - 1] : "";
+    truce_status status = amqp_check_options(address, error);
+
+    amqp->connection = amqp_new_connection();
+    amqp->queue = bson_strdup(name);
+    amqp->exchange = bson_strdup(name);
+    amqp->routing_key = bson_strdup(amqp_option(address, "routing_key"));
+    amqp->broken = true;
+    if (!status)
+        status = amqp_connect(amqp, address, error);
+    amqp->broken = status != TRUCE_OK;
+    if (!status)
+        status = amqp_log_in(amqp, address, error);
+    if (!status)
+        status = wishes->publishes ? amqp_begin_publisher(amqp, error)
+                                   : amqp_begin_consumer(amqp, wishes, error);
+    if (status) {
+        amqp_plugin_close(amqp);
+        return status;
+    }
+    *broker = amqp;
+    return TRUCE_OK;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Appends bytes as a string if they are UTF-8, else as binary data. */
+static void amqp_append_bytes(bson_t *to, const char *key, amqp_bytes_t bytes)
+{
+    if (bytes.len <= INT32_MAX && bson_utf8_validate(bytes.bytes, bytes.len, false))
+        bson_append_utf8(to, key, -1, bytes.len ? bytes.bytes : "", (int)bytes.len);
+    else
+        bson_append_binary(to, key, -1, BSON_SUBTYPE_BINARY, bytes.bytes, (uint32_t)bytes.len);
+}
+
+/* Appends a number above 2^63 - 1 as a decimal, so that it keeps its value. */
+static void amqp_append_unsigned(bson_t *to, const char *key, uint64_t number)
+{
+    bson_decimal128_t decimal;
+    char text[24];
+
+    if (number <= INT64_MAX) {
+        bson_append_int64(to, key, -1, (int64_t)number);
+        return;
+    }
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    (void)bson_decimal128_from_string(text, &decimal);
+    bson_append_decimal128(to, key, -1, &decimal);
+}
+
+static void amqp_append_table(bson_t *to, const amqp_table_t *table, int depth);
+
+static void amqp_append_array(bson_t *to, const amqp_array_t *array, int depth);
+
+static void amqp_append_container(bson_t *to, const char *key, const amqp_field_value_t *value,
+                                  int depth)
+{
+    bson_t child;
+
+    if (depth == AMQP_HEADERS_DEPTH) {
+        bson_append_null(to, key, -1);
+    } else if (value->kind == AMQP_FIELD_KIND_TABLE) {
+        bson_append_document_begin(to, key, -1, &child);
+        amqp_append_table(&child, &value->value.table, depth + 1);
+        bson_append_document_end(to, &child);
+    } else {
+        bson_append_array_begin(to, key, -1, &child);
+        amqp_append_array(&child, &value->value.array, depth + 1);
+        bson_append_array_end(to, &child);
+    }
+}
+
+static void amqp_append_value(bson_t *to, const char *key, const amqp_field_value_t *value,
+                              int depth)
+{
+    switch (value->kind) {
+    case AMQP_FIELD_KIND_BOOLEAN:
+        bson_append_bool(to, key, -1, value->value.boolean != 0);
+        break;
+    case AMQP_FIELD_KIND_I8:
+        bson_append_int32(to, key, -1, value->value.i8);
+        break;
+    case AMQP_FIELD_KIND_U8:
+        bson_append_int32(to, key, -1, value->value.u8);
+        break;
+    case AMQP_FIELD_KIND_I16:
+        bson_append_int32(to, key, -1, value->value.i16);
+        break;
+    case AMQP_FIELD_KIND_U16:
+        bson_append_int32(to, key, -1, value->value.u16);
+        break;
+    case AMQP_FIELD_KIND_I32:
+        bson_append_int32(to, key, -1, value->value.i32);
+        break;
+    case AMQP_FIELD_KIND_U32:
+        bson_append_int64(to, key, -1, value->value.u32);
+        break;
+    case AMQP_FIELD_KIND_I64:
+        bson_append_int64(to, key, -1, value->value.i64);
+        break;
+    case AMQP_FIELD_KIND_U64:
+        amqp_append_unsigned(to, key, value->value.u64);
+        break;
+    case AMQP_FIELD_KIND_F32:
+        bson_append_double(to, key, -1, (double)value->value.f32);
+        break;
+    case AMQP_FIELD_KIND_F64:
+        bson_append_double(to, key, -1, value->value.f64);
+        break;
+    case AMQP_FIELD_KIND_TIMESTAMP:
+        bson_append_date_time(to, key, -1,
+                              value->value.u64 < (uint64_t)INT64_MAX / 1000
+                                  ? (int64_t)value->value.u64 * 1000
+                                  : INT64_MAX);
+        break;
+    case AMQP_FIELD_KIND_UTF8:
+    case AMQP_FIELD_KIND_BYTES:
+        amqp_append_bytes(to, key, value->value.bytes);
+        break;
+    case AMQP_FIELD_KIND_TABLE:
+    case AMQP_FIELD_KIND_ARRAY:
+        amqp_append_container(to, key, value, depth);
+        break;
+    default:
+        bson_append_null(to, key, -1);
+        break;
+    }
+}
+
+static void amqp_append_table(bson_t *to, const amqp_table_t *table, int depth)
+{
+    for (int i = 0; i < table->num_entries; i++) {
+        amqp_bytes_t name = table->entries[i].key;
+        char key[256];
+
+        /* a field name is a short string: up to 255 bytes */
+        if (name.len >= sizeof key || !bson_utf8_validate(name.bytes, name.len, false))
+            continue;
+        memcpy(key, name.bytes, name.len);
+        key[name.len] = 0;
+        amqp_append_value(to, key, &table->entries[i].value, depth);
+    }
+}
+
+static void amqp_append_array(bson_t *to, const amqp_array_t *array, int depth)
+{
+    for (int i = 0; i < array->num_entries; i++) {
+        char buffer[16];
+        const char *key;
+
+        bson_uint32_to_string((uint32_t)i, &key, buffer, sizeof buffer);
+        amqp_append_value(to, key, &array->entries[i], depth);
+    }
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+static void amqp_append_properties(bson_t *facts, const amqp_basic_properties_t *properties)
+{
+    const struct {
+        amqp_flags_t flag;
+        const char *name;
+        amqp_bytes_t value;
+    } strings[] = {
+        {AMQP_BASIC_MESSAGE_ID_FLAG, "id", properties->message_id},
+        {AMQP_BASIC_TYPE_FLAG, "type", properties->type},
+        {AMQP_BASIC_APP_ID_FLAG, "app", properties->app_id},
+        {AMQP_BASIC_USER_ID_FLAG, "user", properties->user_id},
+        {AMQP_BASIC_CONTENT_TYPE_FLAG, "contentType", properties->content_type},
+        {AMQP_BASIC_CORRELATION_ID_FLAG, "correlationId", properties->correlation_id},
+        {AMQP_BASIC_REPLY_TO_FLAG, "replyTo", properties->reply_to},
+    };
+    bson_t headers;
+
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++)
+        if (properties->_flags & strings[i].flag)
+            amqp_append_bytes(facts, strings[i].name, strings[i].value);
+    if (properties->_flags & AMQP_BASIC_TIMESTAMP_FLAG &&
+        properties->timestamp < (uint64_t)INT64_MAX / 1000)
+        BSON_APPEND_DATE_TIME(facts, "time", (int64_t)properties->timestamp * 1000);
+    if (properties->_flags & AMQP_BASIC_PRIORITY_FLAG)
+        BSON_APPEND_INT32(facts, "priority", properties->priority);
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "headers", &headers);
+    if (properties->_flags & AMQP_BASIC_HEADERS_FLAG)
+        amqp_append_table(&headers, &properties->headers, 0);
+    bson_append_document_end(facts, &headers);
+}
+
+static struct broker_message *amqp_make_message(const amqp_envelope_t *envelope)
+{
+    struct broker_message *message = bson_malloc0(sizeof *message);
+    const amqp_message_t *from = &envelope->message;
+
+    bson_init(&message->facts);
+    message->size = from->body.len;
+    message->body = bson_malloc(message->size + 1);
+    if (message->size)
+        memcpy(message->body, from->body.bytes, message->size);
+    message->tag = envelope->delivery_tag;
+    message->redelivered = envelope->redelivered != 0;
+    amqp_append_properties(&message->facts, &from->properties);
+    amqp_append_bytes(&message->facts, "exchange", envelope->exchange);
+    amqp_append_bytes(&message->facts, "routingKey", envelope->routing_key);
+    BSON_APPEND_BOOL(&message->facts, "redelivered", message->redelivered);
+    return message;
+}
+
+/* Reads a frame that is not a delivery. */
+static truce_status amqp_read_other(struct amqp *amqp, bson_error_t *error)
+{
+    struct timeval timeout = {.tv_sec = AMQP_TIMEOUT_S};
+    amqp_frame_t frame;
+    int code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
+
+    if (code == AMQP_STATUS_TIMEOUT)
+        return TRUCE_OK;
+    if (code)
+        return amqp_library_error(amqp, code, "the connection to RabbitMQ failed", error);
+    return frame.frame_type == AMQP_FRAME_METHOD
+               ? amqp_method_refusal(amqp, &frame.payload.method, error)
+               : TRUCE_OK;
+}
+
+static truce_status amqp_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
+                                        bson_error_t *error)
+{
+    struct amqp *amqp = arg;
+    struct timeval timeout = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000};
+    amqp_envelope_t envelope;
+    amqp_rpc_reply_t reply;
+
+    *message = NULL;
+    amqp_maybe_release_buffers(amqp->connection);
+    reply = amqp_consume_message(amqp->connection, &envelope, &timeout, 0);
+    if (reply.reply_type == AMQP_RESPONSE_NORMAL) {
+        *message = amqp_make_message(&envelope);
+        amqp_destroy_envelope(&envelope);
+        return TRUCE_OK;
+    }
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+        reply.library_error == AMQP_STATUS_TIMEOUT)
+        return TRUCE_OK;
+    if (reply.reply_type == AMQP_RESPONSE_LIBRARY_EXCEPTION &&
+        reply.library_error == AMQP_STATUS_UNEXPECTED_STATE)
+        return amqp_read_other(amqp, error);
+    return amqp_check(amqp, reply, "the connection to RabbitMQ failed", error);
+}
+
+static truce_status amqp_plugin_acknowledge(void *arg, struct broker_message *const *messages,
+                                            size_t count, bson_error_t *error)
+{
+    struct amqp *amqp = arg;
+    int code = amqp_basic_ack(amqp->connection, AMQP_CHANNEL, messages[count - 1]->tag, 1);
+
+    return code ? amqp_library_error(amqp, code, "cannot acknowledge", error) : TRUCE_OK;
+}
+
+static truce_status amqp_plugin_waiting(void *arg, int64_t *count, bson_error_t *error)
+{
+    struct amqp *amqp = arg;
+    amqp_queue_declare_ok_t *declared =
+        amqp_queue_declare(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue), 1, 0, 0,
+                           0, amqp_empty_table);
+
+    if (!declared)
+        return amqp_check(amqp, amqp_get_rpc_reply(amqp->connection),
+                          "cannot count the messages of the queue", error);
+    *count = declared->message_count;
+    return TRUCE_OK;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+/* Makes a table of strings, whole numbers, and flags; the entries borrow from the document. */
+static amqp_table_t amqp_make_table(const bson_t *headers)
+{
+    amqp_table_t table = {0};
+    bson_iter_t at;
+
+    table.entries = bson_malloc0((bson_count_keys(headers) + 1) * sizeof *table.entries);
+    (void)bson_iter_init(&at, headers);
+    while (bson_iter_next(&at)) {
+        amqp_table_entry_t *entry = &table.entries[table.num_entries++];
+
+        entry->key = amqp_cstring_bytes(bson_iter_key(&at));
+        if (BSON_ITER_HOLDS_UTF8(&at)) {
+            entry->value.kind = AMQP_FIELD_KIND_UTF8;
+            entry->value.value.bytes = amqp_cstring_bytes(bson_iter_utf8(&at, NULL));
+        } else if (BSON_ITER_HOLDS_BOOL(&at)) {
+            entry->value.kind = AMQP_FIELD_KIND_BOOLEAN;
+            entry->value.value.boolean = bson_iter_bool(&at);
+        } else {
+            entry->value.kind = AMQP_FIELD_KIND_I64;
+            entry->value.value.i64 = bson_iter_as_int64(&at);
+        }
+    }
+    return table;
+}
+
+/* Skips a message that came back: no queue receives it. */
+static truce_status amqp_read_return(struct amqp *amqp, const amqp_basic_return_t *returned,
+                                     bson_error_t *error)
+{
+    amqp_message_t message;
+    truce_status status =
+        amqp_fail(TRUCE_NOT_FOUND, error,
+                  "no queue receives messages of the exchange \"%.*s\" with the routing key "
+                  "\"%.*s\"",
+                  (int)returned->exchange.len, (const char *)returned->exchange.bytes,
+                  (int)returned->routing_key.len, (const char *)returned->routing_key.bytes);
+
+    if (amqp_read_message(amqp->connection, AMQP_CHANNEL, &message, 0).reply_type ==
+        AMQP_RESPONSE_NORMAL)
+        amqp_destroy_message(&message);
+    amqp->broken = true;
+    return status;
+}
+
+/* Notes that the message was confirmed, or all up to it. */
+static void amqp_note_confirm(struct amqp *amqp, uint64_t tag, bool multiple)
+{
+    if (tag <= amqp->base || tag > amqp->sent)
+        return;
+    for (uint64_t at = multiple ? amqp->base + 1 : tag; at <= tag; at++)
+        amqp->confirmed[at % AMQP_WINDOW] = 1;
+    while (amqp->base < amqp->sent && amqp->confirmed[(amqp->base + 1) % AMQP_WINDOW]) {
+        amqp->base++;
+        amqp->confirmed[amqp->base % AMQP_WINDOW] = 0;
+    }
+}
+
+static truce_status amqp_read_confirm(struct amqp *amqp, const amqp_method_t *method,
+                                      bson_error_t *error)
+{
+    if (method->id == AMQP_BASIC_ACK_METHOD) {
+        const amqp_basic_ack_t *ack = method->decoded;
+
+        amqp_note_confirm(amqp, ack->delivery_tag, ack->multiple != 0);
+        return TRUCE_OK;
+    }
+    if (method->id == AMQP_BASIC_RETURN_METHOD)
+        return amqp_read_return(amqp, method->decoded, error);
+    if (method->id == AMQP_BASIC_NACK_METHOD) {
+        amqp->broken = true;
+        return amqp_fail(TRUCE_IO, error, "RabbitMQ did not store a message");
+    }
+    return amqp_method_refusal(amqp, method, error);
+}
+
+static truce_status amqp_plugin_confirm(void *arg, int timeout_ms, bson_error_t *error)
+{
+    struct amqp *amqp = arg;
+    struct timeval timeout = {timeout_ms / 1000, (long)(timeout_ms % 1000) * 1000};
+    truce_status status = TRUCE_OK;
+
+    while (!status && amqp->base < amqp->sent) {
+        amqp_frame_t frame;
+        int code;
+
+        amqp_maybe_release_buffers(amqp->connection);
+        code = amqp_simple_wait_frame_noblock(amqp->connection, &frame, &timeout);
+        if (code)
+            status = amqp_library_error(amqp, code, "RabbitMQ does not confirm messages", error);
+        else if (frame.frame_type == AMQP_FRAME_METHOD)
+            status = amqp_read_confirm(amqp, &frame.payload.method, error);
+    }
+    return status;
+}
+
+static truce_status amqp_plugin_publish(void *arg, const struct broker_post *post,
+                                        bson_error_t *error)
+{
+    struct amqp *amqp = arg;
+    const char *key = post->key ? post->key : amqp->routing_key;
+    amqp_bytes_t body = {.len = post->size, .bytes = (void *)post->body};
+    amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG,
+                                          .delivery_mode = 2};
+    int code;
+
+    if (amqp->sent - amqp->base == AMQP_WINDOW) {
+        truce_status status = amqp_plugin_confirm(amqp, AMQP_TIMEOUT_S * 1000, error);
+
+        if (status)
+            return status;
+    }
+    if (post->id) {
+        properties._flags |= AMQP_BASIC_MESSAGE_ID_FLAG;
+        properties.message_id = amqp_cstring_bytes(post->id);
+    }
+    if (post->content_type) {
+        properties._flags |= AMQP_BASIC_CONTENT_TYPE_FLAG;
+        properties.content_type = amqp_cstring_bytes(post->content_type);
+    }
+    if (post->headers) {
+        properties._flags |= AMQP_BASIC_HEADERS_FLAG;
+        properties.headers = amqp_make_table(post->headers);
+    }
+    code = amqp_basic_publish(amqp->connection, AMQP_CHANNEL,
+                              amqp_cstring_bytes(post->to ? post->to : amqp->exchange),
+                              amqp_cstring_bytes(key ? key : ""), 1, 0, &properties, body);
+    bson_free(properties.headers.entries);
+    amqp->sent += !code;
+    return code ? amqp_library_error(amqp, code, "cannot publish", error) : TRUCE_OK;
+}
+
+/* ---- the module ------------------------------------------------------------------------------ */
+
+static const struct broker_ops amqp_ops = {
+    .open = amqp_plugin_open,
+    .close = amqp_plugin_close,
+    .receive = amqp_plugin_receive,
+    .acknowledge = amqp_plugin_acknowledge,
+    .waiting = amqp_plugin_waiting,
+    .publish = amqp_plugin_publish,
+    .confirm = amqp_plugin_confirm,
+};
+
+truce_broker_function truce_broker;
+
+__attribute__((visibility("default"))) const struct broker_ops *truce_broker(int version)
+{
+    return version == BROKER_VERSION ? &amqp_ops : NULL;
+}

@@ -1,0 +1,339 @@
+/*
+ * truce consume: applies the messages of a broker (src/broker).
+ *
+ * Each of --workers is a thread with a connection of its own. The threads share the store, so their
+ * commits share syncs. SIGTERM and Ctrl-C end the command after the current batches.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "cli/commands.h"
+#include "cli/core/interrupt.h"
+#include "cli/core/progress.h"
+#include "truce/broker.h"
+
+#define CONSUME_WORKERS_MAX 64
+#define CONSUME_DAY_MS      INT64_C(86400000)
+#define CONSUME_DRY_LIMIT   10
+#define CONSUME_FIELDS      10
+
+struct consume {
+    struct cli *cli;
+    truce_consume_options options;
+    int workers;
+    int64_t report_ns;
+    /* Guards what follows. */
+    pthread_mutex_t mutex;
+    truce_consume_counts counts[CONSUME_WORKERS_MAX];
+    struct cli_progress progress;
+    int64_t started_ns, reported_ns;
+    int code;
+};
+
+struct consume_thread {
+    struct consume *consume;
+    int number;
+};
+
+static atomic_bool consume_ending;
+
+static void consume_on_signal(int number)
+{
+    (void)number;
+    atomic_store(&consume_ending, true);
+}
+
+/* With SA_RESETHAND, the second signal kills. */
+static void consume_hear_signals(void)
+{
+    struct sigaction action = {.sa_handler = consume_on_signal, .sa_flags = (int)SA_RESETHAND};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+}
+
+/* ---- counts ---------------------------------------------------------------------------------- */
+
+static truce_consume_counts consume_sum(const struct consume *consume)
+{
+    truce_consume_counts sum = {.waiting = -1};
+
+    for (int i = 0; i < consume->workers; i++) {
+        const truce_consume_counts *one = &consume->counts[i];
+
+        sum.received += one->received;
+        sum.redelivered += one->redelivered;
+        sum.applied += one->applied;
+        sum.duplicate += one->duplicate;
+        sum.stale += one->stale;
+        sum.rejected += one->rejected;
+        sum.quarantined += one->quarantined;
+        sum.batches += one->batches;
+        sum.reconnects += one->reconnects;
+        if (one->waiting > sum.waiting)
+            sum.waiting = one->waiting;
+    }
+    return sum;
+}
+
+static void consume_append(const truce_consume_counts *sum, bson_t *answer)
+{
+    const struct {
+        const char *name;
+        int64_t count;
+    } fields[CONSUME_FIELDS] = {
+        {"messages", sum->received},
+        {"applied", sum->applied},
+        {"stale", sum->stale},
+        {"duplicate", sum->duplicate},
+        {"rejected", sum->rejected},
+        {"quarantined", sum->quarantined},
+        {"redelivered", sum->redelivered},
+        {"batches", sum->batches},
+        {"reconnects", sum->reconnects},
+        {"waiting", sum->waiting},
+    };
+
+    for (int i = 0; i < CONSUME_FIELDS; i++)
+        if (fields[i].count >= 0)
+            bson_append_int64(answer, fields[i].name, -1, fields[i].count);
+}
+
+static void consume_print(const struct consume *consume, bool is_answer)
+{
+    const truce_consume_counts sum = consume_sum(consume);
+    double seconds = (double)(truce__clock_monotonic_ns() - consume->started_ns) / 1e9;
+    bson_t answer = BSON_INITIALIZER;
+    char text[400];
+
+    consume_append(&sum, &answer);
+    bson_append_double(&answer, "seconds", -1, seconds);
+    snprintf(text, sizeof text,
+             "%" PRId64 " messages: %" PRId64 " applied, %" PRId64 " stale, %" PRId64
+             " duplicate, %" PRId64 " rejected%s; %.1f s, %.0f/s",
+             sum.received, sum.applied, sum.stale, sum.duplicate, sum.rejected,
+             sum.rejected ? " (see truce_rejects)" : "", seconds,
+             seconds > 0 ? (double)sum.received / seconds : 0.0);
+    if (is_answer)
+        cli_answer(consume->cli, &answer, "%s", text);
+    else
+        cli_tell(consume->cli, &answer, "%s", text);
+    bson_destroy(&answer);
+}
+
+/* ---- callbacks ------------------------------------------------------------------------------- */
+
+static bool consume_stop(const truce_consume_counts *counts, void *arg)
+{
+    struct consume_thread *thread = arg;
+    struct consume *consume = thread->consume;
+    int64_t now_ns = truce__clock_monotonic_ns();
+
+    pthread_mutex_lock(&consume->mutex);
+    consume->counts[thread->number] = *counts;
+    cli_progress(&consume->progress, consume_sum(consume).received, 0);
+    if (consume->report_ns && now_ns - consume->reported_ns >= consume->report_ns) {
+        consume->reported_ns = now_ns;
+        consume_print(consume, false);
+    }
+    pthread_mutex_unlock(&consume->mutex);
+    return atomic_load(&consume_ending);
+}
+
+static void consume_note(const char *text, void *arg)
+{
+    struct consume_thread *thread = arg;
+
+    pthread_mutex_lock(&thread->consume->mutex);
+    cli_remark(thread->consume->cli, "%s", text);
+    pthread_mutex_unlock(&thread->consume->mutex);
+}
+
+static void consume_show(const bson_t *effect, void *arg)
+{
+    struct consume_thread *thread = arg;
+
+    pthread_mutex_lock(&thread->consume->mutex);
+    cli_print(effect, JSON_RELAXED);
+    pthread_mutex_unlock(&thread->consume->mutex);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static void *consume_run_thread(void *arg)
+{
+    struct consume_thread *thread = arg;
+    struct consume *consume = thread->consume;
+    truce_consume_options options = consume->options;
+    truce_consume_counts counts;
+    bson_error_t error = {0};
+    truce_status status;
+
+    options.arg = thread;
+    options.slot = (uint32_t)thread->number;
+    status = truce_consume(consume->cli->store, &options, &counts, &error);
+    pthread_mutex_lock(&consume->mutex);
+    consume->counts[thread->number] = counts;
+    if (status) {
+        if (!consume->code)
+            consume->code = cli_error(consume->cli, NULL, status, &error);
+        atomic_store(&consume_ending, true);
+    }
+    pthread_mutex_unlock(&consume->mutex);
+    return NULL;
+}
+
+static void consume_run_all(struct consume *consume)
+{
+    struct consume_thread threads[CONSUME_WORKERS_MAX];
+    pthread_t ids[CONSUME_WORKERS_MAX];
+    int count = 1; /* this thread is the first */
+
+    for (int i = 0; i < consume->workers; i++)
+        threads[i] = (struct consume_thread){consume, i};
+    while (count < consume->workers &&
+           !pthread_create(&ids[count], NULL, consume_run_thread, &threads[count]))
+        count++;
+    if (count < consume->workers)
+        cli_remark(consume->cli, "only %d of %d workers could be started", count, consume->workers);
+    consume_run_thread(&threads[0]);
+    for (int i = 1; i < count; i++)
+        pthread_join(ids[i], NULL);
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+static bool consume_read_map(struct consume *consume, bson_t *map)
+{
+    const char *text = cli_text(consume->cli, "map");
+
+    if (!text) {
+        bson_init(map);
+        return true;
+    }
+    consume->options.map = map;
+    return cli_document_or_array(consume->cli, text, "--map", map, &consume->options.map_is_array);
+}
+
+static bool consume_read_call(struct consume *consume)
+{
+    struct cli *cli = consume->cli;
+    truce_consume_options *options = &consume->options;
+    bool dry = cli_flag(cli, "dry-run");
+    int64_t workers, batch, linger_ms, days, report_s;
+
+    if (!cli_number(cli, "workers", 1, CONSUME_WORKERS_MAX, 1, &workers) ||
+        !cli_number(cli, "batch", 1, 1000, 250, &batch) ||
+        !cli_number(cli, "linger", 1, 60000, 5, &linger_ms) ||
+        !cli_number(cli, "limit", 1, INT64_MAX, dry ? CONSUME_DRY_LIMIT : 0, &options->limit) ||
+        !cli_number(cli, "inbox-days", 1, 36500, 0, &days) ||
+        !cli_number(cli, "report", 1, 86400, 0, &report_s))
+        return false;
+    if (!cli_text(cli, "into")) {
+        cli_usage(cli, "--into TARGET is missing: set:COLLECTION.LIST, queue:QUEUE, "
+                       "upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit");
+        return false;
+    }
+    if (workers > 1 && options->limit) {
+        cli_usage(cli, "--limit and --dry-run work with one worker");
+        return false;
+    }
+    consume->workers = (int)workers;
+    consume->report_ns = report_s * INT64_C(1000000000);
+    options->url = cli->arguments[0];
+    options->into = cli_text(cli, "into");
+    options->id = cli_text(cli, "id");
+    options->consumer = cli_text(cli, "consumer");
+    options->batch = (uint32_t)batch;
+    options->linger_ms = (uint32_t)linger_ms;
+    options->until_empty = cli_flag(cli, "until-empty") || dry;
+    options->inbox_ms = days * CONSUME_DAY_MS;
+    options->dead_letter = cli_text(cli, "dead-letter");
+    options->dry_run = dry;
+    options->on_message = consume_show;
+    options->stop = consume_stop;
+    options->note = consume_note;
+    return true;
+}
+
+static int consume_run(struct cli *cli)
+{
+    struct consume consume = {.cli = cli, .mutex = PTHREAD_MUTEX_INITIALIZER};
+    truce_consume_counts sum;
+    bson_t map;
+    int code = CLI_USAGE;
+
+    if (consume_read_map(&consume, &map) && consume_read_call(&consume)) {
+        cli_interrupt_forget(); /* the current batch ends, then the command */
+        consume_hear_signals();
+        /* the rehearsal checks the call, and must not take messages */
+        atomic_store(&consume_ending, cli->rehearsal);
+        cli_progress_begin(cli, &consume.progress, "messages");
+        consume.started_ns = consume.reported_ns = truce__clock_monotonic_ns();
+        consume_run_all(&consume);
+        cli_progress_end(&consume.progress);
+        sum = consume_sum(&consume);
+        if (!consume.options.dry_run && (!consume.code || sum.received))
+            consume_print(&consume, true);
+        code = consume.code ? consume.code : sum.rejected || sum.quarantined ? CLI_NO : CLI_DONE;
+        code = cli_output_end(code);
+    }
+    bson_destroy(&map);
+    return code;
+}
+
+const struct cli_command cli_consume = {
+    .noun = "consume",
+    .arguments = "URL",
+    .summary = "apply the messages of a broker, exactly once in effect",
+    .help =
+        "URL is amqp://USER:PASSWORD@HOST/QUEUE for RabbitMQ, or amqps:// with TLS.\n"
+        "The targets:\n"
+        "  set:COLLECTION.LIST   operations of an ordered set   {operation, key, element, seq}\n"
+        "  queue:QUEUE           jobs                           {with, unique, lane, ...}\n"
+        "  upsert:COLLECTION     whole documents                {with, version}\n"
+        "  merge:COLLECTION      revisions, which are merged    {with, version}\n"
+        "  post:BOOK             transactions of a ledger       {id, with, meta}\n"
+        "  commit                changes as in truce commit     [{insert: ...}, ...]\n"
+        "\n"
+        "--map is a template of these fields. \"$body.PATH\" and \"$headers.NAME\" are values of\n"
+        "the message, {$expr: ...} is an aggregation expression, and all else is itself. Fields\n"
+        "that --map lacks have defaults. For example:\n"
+        "  truce consume amqp://localhost/enrolments --into set:students.classes \\\n"
+        "      --map '{element: \"$body.class\"}'\n"
+        "\n"
+        "A commit contains the effects of a batch and a record of its messages; then they are\n"
+        "acknowledged. After any crash, messages come again and have no further effect. The\n"
+        "message's id is its property message_id, or --id; Kafka's is its position.\n"
+        "\n"
+        "Messages that cannot be applied are stored in truce_rejects with the reason. Failures\n"
+        "of the store and of the broker are retried with growing delays. SIGTERM and Ctrl-C end\n"
+        "the command after the current batch. Exit code 1: some messages were rejected.\n"
+        "\n"
+        "docs/brokers.md has more.",
+    .options =
+        (const struct cli_option[]){
+            {"into", 0, "TARGET", "what the messages change", false},
+            {"map", 0, "TEMPLATE", "how they are mapped to the target's fields", false},
+            {"id", 0, "PATH", "the message's id, for example $body.id", false},
+            {"consumer", 0, "NAME", "name of the subscription (default: the queue or topic)",
+             false},
+            {"workers", 0, "N", "connections, up to 64 (default: 1)", false},
+            {"batch", 0, "N", "messages of a commit, up to 1000 (default: 250)", false},
+            {"linger", 0, "MS", "time to wait for more messages of a batch (default: 5)", false},
+            {"until-empty", 0, NULL, "end when no message waits", false},
+            {"limit", 'n', "N", "end after this many messages", false},
+            {"dry-run", 0, NULL, "print what messages would do, and change nothing", false},
+            {"dead-letter", 0, "NAME", "also publish rejects to this exchange or topic", false},
+            {"inbox-days", 0, "DAYS", "remove records of older messages, and reject such messages",
+             false},
+            {"report", 0, "SECONDS", "print the counts at this interval", false},
+            {0}},
+    .store = CLI_STORE_WRITE,
+    .run = consume_run,
+};

@@ -1,0 +1,464 @@
+/* The consumer with a broker in this process: targets, rejects, records, and dead letters. */
+#include "broker/consumer.h"
+#include "broker/inbox.h"
+#include "tests/support/bank.h"
+#include "tests/support/fake_broker.h"
+
+struct consume_case {
+    truce_store *store;
+    truce_consume_options options;
+    truce_consume_counts counts;
+    bson_t *map;
+    char notes[4000];
+    int shown;
+};
+
+static void case_note(const char *text, void *arg)
+{
+    struct consume_case *c = arg;
+    size_t used = strlen(c->notes);
+
+    snprintf(c->notes + used, sizeof c->notes - used, "%s\n", text);
+}
+
+static void case_show(const bson_t *effect, void *arg)
+{
+    struct consume_case *c = arg;
+    char *text = bson_as_relaxed_extended_json(effect, NULL);
+
+    c->shown++;
+    case_note(text, arg);
+    bson_free(text);
+}
+
+static void case_begin(struct consume_case *c, const char *into, const char *map, bool log)
+{
+    bson_error_t error = {0};
+
+    memset(c, 0, sizeof *c);
+    CHECK_OK(truce_store_open("memory:", NULL, &c->store, &error), error);
+    c->map = map ? test_bson(map) : NULL;
+    c->options = (truce_consume_options){.url = "fake://host/topic",
+                                         .into = into,
+                                         .map = c->map,
+                                         .map_is_array = !strcmp(into, "commit"),
+                                         .until_empty = true,
+                                         .note = case_note,
+                                         .on_message = case_show,
+                                         .arg = c};
+    fake_broker_begin(log);
+}
+
+static truce_status case_run(struct consume_case *c, bson_error_t *error)
+{
+    c->notes[0] = 0;
+    return truce__consume(c->store, &c->options, &fake_broker_ops, &c->counts, error);
+}
+
+static void case_run_ok(struct consume_case *c)
+{
+    bson_error_t error = {0};
+
+    CHECK_OK(case_run(c, &error), error);
+    CHECK_INT(fake_broker_left(), ==, 0);
+}
+
+static void case_end(struct consume_case *c)
+{
+    bson_destroy(c->map);
+    truce_store_close(c->store);
+    fake_broker_end();
+}
+
+static void case_notes(const struct consume_case *c, const char *part)
+{
+    if (!strstr(c->notes, part))
+        test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", c->notes, part);
+}
+
+static void case_define_set(struct consume_case *c)
+{
+    truce_set *set = truce_set_new(c->store, &(truce_set_options){.collection = "students",
+                                                                  .key = "student_id",
+                                                                  .field = "classes",
+                                                                  .name = "name"});
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_set_record(set, "define", NULL, 0, &error), error);
+    truce_set_free(set);
+}
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+TEST(operations_of_a_set_arrive_in_any_order)
+{
+    struct consume_case c;
+
+    case_begin(&c, "set:students.classes", "{'element': '$body.class'}", false);
+    case_define_set(&c);
+    fake_broker_put("{'operation': 'delete', 'student_id': 1, 'class': 'A', 'sequence_number': 2}",
+                    NULL, 0);
+    fake_broker_put("{'operation': 'insert', 'student_id': 1, 'class': 'A', 'sequence_number': 1}",
+                    NULL, 0);
+    fake_broker_put("{'operation': 'insert', 'student_id': 1, 'class': {'name': 'B', 'room': 4}, "
+                    "'sequence_number': 3}",
+                    NULL, 0);
+    fake_broker_put("{'operation': 'insert', 'student_id': 1, 'class': {'name': 'B', 'room': 4}, "
+                    "'sequence_number': 3}",
+                    NULL, 0);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.applied, ==, 2);
+    CHECK_INT(c.counts.stale, ==, 1);
+    CHECK_INT(c.counts.duplicate, ==, 1);
+    CHECK_INT(count_json(c.store, "students",
+                         "{'student_id': 1, 'classes': {'$size': 1}, 'classes.room': 4}"),
+              ==, 1);
+    case_end(&c);
+}
+
+TEST(a_bad_operation_of_a_set_is_rejected_and_the_others_are_applied)
+{
+    static const char *const bad[] = {
+        "{'operation': 'move', 'student_id': 1, 'element': 'A', 'sequence_number': 1}",
+        "{'operation': 'insert', 'element': 'A', 'sequence_number': 1}",
+        "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': 0}",
+        "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': 1.5}",
+        "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': '1'}",
+        "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': "
+        "99999999999999999999}",
+        "{'operation': 'insert', 'student_id': 1, 'element': {'room': 1}, 'sequence_number': 1}",
+        "{'operation': 'insert', 'student_id': [1], 'element': 'A', 'sequence_number': 1}",
+        "{'operation': 7, 'student_id': 1, 'element': 'A', 'sequence_number': 1}",
+        "[1]",
+        "",
+        "{'operation'",
+        "\xff\xfe",
+    };
+    size_t count = sizeof bad / sizeof *bad;
+    struct consume_case c;
+
+    case_begin(&c, "set:students.classes", NULL, false);
+    case_define_set(&c);
+    for (size_t i = 0; i < count; i++) {
+        char good[200];
+
+        snprintf(good, sizeof good,
+                 "{'operation': 'insert', 'student_id': 1, 'element': 'E%zu', 'sequence_number': "
+                 "%zu}",
+                 i, i + 1);
+        fake_broker_put(bad[i], NULL, 0);
+        fake_broker_put(good, NULL, 0);
+    }
+    case_run_ok(&c);
+    CHECK_INT(c.counts.rejected, ==, (int64_t)count);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, (int64_t)count);
+    CHECK_INT(c.counts.applied, ==, (int64_t)count);
+    case_end(&c);
+}
+
+TEST(a_set_that_is_not_defined_is_reported)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, "set:students.classes", NULL, false);
+    CHECK_STATUS(TRUCE_NOT_FOUND, case_run(&c, &error), error);
+    case_end(&c);
+}
+
+TEST(messages_become_jobs)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", "{'with': {'to': '$body.to'}, 'lane': '$headers.lane'}", false);
+    fake_broker_put("{'to': 'ada'}", "1", 0)->headers = test_bson("{'lane': 'a'}");
+    fake_broker_put("{'to': 'bob'}", "2", 0)->headers = test_bson("{'lane': 7}");
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "truce_queue", "{'payload.to': 'ada', 'lane.name': 'a'}"), ==, 1);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 1);
+    case_notes(&c, "\"lane\" must be a string");
+    case_end(&c);
+}
+
+TEST(an_upsert_with_a_version_keeps_the_newest)
+{
+    struct consume_case c;
+
+    case_begin(&c, "upsert:things", "{'version': 'rev'}", false);
+    fake_broker_put("{'_id': 1, 'rev': 2, 'v': 'b'}", "2", 0);
+    fake_broker_put("{'_id': 1, 'rev': 1, 'v': 'a'}", "1", 0);
+    fake_broker_put("{'_id': 1, 'v': 'none'}", "3", 0);
+    fake_broker_put("{'rev': 1}", "4", 0);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "things", "{'_id': 1, 'v': 'b'}"), ==, 1);
+    CHECK_INT(c.counts.rejected, ==, 2);
+    fake_broker_put("{'_id': 1, 'rev': 3, 'v': 'c'}", "5", 0);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "things", "{'_id': 1, 'v': 'c'}"), ==, 1);
+    case_end(&c);
+}
+
+TEST(a_merge_saves_revisions_and_rejects_a_conflict)
+{
+    struct consume_case c;
+
+    case_begin(&c, "merge:posts", "{'with': '$body.post', 'version': '$body.version'}", false);
+    fake_broker_put("{'post': {'_id': 1, 'a': 1, 'b': 1}, 'version': -1}", "1", 0);
+    case_run_ok(&c);
+    fake_broker_put("{'post': {'_id': 1, 'a': 2, 'b': 1, 'version': 1}, 'version': 1}", "2", 0);
+    case_run_ok(&c);
+    fake_broker_put("{'post': {'_id': 1, 'a': 1, 'b': 2, 'version': 1}, 'version': 1}", "3", 0);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "posts", "{'_id': 1, 'a': 2, 'b': 2}"), ==, 1);
+    fake_broker_put("{'post': {'_id': 1, 'a': 9, 'b': 1, 'version': 1}, 'version': 1}", "4", 0);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.rejected, ==, 1);
+    case_notes(&c, "does not merge");
+    CHECK_INT(count_json(c.store, "posts", "{'_id': 1, 'a': 2, 'b': 2}"), ==, 1);
+    case_end(&c);
+}
+
+TEST(messages_are_posted_to_a_ledger_once)
+{
+    struct consume_case c;
+    truce_ledger *ledger;
+    truce_ledger_balance balance;
+    truce_ledger_account account = {.account = "a", .currency = "EUR"};
+    bson_error_t error = {0};
+
+    case_begin(&c, "post:book", NULL, false);
+    ledger = truce_ledger_new(c.store, &(truce_ledger_options){.collection = "book"});
+    CHECK_OK(truce_ledger_currency(ledger, "EUR", 2, &error), error);
+    CHECK_OK(truce_ledger_open(ledger, NULL, &account, &error), error);
+    account.account = "b";
+    CHECK_OK(truce_ledger_open(ledger, NULL, &account, &error), error);
+    fake_broker_put("{'id': 't1', 'entries': {'a': '-12.50', 'b': '12.50'}}", "m1", 0);
+    fake_broker_put("{'id': 't1', 'entries': {'a': '-12.50', 'b': '12.50'}}", "m1", 0);
+    fake_broker_put("{'id': 't2', 'entries': {'a': '-1.00', 'b': '2.00'}}", "m2", 0);
+    fake_broker_put("{'id': 't3', 'entries': {'a': 100, 'b': -100}}", "m3", 0);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.applied, ==, 2);
+    CHECK_INT(c.counts.duplicate, ==, 1);
+    CHECK_INT(c.counts.rejected, ==, 1);
+    CHECK_OK(truce_ledger_balance_of(ledger, "b", NULL, &balance, &error), error);
+    CHECK_INT(balance.balance, ==, 1150);
+    truce_ledger_free(ledger);
+    case_end(&c);
+}
+
+TEST(a_commit_that_fails_is_halved_down_to_its_bad_message)
+{
+    struct consume_case c;
+
+    case_begin(&c, "commit",
+               "[{'require': 'accounts', 'id': '$body.of'}, {'insert': 'log', 'with': {'_id': "
+               "'$body.n'}}, {'set': 'students.classes', 'operation': 'add', 'key': {'student_id': "
+               "1}, 'element': '$body.of', 'seq': '$body.n'}]",
+               false);
+    case_define_set(&c);
+    insert_json(c.store, "accounts", "{'_id': 'a'}");
+    for (int i = 1; i <= 20; i++) {
+        char body[100], id[20];
+
+        snprintf(id, sizeof id, "m%d", i);
+        snprintf(body, sizeof body, "{'of': '%s', 'n': %d}", i % 7 ? "a" : "missing",
+                 i == 20 ? 19 : i);
+        fake_broker_put(body, id, 0);
+    }
+    case_run_ok(&c);
+    CHECK_INT(c.counts.rejected, ==, 3);
+    CHECK_INT(count_json(c.store, "log", "{}"), ==, 17);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{'reason': {'$regex': 'missing'}}"), ==, 2);
+    CHECK_INT(count_json(c.store, "truce_inbox", "{}"), ==, 17);
+    case_end(&c);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+TEST(a_message_without_an_id_is_rejected_unless_an_option_names_it)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, false);
+    fake_broker_put("{'n': 1}", NULL, 0);
+    case_run_ok(&c);
+    case_notes(&c, "the message has no id");
+    c.options.id = "$body.n";
+    fake_broker_put("{'n': 1}", NULL, 0);
+    fake_broker_put("{'n': 1}", NULL, 0);
+    fake_broker_put("{'n': {}}", NULL, 0);
+    fake_broker_put("{'n': ''}", NULL, 0);
+    fake_broker_put("{}", NULL, 0);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.applied, ==, 1);
+    CHECK_INT(c.counts.duplicate, ==, 1);
+    CHECK_INT(c.counts.rejected, ==, 3);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 1);
+    case_end(&c);
+}
+
+TEST(two_consumers_have_records_of_their_own)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, false);
+    fake_broker_put("{}", "1", 0);
+    case_run_ok(&c);
+    c.options.consumer = "other";
+    fake_broker_put("{}", "1", 0);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 2);
+    case_end(&c);
+}
+
+TEST(a_message_whose_record_was_collected_is_rejected)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, "queue:mail", NULL, false);
+    fake_broker_put("{}", "old", 0)->time_ms = 1000;
+    fake_broker_put("{}", "new", 0)->time_ms = 3000;
+    fake_broker_put("{}", "without", 0);
+    case_run_ok(&c);
+    CHECK_OK(truce__inbox_prepare(c.store, &error), error);
+    CHECK_OK(truce__inbox_collect(c.store, "topic", 2000, &error), error);
+    CHECK_OK(truce__inbox_collect(c.store, "topic", 1500, &error), error); /* never back */
+    CHECK_INT(count_json(c.store, "truce_inbox", "{'_id.message': {'$exists': true}}"), ==, 2);
+    fake_broker_put("{}", "old", 0)->time_ms = 1000;
+    fake_broker_put("{}", "late", 0)->time_ms = 1999;
+    fake_broker_put("{}", "new", 0)->time_ms = 3000;
+    fake_broker_put("{}", "without", 0);
+    fake_broker_put("{}", "next", 0)->time_ms = 2000;
+    case_run_ok(&c);
+    CHECK_INT(c.counts.rejected, ==, 2);
+    CHECK_INT(c.counts.duplicate, ==, 2);
+    CHECK_INT(c.counts.applied, ==, 1);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 4);
+    case_end(&c);
+}
+
+TEST(positions_of_a_log_are_stored_with_the_effects)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, true);
+    for (int i = 0; i < 10; i++)
+        fake_broker_put(i == 9 ? "bad" : "{}", NULL, i % 3);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 9);
+    CHECK_INT(count_json(c.store, "truce_inbox", "{'_id.partition': 0, 'next': 4}"), ==, 1);
+    CHECK_INT(count_json(c.store, "truce_inbox", "{}"), ==, 3);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{'_id.offset': 3}"), ==, 1);
+    case_run_ok(&c);
+    CHECK_INT(c.counts.received, ==, 0);
+    case_end(&c);
+}
+
+/* ---- rejects --------------------------------------------------------------------------------- */
+
+TEST(a_reject_has_the_message_and_the_reason_once)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, false);
+    fake_broker_put("[1]", "x", 0)->headers = test_bson("{'h': 1}");
+    fake_broker_put("[1]", "x", 0);
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "truce_rejects",
+                         "{'_id.consumer': 'topic', '_id.message': 'x', 'facts.headers.h': 1, "
+                         "'body': {'$exists': true}, 'size': 3, 'reason': {'$regex': 'with'}}"),
+              ==, 1);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, 1);
+    case_end(&c);
+}
+
+TEST(a_dead_letter_is_confirmed_before_the_message_is_acknowledged)
+{
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, false);
+    c.options.dead_letter = "dead";
+    fake_broker_put("{}", "good", 0);
+    fake_broker_put("bad", "bad", 0);
+    case_run_ok(&c);
+    CHECK_INT(fake_broker.published_count, ==, 1);
+    CHECK_INT(fake_broker.confirmed, ==, 1);
+    CHECK_TEXT("bad", fake_broker.published[0]);
+    CHECK_TEXT("dead", fake_broker.published_to[0]);
+    CHECK_TEXT("bad", fake_broker.published_id[0]);
+    case_end(&c);
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+TEST(a_dry_run_shows_effects_and_changes_nothing)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, "queue:mail", NULL, false);
+    c.options.dry_run = true;
+    fake_broker_put("{'n': 5}", "1", 0);
+    fake_broker_put("bad", "2", 0);
+    CHECK_OK(case_run(&c, &error), error);
+    CHECK_INT(c.shown, ==, 2);
+    case_notes(&c, "\"enqueue\" : \"mail\"");
+    case_notes(&c, "\"reason\"");
+    CHECK_INT(fake_broker_left(), ==, 2);
+    CHECK_INT(count_json(c.store, "truce_queue", "{}"), ==, 0);
+    case_end(&c);
+}
+
+TEST(ends_after_a_limit)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, "queue:mail", NULL, false);
+    c.options.limit = 2;
+    for (int i = 0; i < 5; i++)
+        fake_broker_put("{}", i % 2 ? "a" : "b", 0);
+    CHECK_OK(case_run(&c, &error), error);
+    CHECK_INT(c.counts.received, ==, 2);
+    CHECK_INT(fake_broker_left(), ==, 3);
+    case_end(&c);
+}
+
+TEST(a_refusal_of_the_broker_ends_the_consumer)
+{
+    struct consume_case c;
+    bson_error_t error = {0};
+
+    case_begin(&c, "queue:mail", NULL, false);
+    fake_broker.fails_at = 1;
+    fake_broker.status = TRUCE_NOT_FOUND;
+    CHECK_STATUS(TRUCE_NOT_FOUND, case_run(&c, &error), error);
+    case_end(&c);
+}
+
+TEST(wrong_options_are_refused)
+{
+    static const struct {
+        const char *into, *map, *id, *reason;
+    } wrong[] = {
+        {"mail", NULL, NULL, "invalid target \"mail\""},
+        {"queue:", NULL, NULL, "invalid target"},
+        {"set:students", NULL, NULL, "invalid set"},
+        {"commit", NULL, NULL, "needs a mapping"},
+        {"queue:mail", "{'with': {'$expr': {'$nope': 1}}}", NULL, "of the mapping"},
+        {"queue:mail", NULL, "body.id", "invalid id"},
+    };
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct consume_case c;
+        bson_error_t error = {0};
+
+        case_begin(&c, wrong[i].into, wrong[i].map, false);
+        c.options.id = wrong[i].id;
+        CHECK_STATUS(TRUCE_INVALID, case_run(&c, &error), error);
+        if (!strstr(error.message, wrong[i].reason))
+            test_fail(__FILE__, __LINE__, "\"%s\" lacks \"%s\"", error.message, wrong[i].reason);
+        case_end(&c);
+    }
+}
