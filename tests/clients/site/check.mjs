@@ -1,4 +1,4 @@
-// Looks at the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES
+// Looks at the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES [WORD...]
 //
 // Each page is opened at two widths and in both themes. axe-core must find nothing, no page may be wider than its
 // window, and no request may leave the machine. The search must find a recipe. Pictures of some pages are kept.
@@ -11,7 +11,7 @@ const require = createRequire(join(process.cwd(), "none.js"));
 const { chromium } = require("playwright-core");
 const axe = require("axe-core").source;
 
-const [site, pictures] = process.argv.slice(2);
+const [site, pictures, ...words] = process.argv.slice(2); // words: only pages whose names contain one of them
 const shown = ["index.html", "start/python.html", "how-to/index.html", "how-to/move-money.html", "explanation/isolation.html",
   "explanation/journal.html", "compare.html", "testing.html", "errors.html", "commands.html"];
 const widths = [400, 1400];
@@ -84,7 +84,7 @@ async function search(browser) {
 
 mkdirSync(pictures, { recursive: true });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
-const pages = htmlFiles(site).sort();
+const pages = htmlFiles(site).sort().filter((page) => !words.length || words.some((word) => page.includes(word)));
 await search(browser);
 for (const { width, theme } of combinations("index.html", 0)) {
   const own = pages.filter((page, number) => combinations(page, number).some((one) => one.width === width && one.theme === theme));
