@@ -337,7 +337,7 @@ static bool pool_start(void *(*function)(void *), void *argument)
     return !failed;
 }
 
-/* Wakes or starts a thread for a role. Returns false if there is none. The mutex is locked. */
+/* Wakes or starts a thread for a role. Returns false if it cannot. The mutex is locked. */
 static bool pool_wake(void)
 {
     if (pool.idle > pool.runners_wanted + pool.watcher_wanted) {
@@ -377,8 +377,9 @@ static struct call *pool_take(void)
     return call;
 }
 
-/* Runs the queue until it is empty. A call ends after the next one was taken: if there is none,
- * JavaScript's next call finds that no thread runs. The mutex is locked before and after. */
+/* Runs the queue until it is empty. A call ends after the next one was taken. If the queue is
+ * empty, JavaScript's next call finds that no thread runs, and needs no watcher. The mutex is
+ * locked before and after. */
 static void pool_run(void)
 {
     struct call *call = pool_take(), *next;
