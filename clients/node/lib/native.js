@@ -14,6 +14,8 @@ const { withRoom } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
 const NEEDED = "0.1.0";
+/* As in the driver: {_id: undefined} is {_id: null}, and does not match every document. */
+const BSON = { ignoreUndefined: false };
 const ROOT = path.join(__dirname, "..");
 const PREBUILT = path.join(ROOT, "prebuilds", `${process.platform}-${process.arch}`);
 
@@ -120,7 +122,7 @@ class NativeStore {
 
     async command(database, document) {
         if (this.#closing) throw new errors.Invalid("the store is closed", { code: 2 });
-        const request = withRoom(document, () => serialize(document));
+        const request = withRoom(document, () => serialize(document, BSON));
         try {
             return deserialize(
                 await this.#addon.command(this.#handle, database, request, waits(document)),

@@ -12,20 +12,26 @@ const bson = require("./bson.js");
 const errors = require("./errors.js");
 const { withRoom } = require("./room.js");
 
-/* A transaction in process: the fields that its commands carry. */
+/* A transaction in process: its commands carry fields, and run one after the other. */
 class Transaction {
     open = true;
     used = false;
+    last = Promise.resolve();
     fields = {
         lsid: { id: new bson.UUID() },
         txnNumber: bson.Long.fromNumber(1),
         autocommit: false,
     };
 
-    take() {
-        const fields = this.used ? this.fields : { ...this.fields, startTransaction: true };
-        this.used = true;
-        return fields;
+    /* Runs a function after the commands before it, also those whose caller did not wait. */
+    next(function_) {
+        const made = this.last.then(() => {
+            const fields = this.used ? this.fields : { ...this.fields, startTransaction: true };
+            this.used = true;
+            return function_(fields);
+        });
+        this.last = made.catch(() => {});
+        return made;
     }
 }
 
@@ -37,10 +43,8 @@ class NativeTransport {
     }
 
     command(database, document, session) {
-        return this.#store.command(
-            database,
-            session ? { ...document, ...session.take() } : document,
-        );
+        if (!session) return this.#store.command(database, document);
+        return session.next((fields) => this.#store.command(database, { ...document, ...fields }));
     }
 
     async begin({ transaction }) {
@@ -49,6 +53,7 @@ class NativeTransport {
 
     async #finish(session, command) {
         session.open = false;
+        await session.last;
         if (session.used) await this.#store.command("admin", { [command]: 1, ...session.fields });
     }
 

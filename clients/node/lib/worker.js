@@ -9,6 +9,8 @@ const { checked, checkFunction, checkText } = require("./options.js");
 const OPTIONS = ["concurrency", "leaseMS", "waitMS", "untilEmpty", "name", "signal", "logger"];
 const RETRY_MS = 1000;
 const CLAIM_MAX = 1000;
+/* Errors of a claim after which the worker continues. */
+const TEMPORARY = [errors.Unreachable, errors.Locked, errors.Timeout];
 
 class Worker {
     #database;
@@ -23,6 +25,8 @@ class Worker {
         this.queue = checkText(queue, "the queue of a worker");
         this.#database = database;
         this.#handler = checkFunction(handler, "the handler of a worker");
+        if (typeof database?.claimJobs !== "function")
+            throw new TypeError("the first argument of Worker must be a database of truce");
         this.#options = {
             concurrency: 1,
             leaseMS: 30000,
@@ -32,20 +36,30 @@ class Worker {
             logger: console,
             ...given,
         };
-        const { concurrency } = this.#options;
+        const { concurrency, signal, logger } = this.#options;
         if (!Number.isInteger(concurrency) || concurrency < 1)
             throw new TypeError(
                 `the option concurrency must be an integer from 1, not ${concurrency}`,
             );
+        if (signal !== undefined && typeof signal?.addEventListener !== "function")
+            throw new TypeError("the option signal of Worker must be an AbortSignal");
+        if (typeof logger?.warn !== "function" || typeof logger.error !== "function")
+            throw new TypeError("the option logger of Worker must have the methods warn and error");
     }
 
     /* ---- start and end ---- */
 
     start() {
+        this.#begin().catch((error) => {
+            this.#options.logger.error(`the worker of queue ${this.queue} ended:`, error);
+        });
+        return this;
+    }
+
+    #begin() {
         if (this.#ended) throw new Error("the worker was started before: make a new one");
         this.#ended = this.#work();
-        this.#ended.catch(() => {}); // stop() and run() throw it
-        return this;
+        return this.#ended;
     }
 
     stop() {
@@ -62,7 +76,7 @@ class Worker {
         signal?.addEventListener("abort", stop, { once: true });
         if (signal?.aborted) stop();
         try {
-            await this.start().#ended;
+            await this.#begin();
         } finally {
             for (const one of watched) process.removeListener(one, stop);
             signal?.removeEventListener("abort", stop);
@@ -108,7 +122,7 @@ class Worker {
                 worker: name,
             });
         } catch (error) {
-            if (!(error instanceof errors.Unreachable)) throw error;
+            if (!TEMPORARY.some((kind) => error instanceof kind)) throw error;
             logger.warn(`queue ${this.queue}: ${error.message}`);
             await sleep(RETRY_MS);
             return [];

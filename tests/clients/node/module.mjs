@@ -119,6 +119,15 @@ async function checkTransactions(db) {
     }));
     assert.equal(await numberOf("b"), 105);
   });
+  await check("calls of a transaction at once", async () => {
+    const numbers = db.collection("numbers");
+    await db.transact(async (tx) => {
+      await Promise.all([1, 2, 3, 4].map((n) => tx.collection("numbers").insertOne({ n })));
+      assert.equal(await tx.collection("numbers").countDocuments(), 4);
+      assert.equal(await numbers.countDocuments(), 0);
+    });
+    assert.equal(await numbers.countDocuments(), 4);
+  });
   await check("a conflict is repeated", async () => {
     let tried = 0;
     await db.transact(async (tx) => {
@@ -148,6 +157,7 @@ async function checkDocuments(db) {
     assert.deepEqual(await people.find({}, { sort: [["n", "desc"], "_id"], skip: 1, limit: 1 }).toArray(), [{ _id: 5, n: 2 }]);
     assert.equal((await people.findOne({}, { sort: { _id: -1 } }))._id, 249);
     assert.equal(await people.findOne({ _id: "none" }), null);
+    assert.equal(await people.findOne({ _id: undefined }), null);
     const cursor = people.find().sort("_id", -1).batchSize(2);
     assert.deepEqual([await cursor.hasNext(), (await cursor.next())._id, cursor.closed], [true, 249, false]);
     await raises(TypeError, () => cursor.limit(1));
@@ -430,8 +440,13 @@ async function checkJobs(db) {
   await check("wrong workers", async () => {
     const work = () => {};
     for (const make of [() => new Worker(db, "q", work, { concurrency: 0 }), () => new Worker(db, "q", work, { untilempty: true }),
-      () => new Worker(db, "q", { work }), () => new Worker(db, work)]) await raises(TypeError, make);
+      () => new Worker(db, "q", { work }), () => new Worker(db, work), () => new Worker(undefined, "q", work),
+      () => new Worker(db, "q", work, { signal: 5 }), () => new Worker(db, "q", work, { logger: {} })]) await raises(TypeError, make);
     await raises(truce.Invalid, () => new Worker(db, "q", work, { leaseMS: 1 }).run());
+    const logged = []; // a worker that ends in the background says why
+    const worker = new Worker(db, "q", work, { leaseMS: 1, logger: { ...silent, error: (...words) => logged.push(words) } });
+    await raises(truce.Invalid, () => worker.start().stop());
+    assert.match(logged[0][0], /the worker of queue q ended/);
   });
   await check("the lease is extended, and a cancellation is seen", async () => {
     await db.enqueue("held", { payload: {} });
