@@ -22,6 +22,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -39,6 +40,10 @@
 struct out_state {
     /* Empty: $out has not begun. */
     char temporary[TRUCE_COLLECTION_NAME_MAX + 1];
+    /* It exists, or may exist. */
+    bool created;
+    /* A write ended at the deadline, so there is no time left for removing it. */
+    bool late;
     bson_t *batch[OUT_BATCH];
     size_t count, bytes;
 };
@@ -680,6 +685,7 @@ static truce_status out_begin(struct pipeline_cursor *cursor, const char *collec
     bson_oid_to_string(&oid, text);
     snprintf(cursor->out.temporary, sizeof(cursor->out.temporary), "tmp.agg_out.%s", text);
     status = truce_collection_create(cursor->store, cursor->out.temporary, error);
+    cursor->out.created = !status || truce__unanswered(status);
     if (!status)
         status = copy_indexes(cursor, collection, error);
     return status ? status : copy_options(cursor, collection, error);
@@ -726,11 +732,18 @@ static truce_status out_end(struct pipeline_cursor *cursor, const char *collecti
     return status;
 }
 
+/* Writes end with the pipeline's time, too. The caller restores the deadline before. */
+static int64_t begin_write(const struct pipeline_cursor *cursor)
+{
+    return truce__deadline_set(truce__deadline_least(cursor->budget.deadline_ns));
+}
+
 static truce_status world_out(void *arg, const char *collection, const bson_t *document, bool last,
                               bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
     struct out_state *out = &cursor->out;
+    int64_t before_ns = begin_write(cursor);
     truce_status status = out_begin(cursor, collection, error);
 
     if (!status && document) {
@@ -741,15 +754,18 @@ static truce_status world_out(void *arg, const char *collection, const bson_t *d
     }
     if (!status && last)
         status = out_end(cursor, collection, error);
+    truce__deadline_set(before_ns);
+    out->late = status == TRUCE_LOCKED || status == TRUCE_TIMEOUT || status == TRUCE_UNKNOWN;
     return status;
 }
 
 static void out_abandon(struct pipeline_cursor *cursor)
 {
+    DEADLINE_SCOPE(cursor->out.late ? DEADLINE_LEAST_NS / 1000000 : 0);
     truce_status status = TRUCE_OK;
 
     out_empty(&cursor->out);
-    if (cursor->out.temporary[0])
+    if (cursor->out.temporary[0] && cursor->out.created)
         status = truce_collection_drop(cursor->store, cursor->out.temporary, NULL);
     /* A failure is ignored: the cursor is closed, or has reported a failure already. */
     (void)status;
@@ -759,13 +775,14 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
                                 struct query_context *context, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
-
+    int64_t before_ns = begin_write(cursor);
     truce_status status = TRUCE_OK;
 
     if (!cursor->merge)
         status = merge_new(cursor->store, stage, cursor->unvalidated, &cursor->merge, error);
     if (!status && document)
         status = merge_document(cursor->merge, document, context, error);
+    truce__deadline_set(before_ns);
     return status;
 }
 

@@ -38,7 +38,7 @@ static void hold(void)
         pause();
 }
 
-static void begin(void)
+static void begin_with(uint32_t deadline_ms)
 {
     snprintf(path, sizeof path, "%s/locked.truce", test_directory());
     REQUIRE(!pipe(go) && !pipe(held));
@@ -51,10 +51,15 @@ static void begin(void)
     close(go[0]);
     close(held[1]);
     CHECK_OK(
-        truce_store_open(path, &(truce_store_options){.deadline_ms = DEADLINE_MS}, &store, &error),
+        truce_store_open(path, &(truce_store_options){.deadline_ms = deadline_ms}, &store, &error),
         error);
     queue =
         truce_queue_new(store, &(truce_queue_options){.queue = "q", .deadline_ms = DEADLINE_MS});
+}
+
+static void begin(void)
+{
+    begin_with(DEADLINE_MS);
 }
 
 static void lock(void)
@@ -264,4 +269,50 @@ TEST(calls_of_patterns_end_at_the_deadline_of_their_handle)
 TEST(calls_of_patterns_end_at_the_deadline_of_their_store)
 {
     try_patterns(0);
+}
+
+static truce_status run_command(const char *json)
+{
+    bson_t request, reply;
+    truce_status status =
+        truce_json_read(json, strlen(json), TRUCE_JSON_TYPED, &request, NULL, &error);
+
+    if (!CHECK_OK(status, error))
+        return status;
+    status = truce_command(store, NULL, &request, &reply, &error);
+    bson_destroy(&reply);
+    bson_destroy(&request);
+    return status;
+}
+
+TEST(commands_that_write_end_at_their_maximum_time)
+{
+    static const char *const commands[] = {
+        "{drop: 'c', maxTimeMS: 300}",
+        "{create: 'd', maxTimeMS: 300}",
+        "{dropDatabase: 1, maxTimeMS: 300}",
+        "{createIndexes: 'c', indexes: [{key: {a: 1}, name: 'a_1'}], maxTimeMS: 300}",
+        "{dropIndexes: 'c', index: '*', maxTimeMS: 300}",
+        "{collMod: 'c', validator: {a: 1}, maxTimeMS: 300}",
+        "{insert: 'c', documents: [{}], maxTimeMS: 300}",
+        "{findAndModify: 'c', query: {_id: 1}, update: {$set: {n: 4}}, maxTimeMS: 300}",
+        "{aggregate: 'c', pipeline: [{$out: 'o'}], cursor: {}, maxTimeMS: 300}",
+        "{aggregate: 'c', pipeline: [{$merge: 'o'}], cursor: {}, maxTimeMS: 300}",
+        "{truceSequence: 's', take: 1, maxTimeMS: 300}",
+    };
+
+    begin_with(30000);
+    CHECK_OK(run_command("{insert: 'c', documents: [{_id: 1, a: 1}]}"), error);
+    CHECK_OK(run_command("{createIndexes: 'c', indexes: [{key: {b: 1}, name: 'b_1'}]}"), error);
+    lock();
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        int before = test_failures();
+
+        refused = 0;
+        ENDS_IN_TIME(run_command(commands[i]));
+        CHECK_INT(refused, ==, 1);
+        if (test_failures() > before)
+            fprintf(stderr, "    (%s)\n", commands[i]);
+    }
+    end();
 }

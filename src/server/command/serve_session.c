@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/deadline.h"
 #include "base/random.h"
 #include "base/sha256.h"
 #include "bson/value.h"
@@ -223,6 +224,9 @@ static truce_status session_end_transaction(struct call *call, struct session *s
 
 static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
 {
+    /* A getMore waits for so long, and returns what it has then. */
+    bool waits = !strcmp(call->command->name, "getMore");
+    DEADLINE_SCOPE(waits ? 0 : call->deadline_ms);
     truce_status status;
 
     same_collection_begin(call);
