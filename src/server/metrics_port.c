@@ -9,6 +9,7 @@
 #include <microhttpd.h>
 
 #include "server/call/state.h"
+#include "server/net/listen.h"
 
 #define CONNECTIONS_MAX 16
 #define IDLE_S          3           /* that a connection may be */
@@ -74,59 +75,47 @@ static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, 
     return result;
 }
 
-/* "9216", "127.0.0.1:9216" */
-static truce_status read_where(const char *where, struct sockaddr_in *at, bson_error_t *error)
+static truce_status port_read_where(const char *where, union listen_address *at, char *host,
+                                    size_t size, bson_error_t *error)
 {
-    const char *colon = strchr(where, ':'), *digits = colon ? colon + 1 : where;
-    char address[80] = "127.0.0.1";
-    long port = 0;
+    truce_status status = listen_read_where(where, at, host, size, error);
 
-    if (colon) /* what is cut is no address either */
-        snprintf(address, sizeof address, "%.*s", (int)(colon - where), where);
-    for (const char *c = digits; *c >= '0' && *c <= '9' && port <= UINT16_MAX; c++)
-        port = port * 10 + (*c - '0');
-    if (!*digits || strspn(digits, "0123456789") != strlen(digits) || port > UINT16_MAX)
-        return truce__fail(
-            TRUCE_INVALID, error,
-            "invalid address of the metrics \"%.80s\": expected PORT or ADDRESS:PORT", where);
-    *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    if (inet_pton(AF_INET, address, &at->sin_addr) != 1)
-        return truce__fail(TRUCE_INVALID, error, "\"%.80s\" is not an IPv4 address", address);
-    if (ntohl(at->sin_addr.s_addr) >> 24 != 127)
-        return truce__fail(
+    if (!status && !listen_is_loopback(at))
+        status = truce__fail(
             TRUCE_INVALID, error,
             "metrics are served on loopback addresses only, as they need no login, not on "
             "%s: for other machines, put a proxy with a login before them",
-            address);
-    return TRUCE_OK;
+            host);
+    return status;
 }
 
 truce_status metrics_listen(struct server *server, const char *where, struct metrics_port **made,
                             bson_error_t *error)
 {
     struct metrics_port *port;
-    char address[INET_ADDRSTRLEN] = "";
-    struct sockaddr_in at;
-    truce_status status = read_where(where, &at, error);
+    union listen_address at = {0};
+    char host[INET6_ADDRSTRLEN];
+    truce_status status = port_read_where(where, &at, host, sizeof host, error);
+    bool six = !status && at.any.sa_family == AF_INET6;
 
     *made = NULL;
     if (status)
         return status;
     port = bson_malloc0(sizeof *port);
     port->server = server;
-    port->daemon =
-        MHD_start_daemon(MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD, 0, NULL, NULL, port_serve,
-                         port, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_CONNECTION_LIMIT,
-                         (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
-                         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
+    port->daemon = MHD_start_daemon(
+        MHD_USE_AUTO | MHD_USE_INTERNAL_POLLING_THREAD | (six ? MHD_USE_IPv6 : 0), 0, NULL, NULL,
+        port_serve, port, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_CONNECTION_LIMIT,
+        (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)IDLE_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)MEMORY_BYTES, MHD_OPTION_END);
     if (!port->daemon) {
         status = truce__fail(TRUCE_IO, error, "cannot serve the metrics at %.80s: %s", where,
                              strerror(errno));
         bson_free(port);
         return status;
     }
-    inet_ntop(AF_INET, &at.sin_addr, address, sizeof address);
-    snprintf(port->where, sizeof port->where, "http://%s:%d/metrics", address,
+    snprintf(port->where, sizeof port->where,
+             six ? "http://[%s]:%d/metrics" : "http://%s:%d/metrics", host,
              MHD_get_daemon_info(port->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
     *made = port;
     return TRUCE_OK;

@@ -339,6 +339,41 @@ TEST(ends_despite_an_open_metrics_connection)
     close(half);
 }
 
+TEST(reports_the_depth_and_the_times_of_queues)
+{
+    char *text;
+
+    begin(NULL);
+    /* A name has no characters that end a label. */
+    bson_destroy(ask("{'truceEnqueue': 'ma\\\\il', 'payload': {}, '$db': 'shop'}"));
+    bson_destroy(
+        ask("{'truceEnqueue': 'ma\\\\il', 'payload': {}, '$db': 'shop', 'delayMS': 3600000}"));
+    text = scrape();
+    CHECK(
+        strstr(text, "truce_queue_jobs{database=\"shop\",queue=\"ma\\\\il\",state=\"ready\"} 1\n"));
+    CHECK(strstr(text, "state=\"delayed\"} 1\n"));
+    CHECK(strstr(text, "truce_queue_oldest_seconds{database=\"shop\",queue=\"ma\\\\il\"} "));
+    CHECK(strstr(text, "truce_job_wait_seconds_count 0\n"));
+    bson_free(text);
+    bson_destroy(ask("{'truceClaim': 'ma\\\\il', '$db': 'shop'}"));
+    text = scrape();
+    CHECK(strstr(text, "truce_job_wait_seconds_count 1\n"));
+    CHECK(strstr(text, "truce_job_wait_seconds_bucket{le=\"+Inf\"} 1\n"));
+    CHECK(strstr(text, "state=\"running\"} 1\n"));
+    bson_free(text);
+    for (int i = 0; i < 120; i++) {
+        char request[100];
+
+        snprintf(request, sizeof request, "{'truceEnqueue': 'q%d', 'payload': {}, '$db': 'shop'}",
+                 i);
+        bson_destroy(ask(request));
+    }
+    text = scrape();
+    CHECK(strstr(text, "truce_queue_jobs{database=\"\",queue=\"other\",state=\"ready\"} 21\n"));
+    bson_free(text);
+    end();
+}
+
 static void check_refused(const char *where, truce_status wanted, const char *sentence)
 {
     const struct server_options options = {.metrics = where};
@@ -360,12 +395,14 @@ TEST(serves_metrics_on_loopback_addresses_only)
     REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
     check_refused("0.0.0.0:9216", TRUCE_INVALID, "loopback addresses only");
     check_refused("10.0.0.1:9216", TRUCE_INVALID, "loopback addresses only");
-    check_refused("localhost:9216", TRUCE_INVALID, "not an IPv4 address");
-    check_refused("127.100.100.100and more:1", TRUCE_INVALID, "not an IPv4 address");
+    check_refused("localhost:9216", TRUCE_INVALID, "ADDRESS:PORT");
+    check_refused("127.100.100.100and more:1", TRUCE_INVALID, "ADDRESS:PORT");
     check_refused("65536", TRUCE_INVALID, "\"65536\": expected PORT");
     check_refused("", TRUCE_INVALID, "ADDRESS:PORT");
     check_refused("127.0.0.1:", TRUCE_INVALID, "ADDRESS:PORT");
     check_refused("12a", TRUCE_INVALID, "ADDRESS:PORT");
+    check_refused("::1:9216", TRUCE_INVALID, "[ADDRESS]:PORT");
+    check_refused("[::]:9216", TRUCE_INVALID, "loopback addresses only");
     truce_store_close(store);
     begin_with(&options, "memory:");
     CHECK(sscanf(server_metrics(server), "http://127.3.2.1:%d/metrics", &port) == 1 && port);

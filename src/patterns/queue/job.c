@@ -17,8 +17,15 @@
 #include "bson/field_names.h"
 #include "bson/value.h"
 #include "patterns/queue/queue.h"
+#include "patterns/queue/queue_times.h"
 #include "store/maintenance.h"
 #include "store/store.h"
+
+static void job_mark_ended(truce_job *job, enum job_end end)
+{
+    job->ended = end;
+    truce__queue_ran(job);
+}
 
 /* ---- done jobs ------------------------------------------------------------------------------- */
 
@@ -159,7 +166,7 @@ static void done_inside(truce_job *const *jobs, const bson_t *const *results, si
         if (status)
             fates[i] = FATE_OPEN;
         else if (fates[i] == FATE_DONE)
-            jobs[i]->ended = JOB_DONE;
+            job_mark_ended(jobs[i], JOB_DONE);
         bson_destroy(&ids[i]);
     }
     bson_free(keys);
@@ -326,7 +333,7 @@ static truce_status wait_finish(const struct waiting *waiting, truce_status stat
 {
     if (status || !waiting->set_aside)
         return status;
-    waiting->job->ended = JOB_SNOOZED;
+    job_mark_ended(waiting->job, JOB_SNOOZED);
     return truce__fail(TRUCE_NOT_FOUND, error, "the job is set aside at \"%s\"", waiting->name);
 }
 
@@ -675,7 +682,7 @@ static truce_status run_end(struct ending *ending, truce_commit *commit, bson_er
     if (!status && commit)
         ending->job->said = ends[ending->kind];
     else if (!status)
-        ending->job->ended = ends[ending->kind];
+        job_mark_ended(ending->job, ends[ending->kind]);
     return status;
 }
 
@@ -779,7 +786,7 @@ truce_status truce_job_commit(truce_job *job, truce_commit_function *function, v
     status = truce_transact(job->queue->store, commit_work_in, &working, &own, error);
     status = job_settle(job, true, status); /* effects are missing if truce_job_done did it */
     if (!status)
-        job->ended = JOB_DONE;
+        job_mark_ended(job, JOB_DONE);
     return status;
 }
 

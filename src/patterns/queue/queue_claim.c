@@ -33,6 +33,7 @@
 #include "bson/value.h"
 #include "commit/metadata_cache.h"
 #include "patterns/queue/queue.h"
+#include "patterns/queue/queue_times.h"
 #include "store/maintenance.h"
 #include "store/store.h"
 
@@ -67,6 +68,15 @@ struct limited_claim {
 
 static void job_ready(const truce_queue *queue, bson_t *filter);
 static bson_t *job_order(void);
+/* Makes a job that this process has just claimed. */
+static truce_job *claimed_new(truce_queue *queue, const bson_t *document, const bson_oid_t *token)
+{
+    truce_job *job = truce__job_new(queue, document, token);
+
+    truce__queue_waited(job);
+    return job;
+}
+
 static void job_append_lease(const truce_queue *queue, const bson_oid_t *token,
                              const bson_value_t *limiter, int64_t now_ms, bson_t *set);
 static void job_claims(const truce_queue *queue, const bson_oid_t *token,
@@ -145,7 +155,7 @@ static truce_status limited_enter(truce_queue *queue, const bson_value_t *limite
     if (!status && claim.delayed)
         status = TRUCE_NOT_FOUND;
     if (!status)
-        *job = truce__job_new(queue, &claim.job, &claim.token);
+        *job = claimed_new(queue, &claim.job, &claim.token);
     bson_destroy(&claim.job);
     return status;
 }
@@ -413,7 +423,7 @@ static truce_status many_rewrite(struct several *several, bson_error_t *error)
     for (size_t i = 0; i < several->read; i++) {
         if (!status && claiming.took[i])
             several->jobs[several->count++] =
-                truce__job_new(several->queue, &claiming.made[i], &several->token);
+                claimed_new(several->queue, &claiming.made[i], &several->token);
         many_drop(&claiming, i);
     }
     bson_free(claiming.took);
@@ -498,7 +508,7 @@ static truce_status many_collect(struct several *several, bson_error_t *error)
         status = truce_cursor_next(cursor, &found, error);
         if (status || !found)
             break;
-        several->jobs[several->count++] = truce__job_new(several->queue, found, &several->token);
+        several->jobs[several->count++] = claimed_new(several->queue, found, &several->token);
     }
     truce_cursor_close(cursor);
     bson_destroy(&filter);
@@ -1073,7 +1083,7 @@ static truce_status queue_claim_one(truce_queue *queue, truce_job **job, bson_er
     if (!status)
         status = job_check_found(&document, error);
     if (!status)
-        *job = truce__job_new(queue, &document, &token);
+        *job = claimed_new(queue, &document, &token);
     bson_destroy(&document);
     bson_destroy(&filter);
     bson_destroy(&update);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "engine/documents/feed.h"
 #include "operations/operation.h"
+#include "server/admin/metrics_queues.h"
 #include "server/call/call.h"
 #include "store/file/file.h"
 
@@ -381,6 +382,7 @@ void metrics_write(struct server *server, const struct metrics_gauges *gauges, s
     put_server(server, gauges, out);
     put_commands(server->metrics, out);
     put_commits(out);
+    metrics_put_queues(server->store, out);
     put_sweep(server->sweeper, out);
     put_store(server->store, out);
     metrics_put_feed(server->store, out);

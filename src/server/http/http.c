@@ -237,6 +237,11 @@ static size_t http_host_size(const char *authority)
     return end ? (size_t)(end - authority) + 1 : strcspn(authority, ":");
 }
 
+static char http_lower(char byte)
+{
+    return byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
+}
+
 /* I3 */
 static bool http_knows_host(const struct http *http, const char *authority)
 {
@@ -246,11 +251,8 @@ static bool http_knows_host(const struct http *http, const char *authority)
     if (!size || size >= NAME_MAX_ || memchr(authority, ',', size))
         return false;
     name[0] = ',';
-    for (size_t i = 0; i < size; i++) {
-        char byte = authority[i];
-
-        name[i + 1] = byte >= 'A' && byte <= 'Z' ? (char)(byte - 'A' + 'a') : byte;
-    }
+    for (size_t i = 0; i < size; i++)
+        name[i + 1] = http_lower(authority[i]);
     name[size + 1] = ',';
     name[size + 2] = '\0';
     return strstr(http->hosts, name) != NULL;
@@ -597,30 +599,7 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
     *context = own;
 }
 
-/* ---- the address ----------------------------------------------------------------------------- */
-
-/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080". Returns the host without brackets, too. */
-static truce_status http_read_where(const char *where, union listen_address *at, char *host,
-                                    size_t host_size, bson_error_t *error)
-{
-    const char *colon = strrchr(where, ':'), *port = colon ? colon + 1 : where;
-    size_t size = colon ? (size_t)(colon - where) : 0;
-    bool brackets = size > 2 && where[0] == '[' && where[size - 1] == ']';
-    bson_error_t ignored; /* this message has all forms */
-    socklen_t address_size;
-
-    snprintf(host, host_size, "%.*s", (int)(brackets ? size - 2 : size), where + brackets);
-    if (!size)
-        snprintf(host, host_size, "127.0.0.1");
-    if ((!brackets && strchr(host, ':')) || !*port || strspn(port, "0123456789") != strlen(port) ||
-        strlen(port) > 5 || strtol(port, NULL, 10) > UINT16_MAX ||
-        listen_read_address(host, (int)strtol(port, NULL, 10), at, &address_size, &ignored))
-        return truce__fail(TRUCE_INVALID, error,
-                           "invalid address \"%.80s\": expected PORT, ADDRESS:PORT, or "
-                           "[ADDRESS]:PORT",
-                           where);
-    return TRUCE_OK;
-}
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static truce_status http_read_file(const char *path, char **text, bson_error_t *error)
 {
@@ -711,7 +690,7 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     union listen_address at = {0};
     char host[NAME_MAX_], authority[NAME_MAX_ + 2];
     struct http *http;
-    truce_status status = http_read_where(options->where, &at, host, sizeof host, error);
+    truce_status status = listen_read_where(options->where, &at, host, sizeof host, error);
 
     *made = NULL;
     if (!status && !server->auth && !listen_is_loopback(&at)) /* I2 */
@@ -727,6 +706,8 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     snprintf(authority, sizeof authority, strchr(host, ':') ? "[%s]" : "%s", host);
     http->hosts = bson_strdup_printf(",localhost,127.0.0.1,[::1],%s,%s,", authority,
                                      options->hosts ? options->hosts : "");
+    for (char *at_byte = http->hosts; *at_byte; at_byte++) /* http_knows_host compares them so */
+        *at_byte = http_lower(*at_byte);
     http_describe(http);
     status = http_read_tls(http, &options->tls, error);
     if (!status) {

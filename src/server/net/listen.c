@@ -5,6 +5,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -36,6 +37,28 @@ truce_status listen_read_address(const char *address, int port, union listen_add
     memcpy(at, found->ai_addr, found->ai_addrlen);
     *size = found->ai_addrlen;
     freeaddrinfo(found);
+    return TRUCE_OK;
+}
+
+truce_status listen_read_where(const char *where, union listen_address *at, char *host,
+                               size_t host_size, bson_error_t *error)
+{
+    const char *colon = strrchr(where, ':'), *port = colon ? colon + 1 : where;
+    size_t size = colon ? (size_t)(colon - where) : 0;
+    bool brackets = size > 2 && where[0] == '[' && where[size - 1] == ']';
+    bson_error_t ignored; /* this message has all forms */
+    socklen_t address_size;
+
+    snprintf(host, host_size, "%.*s", (int)(brackets ? size - 2 : size), where + brackets);
+    if (!size)
+        snprintf(host, host_size, "127.0.0.1");
+    if ((!brackets && strchr(host, ':')) || !*port || strspn(port, "0123456789") != strlen(port) ||
+        strlen(port) > 5 || strtol(port, NULL, 10) > UINT16_MAX ||
+        listen_read_address(host, (int)strtol(port, NULL, 10), at, &address_size, &ignored))
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid address \"%.80s\": expected PORT, ADDRESS:PORT, or "
+                           "[ADDRESS]:PORT",
+                           where);
     return TRUCE_OK;
 }
 

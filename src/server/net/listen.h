@@ -19,6 +19,10 @@ union listen_address {
 /* Reads a numeric IPv4 or IPv6 address. Returns its size, too. */
 truce_status listen_read_address(const char *address, int port, union listen_address *at,
                                  socklen_t *size, bson_error_t *error);
+/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080"; without an address, 127.0.0.1. Returns the host
+ * without brackets, too. */
+truce_status listen_read_where(const char *where, union listen_address *at, char *host,
+                               size_t host_size, bson_error_t *error);
 /* Returns whether only this machine can connect to the address. */
 bool listen_is_loopback(const union listen_address *at);
 
