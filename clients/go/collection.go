@@ -205,7 +205,7 @@ func (c *Collection) FindOne(
 		return &SingleResult{err: err}
 	}
 	made := c.command("find", false)
-	made.again = true
+	made.again, made.quick = true, true
 	made.filter("filter", filter)
 	made.value("projection", o.Projection)
 	made.value("sort", o.Sort)
@@ -226,7 +226,7 @@ func (c *Collection) FindOne(
 // CountDocuments returns the number of documents that match.
 func (c *Collection) CountDocuments(ctx context.Context, filter any) (int64, error) {
 	made := c.command("count", false)
-	made.again = true
+	made.again, made.quick = true, true
 	made.filter("query", filter)
 	reply, err := c.db.run(ctx, made)
 	return reply.Int("n"), err
@@ -237,7 +237,7 @@ func (c *Collection) Distinct(
 	ctx context.Context, field string, filter any,
 ) ([]bson.RawValue, error) {
 	made := c.command("distinct", false)
-	made.again = true
+	made.again, made.quick = true, true
 	made.putText("key", field)
 	made.filter("query", filter)
 	reply, err := c.db.run(ctx, made)

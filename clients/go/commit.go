@@ -3,13 +3,10 @@ package truce
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
-
-func decimal(n int) string { return strconv.Itoa(n) }
 
 // Changes is a list of changes: of documents, by the methods here, and operations, by their own
 // names.

@@ -275,7 +275,7 @@ func (db *Database) Collection(name string) *Collection {
 
 // ListCollectionNames returns the names of the collections.
 func (db *Database) ListCollectionNames(ctx context.Context) ([]string, error) {
-	c := newCommand("listCollections", false, true)
+	c := newCommand("listCollections", false, false)
 	c.putNumber("listCollections", 1)
 	c.putFlag("nameOnly", true)
 	c.end(c.begin(bson.TypeEmbeddedDocument, "cursor"))

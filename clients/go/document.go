@@ -2,8 +2,11 @@ package truce
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -11,6 +14,8 @@ import (
 
 // Forever is a duration without an end, for options that say so.
 const Forever = -time.Millisecond
+
+func decimal(n int) string { return strconv.Itoa(n) }
 
 // Ptr returns a pointer to a value, for options whose zero differs from an absent value.
 func Ptr[T any](value T) *T { return &value }
@@ -40,6 +45,9 @@ func (d *document) finish() (bson.Raw, error) {
 }
 
 func (d *document) key(kind bson.Type, name string) {
+	if strings.IndexByte(name, 0) >= 0 {
+		d.fault(strconv.Quote(name), errors.New("the name has a null byte"))
+	}
 	d.buf = append(d.buf, byte(kind))
 	d.buf = append(d.buf, name...)
 	d.buf = append(d.buf, 0)
@@ -64,6 +72,11 @@ func (d *document) textOrOne(name, text string) {
 	} else {
 		d.putText(name, text)
 	}
+}
+
+func (d *document) putInt32(name string, number int32) {
+	d.key(bson.TypeInt32, name)
+	d.buf = binary.LittleEndian.AppendUint32(d.buf, uint32(number))
 }
 
 func (d *document) putNumber(name string, number int64) {
@@ -146,29 +159,74 @@ func (d *document) putDocument(name string, raw bson.Raw) {
 
 // value appends any value that package bson can encode; nil is absent.
 func (d *document) value(name string, value any) {
+	if value != nil {
+		d.putValue(name, value)
+	}
+}
+
+// putValue encodes as package bson does. The common types do not need its reflection.
+func (d *document) putValue(name string, value any) {
 	switch value := value.(type) {
 	case nil:
+		d.key(bson.TypeNull, name)
 	case string:
 		d.putText(name, value)
+	case bool:
+		d.putFlag(name, value)
 	case int:
-		d.putNumber(name, int64(value))
+		if value == int(int32(value)) {
+			d.putInt32(name, int32(value))
+		} else {
+			d.putNumber(name, int64(value))
+		}
+	case int32:
+		d.putInt32(name, value)
 	case int64:
 		d.putNumber(name, value)
+	case float64:
+		d.key(bson.TypeDouble, name)
+		d.buf = binary.LittleEndian.AppendUint64(d.buf, math.Float64bits(value))
 	case bson.ObjectID:
 		d.putID(name, value)
+	case time.Time:
+		d.key(bson.TypeDateTime, name)
+		d.buf = binary.LittleEndian.AppendUint64(d.buf, uint64(value.UnixMilli()))
 	case bson.Raw:
 		if err := value.Validate(); err != nil {
 			d.fault(name, err)
 			return
 		}
 		d.putDocument(name, value)
-	case bson.D, bson.M:
-		raw, err := bson.Marshal(value)
-		if err != nil {
-			d.fault(name, err)
+	case bson.D:
+		if value == nil {
+			d.key(bson.TypeNull, name)
 			return
 		}
-		d.putDocument(name, raw)
+		start := d.begin(bson.TypeEmbeddedDocument, name)
+		for _, element := range value {
+			d.putValue(element.Key, element.Value)
+		}
+		d.end(start)
+	case bson.M:
+		if value == nil {
+			d.key(bson.TypeNull, name)
+			return
+		}
+		start := d.begin(bson.TypeEmbeddedDocument, name)
+		for key, element := range value {
+			d.putValue(key, element)
+		}
+		d.end(start)
+	case bson.A:
+		if value == nil {
+			d.key(bson.TypeNull, name)
+			return
+		}
+		start := d.begin(bson.TypeArray, name)
+		for i, element := range value {
+			d.putValue(decimal(i), element)
+		}
+		d.end(start)
 	default:
 		kind, data, err := bson.MarshalValue(value)
 		if err != nil {
@@ -206,8 +264,11 @@ type command struct {
 	writes bool
 	// It can be sent again if its reply is lost.
 	again bool
+	// It only reads, and leaves no cursor, so that it can run again after a short deadline.
+	quick bool
 }
 
 func newCommand(name string, writes, again bool) *command {
-	return &command{document{buf: make([]byte, 4, 256)}, name, writes, again}
+	quick := again && !writes
+	return &command{document{buf: make([]byte, 4, 256)}, name, writes, again, quick}
 }
