@@ -11,7 +11,6 @@ import {
     card,
     code,
     href,
-    idPart,
     json,
     live,
     note,

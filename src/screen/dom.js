@@ -417,20 +417,23 @@ async function update(region, force) {
         const data = await region.read();
         const key = write(data ?? null);
         const minute = Math.floor(Date.now() / 5000); // ages change
-        if (
-            region.element.isConnected &&
-            (force || key !== region.key || minute !== region.minute)
-        ) {
+        const changed = key !== region.key || minute !== region.minute;
+        const used = region.element.querySelector(':focus, details[open], input:checked');
+        if (force || region.key === undefined || (changed && !used && region.element.isConnected)) {
+            fill(region, region.show(data));
             region.key = key;
             region.minute = minute;
-            if (force || !region.element.querySelector(':focus, details[open], input:checked'))
-                fill(region, region.show(data));
         }
-        region.element.removeAttribute('aria-busy');
+        region.element.querySelector('.stale')?.remove();
     } catch (error) {
-        region.element.removeAttribute('aria-busy');
-        if (!region.key) fill(region, [note('bad', explainError(error))]);
+        if (region.key === undefined) {
+            fill(region, [note('bad', explainError(error))]);
+        } else if (!region.element.querySelector('.stale')) {
+            const message = `This part is not up to date: ${explainError(error)}`;
+            region.element.prepend(note('warn.stale', message));
+        }
     }
+    region.element.removeAttribute('aria-busy');
     region.busy = false;
 }
 function fill(region, nodes) {

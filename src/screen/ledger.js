@@ -120,6 +120,21 @@ async function below(ledger, prefix) {
     return { groups: [...groups.values()], more, count: all.length };
 }
 
+// A bar as long as the part that the sum is of the largest one.
+function share(sum, most) {
+    const part = Number(((sum < 0n ? -sum : sum) * 1000n) / most) / 10;
+    return h(
+        'svg.share',
+        { viewBox: '0 0 100 8', role: 'img', 'aria-label': `${part} % of the largest sum` },
+        h('rect', {
+            width: part,
+            height: 8,
+            rx: 2,
+            'data-state': sum < 0n ? 'cancelled' : 'ready',
+        }),
+    );
+}
+
 function tree(ledger, prefix, digits) {
     return live(
         () => below(ledger, prefix),
@@ -153,33 +168,18 @@ function tree(ledger, prefix, digits) {
                                           one.name,
                                       )
                                     : a(['ledgers', ledger, 'account', one.name], one.name),
-                                one.deeper && h('span.muted', ` ${grouped(one.count)} accounts`),
+                                one.deeper && h('div.muted', `${grouped(one.count)} accounts`),
                                 one.deeper &&
-                                    one.leaf && [
-                                        ' ',
-                                        a(['ledgers', ledger, 'account', one.name], 'statement'),
-                                    ],
+                                    one.leaf &&
+                                    h(
+                                        'div',
+                                        a(['ledgers', ledger, 'account', one.name], 'Statement'),
+                                    ),
                             ],
                         },
                         {
                             name: 'Share',
-                            cell: (one) =>
-                                bars(
-                                    `${one.name}: share of the largest`,
-                                    [
-                                        { name: one.sum < 0n ? 'dead' : 'ready', values: [1] },
-                                        { name: '', values: [0] },
-                                    ].slice(0, 1),
-                                    {
-                                        width: Math.max(
-                                            1,
-                                            Number(
-                                                ((one.sum < 0n ? -one.sum : one.sum) * 120n) / most,
-                                            ),
-                                        ),
-                                        height: 8,
-                                    },
-                                ),
+                            cell: (one) => share(one.sum, most),
                         },
                         {
                             name: 'Balance',
@@ -267,6 +267,10 @@ async function statement({ ledger, account, query, head, digits, crumbs }) {
                                 {
                                     name: 'ready',
                                     values: lines.map((line) => Math.max(0, num(line.balance))),
+                                },
+                                {
+                                    name: 'cancelled', // below zero
+                                    values: lines.map((line) => Math.max(0, -num(line.balance))),
                                 },
                             ],
                             { width: 900, height: 70 },

@@ -1,20 +1,7 @@
 // Overview: what needs attention, and each queue and ledger at a glance.
 import { op, count, find, optional, remember, session } from './api.js';
 import { num } from './exact.js';
-import {
-    h,
-    a,
-    live,
-    card,
-    capped,
-    grouped,
-    duration,
-    bytes,
-    empty,
-    href,
-    state,
-    plural,
-} from './dom.js';
+import { h, a, live, capped, grouped, duration, bytes, empty, href, state, plural } from './dom.js';
 import { queues, lastHour, hourChart, workers, stateLinks } from './work.js';
 
 const doctor = () =>

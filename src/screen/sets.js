@@ -2,6 +2,7 @@
 import { op, find, one as findOne, missing, optional } from './api.js';
 import { num, text, time, write } from './exact.js';
 import {
+    h,
     a,
     act,
     action,

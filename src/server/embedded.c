@@ -57,23 +57,10 @@ static const char *embedded_remote(truce_store *store)
     return store->ops->database ? store->ops->database(store) : NULL;
 }
 
-/* The database whose collections have the store's own names. A MongoDB store is one database of
- * its server. */
-static truce_status embedded_own(truce_store *store, char own[DATABASE_NAME_MAX + 1],
-                                 bson_error_t *error)
-{
-    const char *remote = embedded_remote(store);
-
-    if (!remote)
-        return truce__own_database(store, own, error);
-    snprintf(own, DATABASE_NAME_MAX + 1, "%s", remote);
-    return TRUCE_OK;
-}
-
 static truce_status embedded_make(truce_store *store, struct embedded **made, bson_error_t *error)
 {
     char own[DATABASE_NAME_MAX + 1];
-    truce_status status = embedded_own(store, own, error);
+    truce_status status = truce__own_database(store, own, error);
     struct embedded *embedded;
 
     if (status)

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "server/server.h"
 #include "store/decorators/database.h"
+#include "store/namespace_map.h"
 
 #define UI_DRAIN_MS    3000
 #define UI_ADDRESS_MAX 32
@@ -97,7 +98,9 @@ static int ui_run(struct cli *cli)
     code = cli_store_open(cli, CLI_STORE_CHANGE, &cli->store);
     if (code)
         return code;
-    status = truce__own_database(cli->store, own, &error);
+    status = shown ? truce__database_name_check(shown, &error) : TRUCE_OK;
+    if (!status)
+        status = truce__own_database(cli->store, own, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
     options.database = own;

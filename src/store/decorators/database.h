@@ -33,8 +33,8 @@ truce_store *truce__database_open(truce_store *store, const char *own, const cha
 /* As truce__database_open, but the view takes over the store and closes it. */
 truce_store *truce__database_wrap(truce_store *store, const char *own, const char *database);
 
-/* Returns the name of the store's own database, which a server stored with
- * truce__own_database_keep; by default OWN_DATABASE. */
+/* Returns the name of the store's own database: that of its URI, or the one that a server stored
+ * with truce__own_database_keep; by default OWN_DATABASE. */
 truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
                                  bson_error_t *error);
 truce_status truce__own_database_keep(truce_store *store, const char *name, bson_error_t *error);
