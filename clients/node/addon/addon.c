@@ -17,7 +17,8 @@
  * 1. A store is closed after its last call, by the thread that drops the last reference. References
  *    are the handle in JavaScript, until close() or garbage collection, and each call.
  * 2. After the end of its JavaScript thread, an environment gets no further completed calls. Its
- *    running calls end, and their results are discarded.
+ *    running calls end by themselves, and their results are discarded. A job that such a call claims
+ *    is claimed again after its lease.
  * 3. The addon is never unloaded (-z nodelete), because threads may run in it.
  *
  * libtruce is loaded at run time. RTLD_DEEPBIND keeps it from using the functions of SQLite that
@@ -436,8 +437,8 @@ static void *pool_work(void *unused)
 static void *pool_wait(void *call)
 {
     call_run(call);
-    call_end(call);
     atomic_fetch_sub(&pool.waiting, 1);
+    call_end(call);
     return NULL;
 }
 

@@ -210,8 +210,11 @@ async function main() {
     await Promise.race(waiting.slice(500)); // these are refused at once
     await db.enqueue("q", { payloads: Array.from({ length: 500 }, (_, n) => ({ n })) });
     const replies = await Promise.all(waiting);
-    assert.deepEqual(replies.filter((one) => one instanceof truce.Limit).length, 100);
-    assert.deepEqual(new Set(replies.flat().map((job) => job.payload?.n)).size, 501); // each job once, and the errors
+    const refused = replies.filter((one) => one instanceof Error);
+    for (const { status, message } of refused) assert.match(`${status}: ${message}`, /^limit reached: 500 calls are waiting/);
+    assert.ok(refused.length >= 100 && refused.length <= 105, refused.length); // the terminated threads have up to 5
+    const jobs = replies.filter((one) => !refused.includes(one)).flat();
+    assert.equal(new Set(jobs.map((job) => job.payload.n)).size, 600 - refused.length); // each job once
     await db.close();
   });
   await check("a file of a newer format", async () => {
