@@ -595,6 +595,22 @@ async function checkServer() {
 }
 
 async function checkPrivateServer() {
+  await check("watch in process", async () => {
+    const folder = mkdtempSync(path.join(tmpdir(), "truce-watch-")), file = path.join(folder, "feed.truce");
+    const server = await startServer({ program: process.env.TRUCE_TEST_PROGRAM, file, args: ["--feed-hours", "1"] });
+    const db = await truce.open(file), watched = db.collection("watched");
+    const stream = watched.watch([], { maxAwaitTimeMS: 100 });
+    assert.equal(await stream.tryNext(), null);
+    await watched.insertOne({ _id: 1 });
+    assert.deepEqual((await stream.next()).documentKey, { _id: 1 });
+    const next = stream.next();
+    await watched.insertOne({ _id: 2 });
+    assert.deepEqual((await next).documentKey, { _id: 2 });
+    await stream.close();
+    await db.close();
+    await server.close();
+    rmSync(folder, { recursive: true });
+  });
   await check("a private server", async () => {
     const server = await startServer({ program: process.env.TRUCE_TEST_PROGRAM });
     const db = await truce.connect(server.uri);
