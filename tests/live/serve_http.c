@@ -606,6 +606,49 @@ TEST(connections_beyond_the_maximum_are_refused_and_make_room)
     end();
 }
 
+/* Sends a byte of a head now and then. Returns true if the server ends the connection in time. */
+static bool drips_in_vain(int own)
+{
+    for (int i = 0; i < 400; i++) {
+        char byte;
+
+        if (send(own, "a", 1, MSG_NOSIGNAL) != 1 || !recv(own, &byte, 1, MSG_DONTWAIT))
+            return true;
+        truce__clock_sleep_ms(50);
+    }
+    return false;
+}
+
+/* libmicrohttpd itself ends silent connections only. */
+TEST(a_client_that_drips_a_head_loses_its_connection)
+{
+    static const char *const begins[] = {"", "POST /v1/shop/ping HTTP/1.1\r\nX-Slow: "};
+    char *root = basic("root", "root");
+    struct http_reply reply;
+    int own;
+
+    open_store("memory:");
+    add_user("root", "admin", "root", "admin");
+    serve(&(struct server_options){.auth = true, .message_ms = 500});
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        own = http_dial();
+        (void)!send(own, begins[i], strlen(begins[i]), MSG_NOSIGNAL);
+        CHECK(drips_in_vain(own));
+        close(own);
+    }
+    /* between two requests there is more time */
+    own = http_dial();
+    for (int i = 0; i < 3; i++) {
+        reply = http_post(own, "/v1/shop/ping", root, "{}");
+        CHECK_INT(reply.code, ==, 200);
+        http_release(&reply);
+        truce__clock_sleep_ms(700);
+    }
+    close(own);
+    bson_free(root);
+    end();
+}
+
 /* ---- ends ------------------------------------------------------------------------------------ */
 
 TEST(a_stopping_server_ends_idle_connections_long_polls_and_watches)

@@ -41,6 +41,8 @@ struct connection {
     int socket;
     /* The socket belongs to the HTTP server, which also runs the connection's thread. */
     bool borrowed;
+    /* HTTP: when the head of the next request must have arrived (atomic; 0: it has). */
+    int64_t head_by_ns;
     /* The client is on this machine, at the Unix socket. */
     bool local;
     /* The stream on the socket. */

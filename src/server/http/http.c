@@ -1,6 +1,7 @@
 #include "server/http/http.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,9 @@
 #include <gnutls/x509.h>
 #include <microhttpd.h>
 
+#include "base/clock.h"
 #include "base/limits.h"
+#include "base/thread.h"
 #include "operations/named_request.h"
 #include "server/call/state.h"
 #include "server/http/http_login.h"
@@ -25,6 +28,7 @@
 #define IDLE_S            120         /* of a connection between two requests */
 #define MEMORY_BYTES      (32 * 1024) /* of one connection: its lines and headers */
 #define NAME_MAX_         300         /* bytes of a Host */
+#define WATCH_MS          500         /* between two looks at late requests */
 #define REFUSED_S         3           /* of a connection beyond the maximum, until its request */
 #define REFUSED_MAX       100         /* such connections at a time */
 #define FILE_MAX          (1 << 20)   /* bytes of a PEM file */
@@ -47,6 +51,11 @@ struct http {
     char *openapi;
     /* PEM files, which the daemon borrows. */
     char *certificate, *key, *client_ca;
+    /* The thread that ends connections whose request is late. */
+    pthread_t watch;
+    pthread_mutex_t mutex;
+    pthread_cond_t closing;
+    bool watches, closes;
 };
 
 /* One request. */
@@ -225,6 +234,70 @@ enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
     if (http_code(reply) != MHD_HTTP_OK)
         http_append_class(reply); /* which may decide the code */
     return http_send_json(c, http_code(reply), NULL, reply);
+}
+
+/* ---- late requests --------------------------------------------------------------------------- */
+
+/*
+ * libmicrohttpd ends a connection that is silent. A client that sends one byte now and then is
+ * never silent, so it would keep its connection without ever logging in. The head of the first
+ * request must arrive within the time of a message, and that of a later one also within the time
+ * between two requests.
+ */
+
+static void http_expect_head(struct http_connection *own, int64_t more_ms)
+{
+    const struct server *server = own->connection.server;
+    int64_t until_ns =
+        truce__clock_monotonic_ns() + (server->message_ms + more_ms) * INT64_C(1000000);
+
+    __atomic_store_n(&own->connection.head_by_ns, until_ns, __ATOMIC_RELAXED);
+}
+
+static void http_end_late(struct server *server)
+{
+    int64_t now_ns = truce__clock_monotonic_ns();
+
+    pthread_mutex_lock(&server->mutex);
+    for (struct connection *at = server->connections; at; at = at->next) {
+        int64_t by_ns = __atomic_load_n(&at->head_by_ns, __ATOMIC_RELAXED);
+
+        if (at->borrowed && by_ns && now_ns > by_ns)
+            (void)shutdown(at->socket, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&server->mutex);
+}
+
+static void *http_watch_late(void *arg)
+{
+    struct http *http = arg;
+
+    pthread_mutex_lock(&http->mutex);
+    while (!http->closes) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += WATCH_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&http->closing, &http->mutex, &until);
+        pthread_mutex_unlock(&http->mutex);
+        http_end_late(http->server);
+        pthread_mutex_lock(&http->mutex);
+    }
+    pthread_mutex_unlock(&http->mutex);
+    return NULL;
+}
+
+static void http_stop_watch(struct http *http)
+{
+    if (!http->watches)
+        return;
+    pthread_mutex_lock(&http->mutex);
+    http->closes = true;
+    pthread_cond_signal(&http->closing);
+    pthread_mutex_unlock(&http->mutex);
+    pthread_join(http->watch, NULL);
 }
 
 /* ---- who may ask ----------------------------------------------------------------------------- */
@@ -545,6 +618,7 @@ static enum MHD_Result http_handle(void *arg, struct MHD_Connection *c, const ch
                            "the server has too many connections, or is stopping");
     if (!exchange) {
         *state = exchange = bson_malloc0(sizeof *exchange);
+        __atomic_store_n(&own->connection.head_by_ns, 0, __ATOMIC_RELAXED);
         (void)http_begin(http, own, c, url, method, exchange, &result);
         return result;
     }
@@ -561,10 +635,12 @@ static void http_completed(void *arg, struct MHD_Connection *c, void **state,
                            enum MHD_RequestTerminationCode why)
 {
     struct exchange *exchange = *state;
+    struct http_connection *own = http_own(c);
 
     (void)arg;
-    (void)c;
     (void)why;
+    if (own)
+        http_expect_head(own, IDLE_S * 1000);
     if (exchange)
         truce__buffer_release(&exchange->body);
     bson_free(exchange);
@@ -595,6 +671,8 @@ static void http_connected(void *arg, struct MHD_Connection *c, void **context,
         bson_free(own);
         own = NULL;
         (void)MHD_set_connection_option(c, MHD_CONNECTION_OPTION_TIMEOUT, (unsigned)REFUSED_S);
+    } else {
+        http_expect_head(own, http->tls ? http->server->handshake_ms : 0);
     }
     *context = own;
 }
@@ -642,6 +720,8 @@ static void http_free(struct http *http)
 {
     if (http->key)
         scram_wipe(http->key, strlen(http->key));
+    pthread_cond_destroy(&http->closing);
+    pthread_mutex_destroy(&http->mutex);
     bson_free(http->certificate);
     bson_free(http->key);
     bson_free(http->client_ca);
@@ -702,6 +782,8 @@ truce_status http_listen(struct server *server, const struct http_options *optio
         return status;
     http = bson_malloc0(sizeof *http);
     http->server = server;
+    pthread_mutex_init(&http->mutex, NULL);
+    pthread_cond_init(&http->closing, NULL);
     http->listener = MHD_INVALID_SOCKET;
     snprintf(authority, sizeof authority, strchr(host, ':') ? "[%s]" : "%s", host);
     http->hosts = bson_strdup_printf(",localhost,127.0.0.1,[::1],%s,%s,", authority,
@@ -721,6 +803,11 @@ truce_status http_listen(struct server *server, const struct http_options *optio
     if (status) {
         http_free(http);
         return status;
+    }
+    http->watches = truce__thread_start(&http->watch, http_watch_late, http);
+    if (!http->watches) {
+        http_close(http);
+        return truce__fail(TRUCE_IO, error, "cannot start a thread for HTTP");
     }
     snprintf(http->where, sizeof http->where, "%s://%s:%d", http->tls ? "https" : "http", authority,
              MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_BIND_PORT)->port);
@@ -745,6 +832,7 @@ void http_close(struct http *http)
 {
     if (!http)
         return;
+    http_stop_watch(http);
     MHD_stop_daemon(http->daemon);
     if (http->listener != MHD_INVALID_SOCKET)
         (void)close(http->listener);

@@ -19,6 +19,8 @@
  *  3. A request is refused if its Host is not one of the server's names, or if a page of another
  *     origin sent it. Such a page may only link to the screen. A browser that visits a foreign page must not be able to use the server.
  *  4. The size of a body and of the headers, and the number of connections, have maxima.
+ *  5. A connection ends if the head of its request does not arrive in time, also if single bytes
+ *     arrive.
  */
 #include "base/status.h"
 #include "server/net/stream.h"
