@@ -4,6 +4,8 @@
 /*
  * The archive of a store: archive, verify, restore. README.md describes the protocol.
  */
+#include <stdatomic.h>
+
 #include "archive/segment.h"
 #include "archive/target.h"
 #include "truce/store.h"
@@ -62,7 +64,7 @@ struct archive_options {
     /* Returns when everything is archived. */
     bool once;
     /* Set to a value other than 0 to end; may be NULL. */
-    const int *stop;
+    const atomic_int *stop;
     /* May be NULL. */
     archive_event_function *event;
     void *arg;
@@ -86,7 +88,8 @@ struct restore_options {
     /* May be NULL. Receives the bytes that were read. */
     void (*progress)(int64_t done, void *arg);
     void *arg;
-    const int *stop;
+    /* Set to a value other than 0 to end; may be NULL. */
+    const atomic_int *stop;
 };
 
 struct restore_report {
@@ -115,7 +118,7 @@ truce_status truce__archive_restore(struct target *target, const char *path,
 struct verify_report {
     uint32_t generations;
     uint64_t segments, bytes, bases;
-    /* What can be restored; first_ms 0: nothing. */
+    /* The first and last commit that can be restored; first_ms 0: none. */
     int64_t first_ms, last_ms;
     uint64_t first_commit, last_commit;
     /* Segments that are damaged or missing. */

@@ -16,7 +16,7 @@
  *     changed by all commits up to the end.
  *  3. The file appears under its name after it is complete and synced. A crash leaves the file
  *     NAME.restoring, which the next restore replaces.
- *  4. The commits of the result are a prefix of the commits of the store: `--at` ends before the
+ *  4. The commits of the result are a prefix of the commits of the store. `--at` ends before the
  *     first commit whose time is later, even if the clock went back after it.
  */
 #include <errno.h>
@@ -118,11 +118,17 @@ static bool restore_base_is_there(const struct restoring *restoring, size_t end)
            restoring->list.names[end - needed].generation == restoring->list.names[end].generation;
 }
 
+static bool asks_for_earlier(const struct restoring *restoring)
+{
+    return restoring->options->at_commit || restoring->options->at_ms != INT64_MAX;
+}
+
 /* Chooses the last base that serves. */
 static truce_status choose_base(struct restoring *restoring, bson_error_t *error)
 {
     int64_t first_ms = 0;
     uint64_t first_commit = 0;
+    truce_status damaged = TRUCE_OK;
     bool any = false;
 
     for (size_t i = restoring->list.count; i--;) {
@@ -132,6 +138,11 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
         if (restoring->list.names[i].kind != SEGMENT_END)
             continue;
         status = restore_read(restoring, i, true, error);
+        if (status == TRUCE_CORRUPT && asks_for_earlier(restoring)) {
+            /* An older base may serve. The replay does not pass a damaged segment. */
+            damaged = status;
+            continue;
+        }
         if (status)
             return status;
         if (!restore_base_is_there(restoring, i))
@@ -145,7 +156,7 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
         first_ms = head->latest_ms ? head->latest_ms : head->made_ms;
         first_commit = head->commit;
     }
-    return refuse_time(restoring, any, first_ms, first_commit, error);
+    return damaged ? damaged : refuse_time(restoring, any, first_ms, first_commit, error);
 }
 
 /* ---- pages ---------------------------------------------------------------------------------- */
@@ -338,7 +349,7 @@ static truce_status restore_replay(struct restoring *restoring, bson_error_t *er
          i++) {
         uint64_t sequence = restoring->base.base_replay + (i - first);
 
-        if (restoring->options->stop && *(const volatile int *)restoring->options->stop)
+        if (restoring->options->stop && atomic_load(restoring->options->stop))
             return truce__fail(TRUCE_TIMEOUT, error, "interrupted");
         status = names[i].sequence == sequence ? restore_segment(restoring, i, error)
                                                : restore_missing(restoring, sequence, error);
@@ -359,7 +370,7 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
         return TRUCE_OK;
     if (options->at_commit && restoring->report->commit >= options->at_commit)
         return TRUCE_OK;
-    if (!options->at_commit && options->at_ms == INT64_MAX) {
+    if (!asks_for_earlier(restoring)) {
         restoring->report->newer_generation = last->generation;
         return TRUCE_OK;
     }

@@ -2,8 +2,8 @@
  * Verifies an archive without restoring it: every segment, the chain, and what can be restored.
  *
  * Invariants:
- *  1. If no fault is reported, a restore to any commit between the first and the last that are
- *     reported succeeds, unless the target loses a segment afterwards or the commit is in a gap.
+ *  1. If no fault is reported, any commit between the reported first and last one can be restored,
+ *     unless it is in a gap or the target loses a segment afterwards.
  *  2. A fault does not end the verification. An error of the target does.
  */
 #include <inttypes.h>

@@ -23,10 +23,10 @@
  * Invariants:
  *  1. The frames of a generation's segments are the frames of the log, in their order, without a
  *     gap. SQLite guarantees this while a read transaction is open. If it reads the log, no commit
- *     begins the log again. If it needs no frame of the log, because all of them are in the file,
- *     the log may begin again once, and no checkpoint moves a frame before the transaction ends.
- *     The first transaction ends only after the second has begun and everything up to the second is
- *     in the target.
+ *     begins the log again. If all frames are in the file, the transaction needs none of them. The
+ *     log may then begin again once, and no checkpoint moves a frame before the transaction ends.
+ *     The first transaction ends after the second has begun and everything up to it is in the
+ *     target.
  *  2. After a restart, the last segment is continued only if the log still has the frame at its
  *     place, with the same running checksum. Otherwise a new generation begins, with a new base.
  *  3. Only durable frames are archived.
@@ -111,7 +111,7 @@ static void archiver_tell(struct archiver *archiver, enum archive_event event, c
 
 static bool archiver_is_stopping(const struct archiver *archiver)
 {
-    return archiver->options->stop && *(const volatile int *)archiver->options->stop;
+    return archiver->options->stop && atomic_load(archiver->options->stop);
 }
 
 /* ---- segments ------------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@ struct segment_head {
     uint8_t before[SHA256_BYTES];
     /* The number of the last commit. Numbers continue through all generations. */
     uint64_t commit;
-    /* The latest time of a commit so far in the generation; 0: there was none. */
+    /* The latest time of a commit so far in the generation; 0: no commit yet. */
     int64_t latest_ms;
     /* When the segment was made. */
     int64_t made_ms;

@@ -46,6 +46,10 @@ struct target {
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 
+/* Opens a bucket: "s3://BUCKET/PREFIX" (target_s3.c describes the environment). Does not call the
+ * service. Fails with INVALID if the name or a setting is wrong, or libcurl is missing. */
+truce_status truce__target_s3(const char *name, struct target **target, bson_error_t *error);
+
 /* NULL is allowed. */
 void truce__target_close(struct target *target);
 

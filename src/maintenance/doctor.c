@@ -331,11 +331,12 @@ void truce__doctor_shards(struct doctor *doctor)
  * machine provides them, and they may be missing or late.
  */
 
-#define MEGABYTE     INT64_C(1048576)
-#define SPACE_LEAST  (64 * MEGABYTE)
-#define HOUR_MS      INT64_C(3600000)
-#define FEED_LATE_MS (10 * 60000)     /* the maximum delay of servers and writers */
-#define WAL_MOST     (256 * MEGABYTE) /* sixteen times the size that checkpoints aim for */
+#define MEGABYTE        INT64_C(1048576)
+#define SPACE_LEAST     (64 * MEGABYTE)
+#define HOUR_MS         INT64_C(3600000)
+#define FEED_LATE_MS    (10 * 60000) /* the maximum delay of servers and writers */
+#define ARCHIVE_LATE_MS 10000
+#define WAL_MOST        (256 * MEGABYTE) /* sixteen times the size that checkpoints aim for */
 
 static void judge_filesystem(struct doctor *doctor, const char *path)
 {
@@ -473,6 +474,32 @@ static void judge_feed(struct doctor *doctor, const char *path)
                        (double)keep_ms / HOUR_MS);
 }
 
+/* Examines how far a running archiver is behind. */
+static void judge_archive(struct doctor *doctor)
+{
+    int64_t process = truce__doctor_number(doctor->facts, "archive.process", 0);
+    int64_t behind_ms = truce__doctor_number(doctor->facts, "archive.behind_ms", 0);
+    int64_t failing_ms = truce__doctor_number(doctor->facts, "archive.failing_ms", 0);
+    bool pins = truce__doctor_flag(doctor->facts, "archive.pins", true);
+    bool late = failing_ms || behind_ms > ARCHIVE_LATE_MS || !pins;
+    char subject[40];
+
+    if (!process)
+        return;
+    snprintf(subject, sizeof subject, "process %lld", (long long)process);
+    truce__doctor_tell(
+        doctor, late ? DOCTOR_WARNING : DOCTOR_NOTE, "archive", subject,
+        late ? "see the output of truce archive, and repair the target"
+             : "none; run truce archive verify regularly",
+        "the archive has commit %lld of generation %lld and is %.1f s and %lld kB "
+        "behind%s%s",
+        (long long)truce__doctor_number(doctor->facts, "archive.commit", 0),
+        (long long)truce__doctor_number(doctor->facts, "archive.generation", 0),
+        (double)behind_ms / 1000,
+        (long long)(truce__doctor_number(doctor->facts, "archive.behind_bytes", 0) / 1024),
+        failing_ms ? "; its target fails" : "", pins ? "" : "; the log is not kept for it");
+}
+
 void truce__doctor_file(struct doctor *doctor)
 {
     const char *path = truce__doctor_text(doctor->facts, "path", "the file");
@@ -483,6 +510,7 @@ void truce__doctor_file(struct doctor *doctor)
     judge_space(doctor, path);
     judge_files(doctor, path);
     judge_pins(doctor);
+    judge_archive(doctor);
     judge_feed(doctor, path);
 }
 

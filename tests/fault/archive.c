@@ -126,7 +126,7 @@ static struct world {
     truce_store *store;
     /* The archiver's thread. */
     pthread_t thread;
-    int stop;
+    atomic_int stop;
     /* The writer ends. */
     atomic_bool written;
     struct archive_options options;
@@ -195,13 +195,13 @@ static void *archive_thread(void *arg)
 
 static void archiver_start(struct target *target)
 {
-    world.stop = 0;
+    atomic_store(&world.stop, 0);
     pthread_create(&world.thread, NULL, archive_thread, target);
 }
 
 static void archiver_end(void)
 {
-    *(volatile int *)&world.stop = 1;
+    atomic_store(&world.stop, 1);
     pthread_join(world.thread, NULL);
 }
 

@@ -16,15 +16,15 @@
 
 /* ---- for both files ------------------------------------------------------------------------- */
 
-static int archive_stopped;
+static atomic_int archive_stopped;
 
 static void archive_on_signal(int number)
 {
     (void)number;
-    archive_stopped = 1;
+    atomic_store(&archive_stopped, 1);
 }
 
-const int *cli_archive_stop(void)
+const atomic_int *cli_archive_stop(void)
 {
     struct sigaction action = {.sa_handler = archive_on_signal, .sa_flags = SA_RESETHAND};
 
@@ -40,9 +40,13 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
     truce_status status;
 
     *target = NULL;
-    if (strstr(name, "://"))
-        return cli_usage(cli, "\"%s\" is not a target: expected a directory", name);
-    status = truce__target_directory(name, create, target, &error);
+    if (!strncmp(name, "s3://", 5))
+        status = truce__target_s3(name, target, &error);
+    else if (strstr(name, "://") || !strncmp(name, "memory:", 7))
+        return cli_usage(cli, "\"%s\" is not a target: expected a directory or s3://BUCKET/PREFIX",
+                         name);
+    else
+        status = truce__target_directory(name, create, target, &error);
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
@@ -84,6 +88,57 @@ static bool archive_period(const struct cli *cli, const char *name, int64_t *per
     return false;
 }
 
+void cli_archive_line(enum archive_event event, const struct segment_head *head, const char *text,
+                      char line[CLI_ARCHIVE_LINE])
+{
+    switch (event) {
+    case ARCHIVE_CONTINUES:
+        snprintf(line, CLI_ARCHIVE_LINE, "continues generation %u after commit %" PRIu64,
+                 head->generation, head->commit);
+        break;
+    case ARCHIVE_GENERATION:
+        snprintf(line, CLI_ARCHIVE_LINE, "begins generation %u with a new base", head->generation);
+        break;
+    case ARCHIVE_BASE:
+        snprintf(line, CLI_ARCHIVE_LINE,
+                 "the base is complete: every commit from %" PRIu64 " on can be restored",
+                 head->commit);
+        break;
+    case ARCHIVE_FAILS:
+        snprintf(line, CLI_ARCHIVE_LINE, "%s (the archiver repeats it, and the log grows)", text);
+        break;
+    case ARCHIVE_WORKS:
+        snprintf(line, CLI_ARCHIVE_LINE, "the target works again");
+        break;
+    case ARCHIVE_LIMIT:
+        snprintf(line, CLI_ARCHIVE_LINE,
+                 "the log that is not archived has %s, more than its limit: the commits after "
+                 "%" PRIu64 " are lost to the archive, until a new base is complete",
+                 text, head->commit);
+        break;
+    case ARCHIVE_REMOVED:
+        snprintf(line, CLI_ARCHIVE_LINE, "removed %s segments that are too old", text);
+        break;
+    }
+}
+
+bool cli_archive_options(const struct cli *cli, const char *prefix, struct archive_options *options)
+{
+    char name[40];
+    int64_t interval, limit;
+
+    snprintf(name, sizeof name, "%sinterval", prefix);
+    if (!cli_number(cli, name, 1, 60000, INTERVAL_MS, &interval))
+        return false;
+    snprintf(name, sizeof name, "%slog-limit", prefix);
+    if (!cli_number(cli, name, 1, 100000000, LIMIT_MB, &limit))
+        return false;
+    options->interval_ms = (int)interval;
+    options->log_limit = limit * MEGABYTE;
+    snprintf(name, sizeof name, "%skeep", prefix);
+    return archive_period(cli, name, &options->keep_ms);
+}
+
 static void archive_show(enum archive_event event, const struct segment_head *head,
                          const char *text, void *arg)
 {
@@ -94,42 +149,14 @@ static void archive_show(enum archive_event event, const struct segment_head *he
         [ARCHIVE_REMOVED] = "removed"};
     const struct cli *cli = arg;
     bson_t answer = BSON_INITIALIZER;
-    char line[1500];
+    char line[CLI_ARCHIVE_LINE];
 
     BSON_APPEND_UTF8(&answer, "event", names[event]);
     BSON_APPEND_INT64(&answer, "generation", head->generation);
     BSON_APPEND_INT64(&answer, "commit", (int64_t)head->commit);
     if (text)
         BSON_APPEND_UTF8(&answer, "text", text);
-    switch (event) {
-    case ARCHIVE_CONTINUES:
-        snprintf(line, sizeof line, "continues generation %u after commit %" PRIu64,
-                 head->generation, head->commit);
-        break;
-    case ARCHIVE_GENERATION:
-        snprintf(line, sizeof line, "begins generation %u with a new base", head->generation);
-        break;
-    case ARCHIVE_BASE:
-        snprintf(line, sizeof line,
-                 "the base is complete: every commit from %" PRIu64 " on can be restored",
-                 head->commit);
-        break;
-    case ARCHIVE_FAILS:
-        snprintf(line, sizeof line, "%s (the archiver repeats it, and the log grows)", text);
-        break;
-    case ARCHIVE_WORKS:
-        snprintf(line, sizeof line, "the target works again");
-        break;
-    case ARCHIVE_LIMIT:
-        snprintf(line, sizeof line,
-                 "the log that is not archived has %s, more than --log-limit: the commits after "
-                 "%" PRIu64 " are lost to the archive, until a new base is complete",
-                 text, head->commit);
-        break;
-    case ARCHIVE_REMOVED:
-        snprintf(line, sizeof line, "removed %s segments that are older than --keep", text);
-        break;
-    }
+    cli_archive_line(event, head, text, line);
     cli_answer(cli, &answer, "%s", line);
     fflush(stdout);
     bson_destroy(&answer);
@@ -158,7 +185,6 @@ static int archive_run(struct cli *cli)
     const char *path = cli_store_path(cli->arguments[0]);
     uint8_t id[SEGMENT_STORE_BYTES];
     struct target *target;
-    int64_t interval, limit;
     bson_error_t error;
     truce_status status;
     int code;
@@ -171,13 +197,9 @@ static int archive_run(struct cli *cli)
                          "MongoDB, use its own backups)",
                          cli->arguments[0]);
     if (!cli_text(cli, "to"))
-        return cli_usage(cli, "no target is given: --to DIR");
-    if (!cli_number(cli, "interval", 1, 60000, INTERVAL_MS, &interval) ||
-        !cli_number(cli, "log-limit", 1, 100000000, LIMIT_MB, &limit) ||
-        !archive_period(cli, "keep", &options.keep_ms))
+        return cli_usage(cli, "no target is given: --to DIR, or --to s3://BUCKET/PREFIX");
+    if (!cli_archive_options(cli, "", &options))
         return CLI_USAGE;
-    options.interval_ms = (int)interval;
-    options.log_limit = limit * MEGABYTE;
     cli->uri = cli->arguments[0];
     code = archive_find_id(cli, id);
     if (!code)
@@ -201,17 +223,20 @@ const struct cli_command cli_archive = {
         "rest and ends. If it is killed and started again, it continues.\n"
         "\n"
         "The log keeps what is not archived. If the target fails for so long that this exceeds\n"
-        "--log-limit, the log is reused, later commits are missing in the archive, and a new base\n"
+        "--log-limit, the log is reused, and later commits are missing in the archive. A new base\n"
         "begins when the target works again. While no archiver runs, nothing is kept: if the log\n"
         "was reused, the next one begins a new base.\n"
         "\n"
         "The archive grows without a limit unless you give --keep. truce doctor shows how far it\n"
-        "is behind.",
+        "is behind.\n"
+        "\n"
+        "A target in S3 needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, and\n"
+        "uses AWS_REGION, AWS_SESSION_TOKEN, and AWS_ENDPOINT_URL.",
     .example = "truce insert students '{_id: 1, name: \"Ada\"}' --store school.truce\n"
                "truce archive school.truce --to archive --once",
     .options =
         (const struct cli_option[]){
-            {"to", 0, "TARGET", "the directory of the archive", false},
+            {"to", 0, "TARGET", "a directory, or s3://BUCKET/PREFIX", false},
             {"keep", 0, "PERIOD", "restore up to this age: 30d, 12h, 90m (default: forever)",
              false},
             {"log-limit", 0, "MB", "maximum size of a log that is not archived (default: 1000)",

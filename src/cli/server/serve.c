@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/core/config.h"
+#include "cli/server/serve_archive.h"
 #include "server/notify.h"
 #include "server/server.h"
 
@@ -266,6 +267,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
     char socket[SOCKET_PATH_MAX];
+    struct serve_archive *archive;
     truce_store *store;
     bson_error_t error;
     truce_status status = truce_store_open(uri, &store_options, &store, &error);
@@ -274,8 +276,11 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     if (status)
         return cli_error(cli, NULL, status, &error);
     options->socket = serve_socket_path(options->socket, socket);
-    code = serve_serve(cli, store, options, ends, &ear);
+    code = serve_archive_begin(cli, store, uri, options->log, &archive);
+    if (!code)
+        code = serve_serve(cli, store, options, ends, &ear);
     truce_store_close(store);
+    serve_archive_end(archive);
     return code;
 }
 
@@ -384,6 +389,9 @@ const struct cli_command cli_serve = {
         "Prometheus: commands, their times, failures,\n"
         "connections, commits, and the activity of the store.\n"
         "\n"
+        "With --archive, the server archives the file as truce archive does; --archive-keep,\n"
+        "--archive-log-limit, and --archive-interval are its options.\n"
+        "\n"
         "Every minute the server sweeps: it removes documents that expired by an index with\n"
         "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
         "\n"
@@ -416,6 +424,14 @@ const struct cli_command cli_serve = {
             {"tls-certificate", 0, "FILE", "PEM: use TLS with this certificate", false},
             {"tls-key", 0, "FILE", "PEM: its key (default: in the same file)", false},
             {"tls-client-ca", 0, "FILE", "PEM: require client certificates of this CA", false},
+            {"archive", 0, "TARGET", "archive the file to a directory or s3://BUCKET/PREFIX",
+             false},
+            {"archive-keep", 0, "PERIOD", "restore up to this age: 30d, 12h (default: forever)",
+             false},
+            {"archive-log-limit", 0, "MB", "maximum log that is not archived (default: 1000)",
+             false},
+            {"archive-interval", 0, "MS", "pause between two looks at the log (default: 250)",
+             false},
             {"database", 0, "NAME", "the database of the store's own collections (default: test)",
              false},
             {"connections", 0, "N", "maximum number of clients (default: 1000)", false},

@@ -28,6 +28,7 @@
 
 #include "base/clock.h"
 #include "base/futex.h"
+#include "engine/storage/snapshot_pins.h"
 
 #define PLACE_CHANGES UINT32_MAX
 #define MILLISECOND   INT64_C(1000000)
@@ -197,6 +198,18 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
     atomic_store(&archive->call_ms, call_ms);
 }
 
+/* Returns how many bytes of the log have no place in the archive now. */
+static uint64_t archive_behind(const struct lock_page *page)
+{
+    uint32_t archived = atomic_load(&page->archive.frames), frames = atomic_load(&page->log_least);
+
+    if (archived == PLACE_CHANGES)
+        return 0;
+    if (atomic_load(&page->archive.salts) != atomic_load(&page->log_salts))
+        archived = 0;
+    return frames > archived ? (uint64_t)(frames - archived) * PIN_PAGE_BYTES : 0;
+}
+
 bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts)
 {
     const struct lock_archive *archive;
@@ -214,6 +227,8 @@ bool truce__archive_facts(const struct lock *lock, struct archive_facts *facts)
         .behind_bytes = atomic_load(&archive->behind),
         .failing_ms = since_ms && now_ms > since_ms ? now_ms - since_ms : 0,
     };
+    if (facts->pins)
+        facts->behind_bytes = archive_behind(lock->page);
     if (facts->behind_bytes || since_ms)
         facts->behind_ms = now_ms - atomic_load(&archive->whole_ms);
     return true;

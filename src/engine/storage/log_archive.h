@@ -61,7 +61,7 @@ struct archive_facts {
     int process;
     bool pins;
     uint64_t commit, generation;
-    /* Bytes of the log that were not archived when the archiver looked last. */
+    /* Bytes of the log that are not archived. */
     uint64_t behind_bytes;
     /* How long something has been missing in the archive; 0: it has everything. */
     int64_t behind_ms;

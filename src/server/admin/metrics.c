@@ -8,6 +8,8 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/documents/feed.h"
+#include "engine/engine.h"
+#include "engine/storage/log_archive.h"
 #include "operations/operation.h"
 #include "server/admin/metrics_queues.h"
 #include "server/call/call.h"
@@ -359,6 +361,24 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
                 (double)state.oldest_ms / 1000);
 }
 
+/* The lag of the archiver of the file, in this process or another. */
+static void metrics_put_archive(truce_store *store, struct buffer *out)
+{
+    struct engine *engine = truce__file_engine_or_null(store);
+    struct archive_facts archive;
+
+    if (!engine || !truce__archive_facts(&engine->lock, &archive))
+        return;
+    one(out, "truce_archive_behind_bytes", "gauge", "Bytes of the log that are not archived.",
+        archive.behind_bytes);
+    seconds(out, "truce_archive_behind_seconds", "gauge",
+            "Age of the archived state, if something is missing in it.",
+            (double)archive.behind_ms / 1000);
+    seconds(out, "truce_archive_failing_seconds", "gauge",
+            "How long calls to the target of the archive have been failing.",
+            (double)archive.failing_ms / 1000);
+}
+
 /* As the clients of Prometheus name them. */
 static void put_process(struct buffer *out)
 {
@@ -386,5 +406,6 @@ void metrics_write(struct server *server, const struct metrics_gauges *gauges, s
     put_sweep(server->sweeper, out);
     put_store(server->store, out);
     metrics_put_feed(server->store, out);
+    metrics_put_archive(server->store, out);
     put_process(out);
 }

@@ -5,10 +5,14 @@
  *     {path, file: {bytes, mode, writable}, wal: {bytes}, shm: {bytes}, lock: {bytes},
  *      directory: {writable}, space: {free, total}, filesystem: {type, name, local},
  *      sqlite: "3.40.1", read_only, pins: [{process, reads, unlimited, age_ms, bytes}],
+ *      archive: {process, pins, generation, commit, behind_bytes, behind_ms, failing_ms},
  *      writes: {operations, groups, carried, sent, syncs, held_us, log_bytes}}
  *
  * `writes` counts since this process opened the store: operations, their transactions, the syncs of
  * the log for them, and the time of the lock. `log_bytes` counts for all processes.
+ *
+ * `archive` is missing if no process archives the file. `behind_ms` is the age of the state that the
+ * archive has, if something is missing in it.
  *
  * `local` says whether the kernel itself implements locks and fsync. For network file systems and
  * FUSE, this is unknown.
@@ -30,6 +34,7 @@
 #include "engine/documents/document_store.h"
 #include "engine/documents/examine.h"
 #include "engine/documents/feed.h"
+#include "engine/storage/log_archive.h"
 #include "query/context.h"
 #include "store/pipeline.h"
 #include "store/reserved.h"
@@ -142,6 +147,25 @@ static void put_pins(bson_t *facts, const struct lock *lock)
     bson_append_array_end(facts, &list);
 }
 
+/* Appends the state of the archiver, if there is one. */
+static void put_archive(bson_t *facts, const struct lock *lock)
+{
+    struct archive_facts archive;
+    bson_t child;
+
+    if (!truce__archive_facts(lock, &archive))
+        return;
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "archive", &child);
+    BSON_APPEND_INT32(&child, "process", archive.process);
+    BSON_APPEND_BOOL(&child, "pins", archive.pins);
+    BSON_APPEND_INT64(&child, "generation", (int64_t)archive.generation);
+    BSON_APPEND_INT64(&child, "commit", (int64_t)archive.commit);
+    BSON_APPEND_INT64(&child, "behind_bytes", (int64_t)archive.behind_bytes);
+    BSON_APPEND_INT64(&child, "behind_ms", archive.behind_ms);
+    BSON_APPEND_INT64(&child, "failing_ms", archive.failing_ms);
+    bson_append_document_end(facts, &child);
+}
+
 static void put_writes(bson_t *facts, struct engine *engine)
 {
     const struct writer *writer = &engine->writer;
@@ -195,6 +219,7 @@ static void truce__file_facts(struct engine *engine, bson_t *facts)
     BSON_APPEND_UTF8(facts, "sqlite", sqlite3_libversion());
     BSON_APPEND_BOOL(facts, "read_only", engine->read_only);
     put_pins(facts, &engine->lock);
+    put_archive(facts, &engine->lock);
     put_writes(facts, engine);
     facts_put_feed(facts, engine);
 }

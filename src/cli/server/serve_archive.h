@@ -1,0 +1,19 @@
+#ifndef TRUCE_CLI_SERVER_SERVE_ARCHIVE_H
+#define TRUCE_CLI_SERVER_SERVE_ARCHIVE_H
+
+/* Archives the served store on a thread of its own (--archive). */
+#include "cli/core/cli.h"
+#include "server/admin/log.h"
+
+struct serve_archive;
+
+/* Starts the archiver if --archive is given; otherwise `*archive` is NULL. Prints the error and
+ * returns the exit code. */
+int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, struct log *log,
+                        struct serve_archive **archive);
+
+/* Archives the rest and ends the thread. Called after the store was closed, so that the log stays
+ * and the next archiver continues. NULL is allowed. */
+void serve_archive_end(struct serve_archive *archive);
+
+#endif
