@@ -61,7 +61,7 @@ TEST(prints_the_retained_versions)
                    "site");
     ANSWERS(0, "tagged launch\n", NULL, "tree", "tag", "site", "launch", "2");
     ANSWERS(2, NULL, "give --versions", "tree", "keep", "site");
-    ANSWERS(0, "kept ", NULL, "tree", "keep", "site", "--versions", "1");
+    ANSWERS(0, "set the retention of site", NULL, "tree", "keep", "site", "--versions", "1");
     ANSWERS(0, "1 items removed", NULL, "tree", "gc", "site");
     ANSWERS(1, NULL, "is collected", "tree", "read", "site", "--version", "1");
     ANSWERS(0, "home", NULL, "tree", "read", "site", "--tag", "launch");
@@ -108,7 +108,7 @@ TEST(a_branch_is_merged_and_dropped)
     begin();
     ANSWERS(0, "draft is a branch of site\n", NULL, "tree", "branch", "site", "draft");
     ANSWERS(1, NULL, "a tree \"draft\" exists already", "tree", "branch", "site", "draft");
-    ANSWERS(1, NULL, "no version 7", "tree", "branch", "site", "x", "--version", "7");
+    ANSWERS(1, NULL, "no such version", "tree", "branch", "site", "x", "--version", "7");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 5}\n", 0, "version 2", NULL, "tree", "publish",
                "draft");
     ANSWERS(0, "draft in pages: version 2, branch of site\nsite in pages: version 1\n", NULL,

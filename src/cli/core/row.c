@@ -590,7 +590,7 @@ static int row_list(struct row_call *call)
 
         code = row_send_page(call, paged ? limit - printed : 0, after.value_type ? &after : NULL,
                              &reply);
-        if (!code && !call->row->none && !strcmp(truce__field_text(&reply, "status"), "not found"))
+        if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
             code = row_not_found(call, &reply);
         if (!code)
             code = row_print_list(call, &reply, &printed, &last);

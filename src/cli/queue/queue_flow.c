@@ -396,7 +396,9 @@ const struct cli_command cli_queue_results = {
     .help = "A program of truce work reads them with truce queue results $TRUCE_JOB.",
     .example = "truce queue results $(truce queue add mail '{}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceJobResults", .list = "jobs"},
+    .row = &(const struct cli_row){.name = "truceJobResults",
+                                   .list = "jobs",
+                                   .none = "there is no job {job}"},
     .run = cli_row_run,
 };
 

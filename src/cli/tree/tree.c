@@ -13,6 +13,7 @@
 #include "cli/core/cli.h"
 #include "cli/core/ndjson.h"
 #include "cli/core/progress.h"
+#include "cli/core/row.h"
 #include "cli/core/sink.h"
 #include "cli/document/doc.h"
 #include "store/reserved.h"
@@ -32,6 +33,8 @@
 
 /* truce tree branch, merge, drop. */
 
+#define NO_TREE "there is no tree \"{tree}\", or no such version of it"
+
 #define BRANCH_SAMPLE                                                                              \
     TREE_SAMPLE "truce tree branch site draft\n"                                                   \
                 "echo '{\"itemId\": \"jobs\", \"up\": \"home\"}' | truce tree publish draft\n"
@@ -43,26 +46,6 @@ static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer);
 
 /* ---- branch ---------------------------------------------------------------------------------- */
 
-static int branches_run_branch(struct cli *cli)
-{
-    truce_tree *tree;
-    truce_tree_at at;
-    bson_t answer = BSON_INITIALIZER;
-    bson_error_t error;
-    truce_status status;
-
-    if (!cli_tree_at(cli, &at))
-        return CLI_USAGE;
-    tree = cli_tree_open(cli);
-    status = truce_tree_branch(tree, &at, cli->arguments[1], &error);
-    truce_tree_free(tree);
-    BSON_APPEND_UTF8(&answer, "branch", cli->arguments[1]);
-    if (!status)
-        cli_answer(cli, &answer, "%s is a branch of %s", cli->arguments[1], cli->arguments[0]);
-    bson_destroy(&answer);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
-
 const struct cli_command cli_tree_branch = {
     .noun = "tree",
     .verb = "branch",
@@ -71,9 +54,13 @@ const struct cli_command cli_tree_branch = {
     .help = "A branch is a tree of its own that begins as a version of another one. `truce tree\n"
             "merge` merges the two in either direction. Its items are copied.",
     .example = TREE_SAMPLE "truce tree branch site draft",
-    .options = (const struct cli_option[]){TREE_AT_OPTIONS, {0}},
     .store = CLI_STORE_CHANGE,
-    .run = branches_run_branch,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .named = "NAME branch",
+                                   .fields = "version",
+                                   .say = "{branch} is a branch of {tree}",
+                                   .none = NO_TREE},
+    .run = cli_row_run,
 };
 
 /* ---- merge ----------------------------------------------------------------------------------- */
@@ -146,21 +133,6 @@ const struct cli_command cli_tree_merge = {
 
 /* ---- drop ------------------------------------------------------------------------------------ */
 
-static int branches_run_drop(struct cli *cli)
-{
-    truce_tree *tree = cli_tree_open(cli);
-    bson_t answer = BSON_INITIALIZER;
-    bson_error_t error;
-    truce_status status = truce_tree_drop(tree, &error);
-
-    truce_tree_free(tree);
-    BSON_APPEND_UTF8(&answer, "dropped", cli->arguments[0]);
-    if (!status)
-        cli_answer(cli, &answer, "dropped %s", cli->arguments[0]);
-    bson_destroy(&answer);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
-
 const struct cli_command cli_tree_drop = {
     .noun = "tree",
     .verb = "drop",
@@ -170,7 +142,12 @@ const struct cli_command cli_tree_drop = {
     .example = TREE_SAMPLE "truce tree branch site draft\n"
                            "truce tree drop draft",
     .store = CLI_STORE_CHANGE,
-    .run = branches_run_drop,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .set = "{drop: true}",
+                                   .fields = "",
+                                   .say = "dropped {tree}",
+                                   .none = NO_TREE},
+    .run = cli_row_run,
 };
 
 /* ---- export and import ----------------------------------------------------------------------- */
@@ -494,9 +471,8 @@ const struct cli_command cli_tree_read = {
 
 /* ---- log ------------------------------------------------------------------------------------- */
 
-static bool tree_show_print_entry(const bson_t *entry, void *arg)
+static bool tree_show_print_entry(struct cli *cli, const bson_t *entry)
 {
-    const struct cli *cli = arg;
     const char *author = truce__field_text(entry, "author"),
                *message = truce__field_text(entry, "message");
     char date[DATE_TEXT_MAX];
@@ -507,30 +483,18 @@ static bool tree_show_print_entry(const bson_t *entry, void *arg)
                       message);
 }
 
-static int tree_show_run_log(struct cli *cli)
-{
-    truce_tree *tree;
-    bson_error_t error;
-    int64_t limit;
-    truce_status status;
-
-    if (!cli_number(cli, "limit", 1, INT64_MAX, 0, &limit))
-        return CLI_USAGE;
-    tree = cli_tree_open(cli);
-    status = truce_tree_log(tree, limit, tree_show_print_entry, cli, &error);
-    truce_tree_free(tree);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
-
 const struct cli_command cli_tree_log = {
     .noun = "tree",
     .verb = "log",
     .arguments = "TREE",
     .summary = "list the stored versions, newest first",
     .example = TREE_SAMPLE "truce tree log site",
-    .options = (const struct cli_option[]){{"limit", 0, "N", "at most this many", false}, {0}},
     .store = CLI_STORE_READ,
-    .run = tree_show_run_log,
+    .row = &(const struct cli_row){.name = "truceTreeLog",
+                                   .list = "versions",
+                                   .none = NO_TREE,
+                                   .print = tree_show_print_entry},
+    .run = cli_row_run,
 };
 
 /* ---- diff ------------------------------------------------------------------------------------ */
@@ -957,33 +921,6 @@ const struct cli_command cli_tree_revert = {
 
 /* ---- tag, untag, keep ------------------------------------------------------------------------ */
 
-static int answer_one(struct cli *cli, truce_tree *tree, truce_status status,
-                      const bson_error_t *error, const char *key, const char *value)
-{
-    bson_t answer = BSON_INITIALIZER;
-
-    truce_tree_free(tree);
-    BSON_APPEND_UTF8(&answer, key, value);
-    if (!status)
-        cli_answer(cli, &answer, "%s %s", key, value);
-    bson_destroy(&answer);
-    return status ? cli_error(cli, NULL, status, error) : cli_output_end(CLI_DONE);
-}
-
-static int run_tag(struct cli *cli)
-{
-    truce_tree *tree;
-    bson_error_t error;
-    int64_t version = 0;
-    truce_status status;
-
-    if (cli->count > 2 && !cli_argument_number(cli, 2, "VERSION", 1, INT64_MAX, &version))
-        return CLI_USAGE;
-    tree = cli_tree_open(cli);
-    status = truce_tree_tag(tree, cli->arguments[1], version, &error);
-    return answer_one(cli, tree, status, &error, "tagged", cli->arguments[1]);
-}
-
 const struct cli_command cli_tree_tag = {
     .noun = "tree",
     .verb = "tag",
@@ -995,17 +932,13 @@ const struct cli_command cli_tree_tag = {
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree read site --tag launch",
     .store = CLI_STORE_CHANGE,
-    .run = run_tag,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .named = "NAME tag",
+                                   .fields = "",
+                                   .say = "tagged {tag}",
+                                   .none = NO_TREE},
+    .run = cli_row_run,
 };
-
-static int run_untag(struct cli *cli)
-{
-    truce_tree *tree = cli_tree_open(cli);
-    bson_error_t error;
-    truce_status status = truce_tree_untag(tree, cli->arguments[1], &error);
-
-    return answer_one(cli, tree, status, &error, "untagged", cli->arguments[1]);
-}
 
 const struct cli_command cli_tree_untag = {
     .noun = "tree",
@@ -1015,30 +948,35 @@ const struct cli_command cli_tree_untag = {
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree untag site launch",
     .store = CLI_STORE_CHANGE,
-    .run = run_untag,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .named = "NAME untag",
+                                   .fields = "",
+                                   .say = "untagged {untag}",
+                                   .none = "{tree} has no tag \"{untag}\""},
+    .run = cli_row_run,
 };
-
-#define DAY_MS INT64_C(86400000)
 
 static int tree_run_keep(struct cli *cli)
 {
-    truce_tree_keep keep = {0};
-    truce_tree *tree;
-    bson_error_t error;
-    int64_t days;
-    truce_status status;
+    bson_t keep = BSON_INITIALIZER, fields = BSON_INITIALIZER;
+    int64_t versions, age_ms;
     bool all = cli_flag(cli, "all");
+    int code;
 
-    if (!cli_number(cli, "versions", 1, INT32_MAX, 0, &keep.versions) ||
-        !cli_number(cli, "days", 1, 36500, 0, &days))
+    if (!cli_number(cli, "versions", 1, INT32_MAX, 0, &versions) ||
+        !cli_duration(cli, "age", 1, INT64_C(1) << 48, 0, &age_ms))
         return CLI_USAGE;
-    keep.age_ms = days * DAY_MS;
-    if (all == (keep.versions || days))
-        return cli_usage(cli, "give --versions, --days, or --all");
-    tree = cli_tree_open(cli);
-    status = truce_tree_retain(tree, &keep, &error);
-    return answer_one(cli, tree, status, &error, "kept",
-                      all ? "all" : "what was said; the sweep collects the rest");
+    if (all == (versions || age_ms))
+        return cli_usage(cli, "give --versions, --age, or --all");
+    if (versions)
+        BSON_APPEND_INT64(&keep, "versions", versions);
+    if (age_ms)
+        BSON_APPEND_INT64(&keep, "ageMS", age_ms);
+    BSON_APPEND_DOCUMENT(&fields, "keep", &keep);
+    code = cli_row_run_with(cli, cli->command->row, &fields);
+    bson_destroy(&fields);
+    bson_destroy(&keep);
+    return code;
 }
 
 const struct cli_command cli_tree_keep = {
@@ -1048,40 +986,26 @@ const struct cli_command cli_tree_keep = {
     .summary = "set how many versions to keep, or for how long",
     .help = "`truce sweep` and `truce tree gc` collect other versions, unless a tag or a\n"
             "reader holds them. By default, a tree keeps all versions.",
-    .example = TREE_SAMPLE "truce tree keep site --versions 20 --days 30",
-    .options = (const struct cli_option[]){{"versions", 0, "N", "keep at least this many", false},
-                                           {"days", 0, "DAYS",
-                                            "keep the versions of this many days", false},
-                                           {"all", 0, NULL, "everything", false},
-                                           {0}},
+    .example = TREE_SAMPLE "truce tree keep site --versions 20 --age 30d",
+    .options =
+        (const struct cli_option[]){{"versions", 0, "N", "keep at least this many", false},
+                                    {"age", 0, "DURATION", "keep the versions of this time", false},
+                                    {"all", 0, NULL, "everything", false},
+                                    {0}},
     .store = CLI_STORE_CHANGE,
+    .row =
+        &(const struct cli_row){.name = "truceTree",
+                                .fields = "",
+                                .say = "set the retention of {tree}; the sweep collects the rest",
+                                .none = NO_TREE},
     .run = tree_run_keep,
 };
 
 /* ---- erase, gc ------------------------------------------------------------------------------- */
 
-static int run_erase(struct cli *cli)
+static bool tree_erased_none(const bson_t *reply)
 {
-    truce_tree *tree = cli_tree_open(cli);
-    bson_t holder, answer = BSON_INITIALIZER;
-    bson_error_t error;
-    int64_t versions = 0;
-    int code = CLI_USAGE;
-
-    if (cli_doc_id(cli, cli->arguments[1], &holder)) {
-        bson_value_t id = cli_doc_id_in(&holder);
-        truce_status status = truce_tree_erase(tree, &id, &versions, &error);
-
-        BSON_APPEND_INT64(&answer, "versions", versions);
-        if (!status)
-            cli_answer(cli, &answer, "erased from %" PRId64 " versions", versions);
-        code = status ? cli_error(cli, NULL, status, &error)
-                      : cli_output_end(versions ? CLI_DONE : CLI_NO);
-    }
-    bson_destroy(&answer);
-    bson_destroy(&holder);
-    truce_tree_free(tree);
-    return code;
+    return !truce__field_number(reply, "versions");
 }
 
 const struct cli_command cli_tree_erase = {
@@ -1094,40 +1018,14 @@ const struct cli_command cli_tree_erase = {
         "the item.",
     .example = TREE_SAMPLE "truce tree erase site about",
     .store = CLI_STORE_CHANGE,
-    .run = run_erase,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .named = "ID erase",
+                                   .fields = "",
+                                   .say = "erased from {versions} versions",
+                                   .none = NO_TREE,
+                                   .negative = tree_erased_none},
+    .run = cli_row_run,
 };
-
-static int run_gc(struct cli *cli)
-{
-    truce_tree *tree = cli_tree_open(cli);
-    truce_tree_collected round, all = {.more = true};
-    bson_t answer = BSON_INITIALIZER;
-    struct cli_progress shown;
-    bson_error_t error;
-    truce_status status = TRUCE_OK;
-
-    cli_progress_begin(cli, &shown, "removed");
-    while (!status && all.more) {
-        status = truce_tree_collect(tree, &round, &error);
-        all.settled += round.settled;
-        all.items += round.items;
-        all.edits += round.edits;
-        all.more = round.more;
-        cli_progress(&shown, all.items, 0);
-    }
-    cli_progress_end(&shown);
-    truce_tree_free(tree);
-    BSON_APPEND_INT64(&answer, "settled", all.settled);
-    BSON_APPEND_INT64(&answer, "removed", all.items);
-    BSON_APPEND_INT64(&answer, "edits", all.edits);
-    if (!status)
-        cli_answer(cli, &answer,
-                   "%" PRId64 " versions completed, %" PRId64 " items removed, %" PRId64
-                   " edits discarded",
-                   all.settled, all.items, all.edits);
-    bson_destroy(&answer);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
 
 const struct cli_command cli_tree_gc = {
     .noun = "tree",
@@ -1138,5 +1036,12 @@ const struct cli_command cli_tree_gc = {
     .example = TREE_SAMPLE "truce tree keep site --versions 1\n"
                            "truce tree gc site",
     .store = CLI_STORE_CHANGE,
-    .run = run_gc,
+    .row =
+        &(const struct cli_row){
+            .name = "truceTree",
+            .set = "{collect: true}",
+            .fields = "",
+            .say = "{settled} versions completed, {removed} items removed, {edits} edits discarded",
+            .none = NO_TREE},
+    .run = cli_row_run,
 };
