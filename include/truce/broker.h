@@ -2,7 +2,7 @@
 #define TRUCE_BROKER_H
 
 /*
- * Message brokers: from RabbitMQ or Kafka into the store, exactly once in effect.
+ * Message brokers: from RabbitMQ or Kafka into the store, exactly once in effect, and back.
  *
  * A consumer receives messages, maps each one to changes, and commits the changes together with a
  * record of the message. It acknowledges the messages after the commit. If it dies in between, the
@@ -37,7 +37,7 @@ typedef struct truce_consume_counts {
 } truce_consume_counts;
 
 typedef struct truce_consume_options {
-    /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]QUEUE. Required. */
+    /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]QUEUE, or kafka://HOST,HOST/TOPIC. Required. */
     const char *url;
     /* set:COLLECTION.LIST, queue:QUEUE, upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit.
      * Required. */
@@ -92,6 +92,49 @@ typedef struct truce_consume_options {
 TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_consume(truce_store *store,
                                                        const truce_consume_options *options,
                                                        truce_consume_counts *counts,
+                                                       bson_error_t *error);
+
+typedef struct truce_publish_counts {
+    /* Jobs whose messages the broker has confirmed, and connections that failed. */
+    int64_t published, reconnects;
+    uint64_t reserved[4];
+} truce_publish_counts;
+
+typedef struct truce_publish_options {
+    /* The queue whose jobs are messages. Required. */
+    const char *queue;
+    /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]EXCHANGE?routing_key=KEY, or kafka://HOST/TOPIC.
+     * Required. */
+    const char *url;
+    /* The routing key, or the key of the record: a path of the job's document, such as
+     * "$payload.customer". NULL: that of the URL, or none. */
+    const char *key;
+    /* The maximum number of jobs that are published before they are confirmed together: up to
+     * 1,000. 0: 100. */
+    uint32_t batch;
+    /* Return when no job is ready. */
+    bool until_empty;
+    /* As in truce_consume_options. */
+    bool (*stop)(const truce_publish_counts *counts, void *arg);
+    void (*note)(const char *text, void *arg);
+    void *arg;
+    uint64_t reserved[4]; /* must be zero */
+} truce_publish_options;
+
+/*
+ * Publishes the jobs of a queue as messages: a transactional outbox. A job that is added in a commit
+ * is published after it, with the payload as a JSON body and the id "QUEUE/JOB". When the broker has
+ * confirmed the message, the job ends as done. If the publisher dies in between, another one
+ * publishes the message again, with the same id. One publisher keeps the order of the queue; several
+ * keep that of each lane. `counts` is filled in any case.
+ *
+ *     TRUCE_INVALID     an option is wrong, or the broker refuses the credentials or a message
+ *     TRUCE_NOT_FOUND   the exchange or topic does not exist, or no queue receives a message; the
+ *                       jobs stay in the queue
+ */
+TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_publish(truce_store *store,
+                                                       const truce_publish_options *options,
+                                                       truce_publish_counts *counts,
                                                        bson_error_t *error);
 
 TRUCE_END_DECLS

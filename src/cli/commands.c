@@ -111,6 +111,7 @@ const struct cli_command *const cli_command_table[] = {
     &cli_cron_remove,
     &cli_work,
     &cli_consume,
+    &cli_publish,
     &cli_request_add,
     &cli_request_show,
     &cli_request_list,

@@ -151,6 +151,7 @@ extern const struct cli_command cli_cron_resume;
 extern const struct cli_command cli_cron_remove;
 extern const struct cli_command cli_work;
 extern const struct cli_command cli_consume;
+extern const struct cli_command cli_publish;
 extern const struct cli_command cli_request_add;
 extern const struct cli_command cli_request_show;
 extern const struct cli_command cli_request_list;

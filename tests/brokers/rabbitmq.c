@@ -466,3 +466,41 @@ TEST(a_dead_letter_goes_to_an_exchange)
     bson_free(url);
     bson_free(store);
 }
+
+TEST(jobs_are_published_with_confirms_and_come_back_once)
+{
+    char *to = url_of("TRUCE_TEST_AMQP", "?routing_key=out");
+    char *nowhere = url_of("TRUCE_TEST_AMQP", "?routing_key=nowhere");
+    char *no_exchange = url_of("TRUCE_TEST_AMQP", "no-exchange?routing_key=x");
+    char *from = url_of("TRUCE_TEST_AMQP", "out"), *store = store_uri("outbox");
+    const struct command *command;
+
+    connect_broker();
+    declare("out");
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(command_run(TRUCE_CLI, store, NULL, "queue", "add", "out", "{n: 1}", NULL)->code,
+                  ==, 0);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "queue:out", "--to", nowhere,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 1);
+    CHECK(strstr(command->err, "no queue receives") != NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "queue:out", "--to", no_exchange,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 1);
+    CHECK(strstr(command->err, "no-exchange") != NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "queue:out", "--to", to,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    CHECK(strstr(command->out, "3 published") != NULL);
+    command = command_run(TRUCE_CLI, store, NULL, "consume", from, "--into", "queue:in",
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    check_count(store, "truce_queue", 6);
+    check_count(store, "truce_inbox", 3);
+    disconnect_broker();
+    bson_free(to);
+    bson_free(nowhere);
+    bson_free(no_exchange);
+    bson_free(from);
+    bson_free(store);
+}

@@ -292,7 +292,8 @@ const struct cli_command cli_consume = {
     .arguments = "URL",
     .summary = "apply the messages of a broker, exactly once in effect",
     .help =
-        "URL is amqp://USER:PASSWORD@HOST/QUEUE for RabbitMQ, or amqps:// with TLS.\n"
+        "URL is amqp://USER:PASSWORD@HOST/QUEUE for RabbitMQ (amqps:// with TLS), or\n"
+        "kafka://HOST:PORT/TOPIC.\n"
         "The targets:\n"
         "  set:COLLECTION.LIST   operations of an ordered set   {operation, key, element, seq}\n"
         "  queue:QUEUE           jobs                           {with, unique, lane, ...}\n"

@@ -1,0 +1,528 @@
+/*
+ * Kafka, by librdkafka.
+ *
+ *     kafka://USER:PASSWORD@HOST:PORT,HOST:PORT/TOPIC?PROPERTY=VALUE
+ *
+ * A property of librdkafka is an option of the URL, such as security.protocol or ssl.ca.location.
+ *
+ * The group is the name of the consumer. The group only distributes the partitions: a partition is
+ * read from the position that the store has, or from its beginning. Offsets that are committed to
+ * Kafka are for its tools, which show the lag of the group. After a rebalance, two consumers may
+ * have messages of one partition for a time; the store's position decides which commit counts.
+ *
+ * This module uses libbson and librdkafka, and nothing of truce.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <librdkafka/rdkafka.h>
+
+#include "broker/broker.h"
+
+#define KAFKA_TIMEOUT_MS 15000
+#define KAFKA_REASON     512
+
+struct kafka {
+    rd_kafka_t *client;
+    struct broker_wishes wishes;
+    char *topic;
+    /* The partitions of this consumer, with the next offset to read; NULL: none were assigned. */
+    rd_kafka_topic_partition_list_t *assigned;
+    /* What was acknowledged last. */
+    rd_kafka_topic_partition_list_t *acknowledged;
+    bool latest, is_consumer;
+    /* The first error of a callback; TRUCE_OK: none. */
+    truce_status status;
+    char reason[KAFKA_REASON];
+};
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+__attribute__((format(printf, 3, 4))) static truce_status kafka_fail(truce_status status,
+                                                                     bson_error_t *error,
+                                                                     const char *format, ...)
+{
+    va_list arguments;
+
+    if (!error)
+        return status;
+    error->domain = TRUCE_ERROR;
+    error->code = (uint32_t)status;
+    va_start(arguments, format);
+    vsnprintf(error->message, sizeof error->message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+static truce_status kafka_class(rd_kafka_resp_err_t code)
+{
+    switch (code) {
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+        return TRUCE_NOT_FOUND;
+    case RD_KAFKA_RESP_ERR__AUTHENTICATION:
+    case RD_KAFKA_RESP_ERR__SSL:
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_GROUP_AUTHORIZATION_FAILED:
+    case RD_KAFKA_RESP_ERR_SASL_AUTHENTICATION_FAILED:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_INVALID_GROUP_ID:
+    case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
+        return TRUCE_INVALID;
+    default:
+        return TRUCE_IO;
+    }
+}
+
+/* Remembers the first error that a callback reports. */
+static void kafka_note(struct kafka *kafka, truce_status status, const char *reason)
+{
+    if (kafka->status)
+        return;
+    kafka->status = status;
+    snprintf(kafka->reason, sizeof kafka->reason, "%s", reason);
+}
+
+static void kafka_on_error(rd_kafka_t *client, int code, const char *reason, void *arg)
+{
+    (void)client;
+    /* librdkafka repairs other failures of connections by itself */
+    if (kafka_class((rd_kafka_resp_err_t)code) == TRUCE_INVALID)
+        kafka_note(arg, TRUCE_INVALID, reason);
+    else if (code == RD_KAFKA_RESP_ERR__FATAL)
+        kafka_note(arg, TRUCE_IO, reason);
+}
+
+static void kafka_on_log(const rd_kafka_t *client, int level, const char *facility,
+                         const char *text)
+{
+    (void)client, (void)level, (void)facility, (void)text;
+}
+
+static truce_status kafka_noted(const struct kafka *kafka, bson_error_t *error)
+{
+    return kafka->status ? kafka_fail(kafka->status, error, "Kafka: %s", kafka->reason) : TRUCE_OK;
+}
+
+static truce_status kafka_check(struct kafka *kafka, rd_kafka_resp_err_t code, const char *what,
+                                bson_error_t *error)
+{
+    if (!code)
+        return kafka_noted(kafka, error);
+    (void)rd_kafka_poll(kafka->client, 0); /* the callback may know the reason */
+    if (kafka->status)
+        return kafka_noted(kafka, error);
+    return kafka_fail(kafka_class(code), error, "%s \"%s\": %s", what, kafka->topic,
+                      rd_kafka_err2str(code));
+}
+
+/* ---- partitions ------------------------------------------------------------------------------ */
+
+static void kafka_drop_assigned(struct kafka *kafka)
+{
+    if (kafka->assigned)
+        rd_kafka_topic_partition_list_destroy(kafka->assigned);
+    kafka->assigned = NULL;
+}
+
+/* Sets where each partition is read from. */
+static void kafka_assign(struct kafka *kafka, rd_kafka_topic_partition_list_t *partitions)
+{
+    rd_kafka_topic_partition_list_t *known = rd_kafka_topic_partition_list_new(partitions->cnt);
+
+    for (int i = 0; i < partitions->cnt; i++) {
+        rd_kafka_topic_partition_t *at = &partitions->elems[i];
+        bson_error_t error = {0};
+        int64_t next = -1;
+        truce_status status =
+            kafka->wishes.find_position(kafka->wishes.arg, at->topic, at->partition, &next, &error);
+
+        if (status)
+            kafka_note(kafka, status, error.message);
+        at->offset = next >= 0       ? next
+                     : kafka->latest ? RD_KAFKA_OFFSET_END
+                                     : RD_KAFKA_OFFSET_BEGINNING;
+        if (next >= 0)
+            rd_kafka_topic_partition_list_add(known, at->topic, at->partition)->offset = next;
+    }
+    kafka_drop_assigned(kafka);
+    kafka->assigned = rd_kafka_topic_partition_list_copy(partitions);
+    /* after a failed lookup, nothing is read */
+    (void)rd_kafka_assign(kafka->client, kafka->status ? NULL : partitions);
+    if (known->cnt && !kafka->status)
+        (void)rd_kafka_commit(kafka->client, known, 1);
+    rd_kafka_topic_partition_list_destroy(known);
+}
+
+static void kafka_on_rebalance(rd_kafka_t *client, rd_kafka_resp_err_t code,
+                               rd_kafka_topic_partition_list_t *partitions, void *arg)
+{
+    struct kafka *kafka = arg;
+
+    if (code == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS) {
+        kafka_assign(kafka, partitions);
+        return;
+    }
+    kafka_drop_assigned(kafka);
+    (void)rd_kafka_assign(client, NULL);
+}
+
+static void kafka_set_next(struct kafka *kafka, int32_t partition, int64_t next)
+{
+    rd_kafka_topic_partition_t *at =
+        kafka->assigned
+            ? rd_kafka_topic_partition_list_find(kafka->assigned, kafka->topic, partition)
+            : NULL;
+
+    if (at)
+        at->offset = next;
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static bool kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value,
+                      bson_error_t *error)
+{
+    char reason[KAFKA_REASON];
+
+    if (rd_kafka_conf_set(conf, name, value, reason, sizeof reason) == RD_KAFKA_CONF_OK)
+        return true;
+    (void)kafka_fail(TRUCE_INVALID, error, "invalid option \"%.80s\" of the URL: %s", name, reason);
+    return false;
+}
+
+static bool kafka_configure(struct kafka *kafka, const struct broker_address *address,
+                            rd_kafka_conf_t *conf, bson_error_t *error)
+{
+    char *hosts = address->port ? bson_strdup_printf("%s:%d", address->host, address->port)
+                                : bson_strdup(address->host);
+    bool good = kafka_set(conf, "bootstrap.servers", hosts, error);
+    bson_iter_t at;
+
+    bson_free(hosts);
+    good = good && kafka_set(conf, "enable.auto.commit", "false", error) &&
+           kafka_set(conf, "enable.auto.offset.store", "false", error) &&
+           kafka_set(conf, "enable.partition.eof", "true", error) &&
+           kafka_set(conf, "auto.offset.reset", "earliest", error) &&
+           kafka_set(conf, "allow.auto.create.topics", "false", error) &&
+           kafka_set(conf, "enable.idempotence", "true", error);
+    if (good && kafka->is_consumer)
+        good = kafka_set(conf, "group.id", kafka->wishes.consumer, error);
+    if (good && address->user)
+        good = kafka_set(conf, "security.protocol", "sasl_plaintext", error) &&
+               kafka_set(conf, "sasl.mechanism", "PLAIN", error) &&
+               kafka_set(conf, "sasl.username", address->user, error) &&
+               kafka_set(conf, "sasl.password", address->password ? address->password : "", error);
+    (void)bson_iter_init(&at, address->query);
+    while (good && bson_iter_next(&at)) {
+        const char *name = bson_iter_key(&at), *value = bson_iter_utf8(&at, NULL);
+
+        if (!strcmp(name, "enable.auto.commit") || !strcmp(name, "enable.auto.offset.store") ||
+            !strcmp(name, "partition.assignment.strategy")) {
+            (void)kafka_fail(TRUCE_INVALID, error, "the option \"%s\" of the URL is truce's own",
+                             name);
+            return false;
+        }
+        good = kafka_set(conf, name, value, error);
+        kafka->latest |=
+            !strcmp(name, "auto.offset.reset") &&
+            (!strcmp(value, "latest") || !strcmp(value, "end") || !strcmp(value, "largest"));
+    }
+    return good;
+}
+
+/* Returns NOT_FOUND for a topic that does not exist. */
+static truce_status kafka_check_topic(struct kafka *kafka, bson_error_t *error)
+{
+    const struct rd_kafka_metadata *found = NULL;
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(kafka->client, kafka->topic, NULL);
+    rd_kafka_resp_err_t code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_TIMEOUT_MS);
+    truce_status status;
+
+    if (!code && found->topic_cnt)
+        code = found->topics[0].err;
+    status = kafka_check(kafka, code, "cannot find the topic", error);
+    if (found)
+        rd_kafka_metadata_destroy(found);
+    rd_kafka_topic_destroy(topic);
+    return status;
+}
+
+static truce_status kafka_subscribe(struct kafka *kafka, bson_error_t *error)
+{
+    rd_kafka_topic_partition_list_t *topics = rd_kafka_topic_partition_list_new(1);
+    rd_kafka_resp_err_t code;
+
+    (void)rd_kafka_poll_set_consumer(kafka->client);
+    rd_kafka_topic_partition_list_add(topics, kafka->topic, RD_KAFKA_PARTITION_UA);
+    code = rd_kafka_subscribe(kafka->client, topics);
+    rd_kafka_topic_partition_list_destroy(topics);
+    return kafka_check(kafka, code, "cannot subscribe to", error);
+}
+
+static void kafka_plugin_close(void *arg)
+{
+    struct kafka *kafka = arg;
+
+    if (!kafka)
+        return;
+    if (kafka->client && kafka->is_consumer) {
+        if (kafka->acknowledged && kafka->acknowledged->cnt && !kafka->status)
+            (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 0);
+        (void)rd_kafka_consumer_close(kafka->client);
+    }
+    if (kafka->client)
+        rd_kafka_destroy(kafka->client);
+    kafka_drop_assigned(kafka);
+    if (kafka->acknowledged)
+        rd_kafka_topic_partition_list_destroy(kafka->acknowledged);
+    bson_free(kafka->topic);
+    bson_free(kafka);
+}
+
+static void kafka_on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *arg)
+{
+    (void)client;
+    if (message->err)
+        kafka_note(arg, kafka_class(message->err), rd_kafka_err2str(message->err));
+}
+
+static truce_status kafka_make_client(struct kafka *kafka, const struct broker_address *address,
+                                      bson_error_t *error)
+{
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    char reason[KAFKA_REASON];
+
+    if (!kafka_configure(kafka, address, conf, error)) {
+        rd_kafka_conf_destroy(conf);
+        return TRUCE_INVALID;
+    }
+    rd_kafka_conf_set_opaque(conf, kafka);
+    rd_kafka_conf_set_error_cb(conf, kafka_on_error);
+    rd_kafka_conf_set_log_cb(conf, kafka_on_log);
+    if (kafka->is_consumer)
+        rd_kafka_conf_set_rebalance_cb(conf, kafka_on_rebalance);
+    else
+        rd_kafka_conf_set_dr_msg_cb(conf, kafka_on_delivery);
+    kafka->client = rd_kafka_new(kafka->is_consumer ? RD_KAFKA_CONSUMER : RD_KAFKA_PRODUCER, conf,
+                                 reason, sizeof reason);
+    if (kafka->client)
+        return TRUCE_OK;
+    rd_kafka_conf_destroy(conf);
+    return kafka_fail(TRUCE_INVALID, error, "cannot use Kafka: %s", reason);
+}
+
+static truce_status kafka_plugin_open(const struct broker_address *address,
+                                      const struct broker_wishes *wishes, void **broker,
+                                      bson_error_t *error)
+{
+    struct kafka *kafka = bson_malloc0(sizeof *kafka);
+    truce_status status = TRUCE_OK;
+
+    kafka->wishes = *wishes;
+    kafka->is_consumer = !wishes->publishes;
+    kafka->topic = bson_strdup(address->path_count == 1 ? address->path[0] : "");
+    if (address->path_count != 1 || !*kafka->topic)
+        status = kafka_fail(TRUCE_INVALID, error, "invalid URL: expected kafka://HOST:PORT/TOPIC");
+    if (!status)
+        status = kafka_make_client(kafka, address, error);
+    if (!status)
+        status = kafka_check_topic(kafka, error);
+    if (!status && kafka->is_consumer)
+        status = kafka_subscribe(kafka, error);
+    if (status) {
+        kafka_plugin_close(kafka);
+        return status;
+    }
+    *broker = kafka;
+    return TRUCE_OK;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------- */
+
+/* Appends bytes as a string if they are UTF-8, else as binary data; NULL as null. */
+static void kafka_append_bytes(bson_t *to, const char *key, const void *bytes, size_t size)
+{
+    if (!bytes)
+        bson_append_null(to, key, -1);
+    else if (size <= INT32_MAX && bson_utf8_validate(bytes, size, false))
+        bson_append_utf8(to, key, -1, bytes, (int)size);
+    else
+        bson_append_binary(to, key, -1, BSON_SUBTYPE_BINARY, bytes, (uint32_t)size);
+}
+
+/* The last header of a name counts. */
+static void kafka_append_headers(bson_t *facts, const rd_kafka_message_t *message)
+{
+    rd_kafka_headers_t *headers = NULL;
+    const void *value;
+    const char *name;
+    size_t size;
+    bson_t child;
+
+    BSON_APPEND_DOCUMENT_BEGIN(facts, "headers", &child);
+    if (!rd_kafka_message_headers(message, &headers))
+        for (size_t i = 0; !rd_kafka_header_get_all(headers, i, &name, &value, &size); i++) {
+            const void *last = NULL;
+            size_t last_size = 0;
+
+            if (bson_has_field(&child, name) || strchr(name, '.') ||
+                !bson_utf8_validate(name, strlen(name), false) ||
+                rd_kafka_header_get_last(headers, name, &last, &last_size))
+                continue;
+            kafka_append_bytes(&child, name, last, last_size);
+        }
+    bson_append_document_end(facts, &child);
+}
+
+static struct broker_message *kafka_make_message(const rd_kafka_message_t *from, const char *topic)
+{
+    struct broker_message *message = bson_malloc0(sizeof *message);
+    rd_kafka_timestamp_type_t type;
+    int64_t time_ms = rd_kafka_message_timestamp(from, &type);
+
+    bson_init(&message->facts);
+    message->size = from->len;
+    message->body = bson_malloc(from->len + 1);
+    if (from->len)
+        memcpy(message->body, from->payload, from->len);
+    message->position = (struct broker_position){bson_strdup(topic), from->partition, from->offset};
+    if (from->key)
+        kafka_append_bytes(&message->facts, "key", from->key, from->key_len);
+    if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE)
+        BSON_APPEND_DATE_TIME(&message->facts, "time", time_ms);
+    BSON_APPEND_UTF8(&message->facts, "topic", topic);
+    BSON_APPEND_INT32(&message->facts, "partition", from->partition);
+    BSON_APPEND_INT64(&message->facts, "offset", from->offset);
+    kafka_append_headers(&message->facts, from);
+    return message;
+}
+
+static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broker_message **message,
+                                         bson_error_t *error)
+{
+    struct kafka *kafka = arg;
+    rd_kafka_message_t *from = rd_kafka_consumer_poll(kafka->client, timeout_ms);
+    truce_status status = kafka_noted(kafka, error);
+
+    *message = NULL;
+    if (!from)
+        return status;
+    if (!status && from->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        kafka_set_next(kafka, from->partition, from->offset);
+    } else if (!status && from->err) {
+        status =
+            kafka_fail(kafka_class(from->err), error, "Kafka: %s", rd_kafka_message_errstr(from));
+    } else if (!status) {
+        *message = kafka_make_message(from, kafka->topic);
+        kafka_set_next(kafka, from->partition, from->offset + 1);
+    }
+    rd_kafka_message_destroy(from);
+    return status;
+}
+
+static truce_status kafka_plugin_acknowledge(void *arg, struct broker_message *const *messages,
+                                             size_t count, bson_error_t *error)
+{
+    struct kafka *kafka = arg;
+
+    if (!kafka->acknowledged)
+        kafka->acknowledged = rd_kafka_topic_partition_list_new(8);
+    for (size_t i = 0; i < count; i++) {
+        const struct broker_position *position = &messages[i]->position;
+        rd_kafka_topic_partition_t *at = rd_kafka_topic_partition_list_find(
+            kafka->acknowledged, kafka->topic, position->partition);
+
+        if (!at)
+            at = rd_kafka_topic_partition_list_add(kafka->acknowledged, kafka->topic,
+                                                   position->partition);
+        at->offset = position->offset + 1;
+    }
+    /* a failure, such as a rebalance at this time, changes nothing: the store has the positions */
+    (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 1);
+    return kafka_noted(kafka, error);
+}
+
+static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t *error)
+{
+    struct kafka *kafka = arg;
+
+    *count = kafka->assigned ? 0 : 1; /* more is known after the group has met */
+    for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
+        const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];
+        int64_t low = 0, high = 0;
+        rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
+            kafka->client, at->topic, at->partition, &low, &high, KAFKA_TIMEOUT_MS);
+        truce_status status = kafka_check(kafka, code, "cannot count the messages of", error);
+
+        if (status)
+            return status;
+        if (at->offset >= 0 || at->offset == RD_KAFKA_OFFSET_BEGINNING)
+            *count += high - (at->offset >= low ? at->offset : low);
+    }
+    return TRUCE_OK;
+}
+
+/* ---- publishing ------------------------------------------------------------------------------ */
+
+static rd_kafka_headers_t *kafka_make_headers(const struct broker_post *post)
+{
+    rd_kafka_headers_t *headers = rd_kafka_headers_new(8);
+    bson_iter_t at;
+
+    if (post->id)
+        rd_kafka_header_add(headers, "id", -1, post->id, -1);
+    if (post->content_type)
+        rd_kafka_header_add(headers, "content-type", -1, post->content_type, -1);
+    if (post->headers && bson_iter_init(&at, post->headers))
+        while (bson_iter_next(&at))
+            if (BSON_ITER_HOLDS_UTF8(&at))
+                rd_kafka_header_add(headers, bson_iter_key(&at), -1, bson_iter_utf8(&at, NULL), -1);
+    return headers;
+}
+
+static truce_status kafka_plugin_publish(void *arg, const struct broker_post *post,
+                                         bson_error_t *error)
+{
+    struct kafka *kafka = arg;
+    rd_kafka_headers_t *headers = kafka_make_headers(post);
+    rd_kafka_resp_err_t code = rd_kafka_producev(
+        kafka->client, RD_KAFKA_V_TOPIC(post->to ? post->to : kafka->topic),
+        RD_KAFKA_V_KEY(post->key, post->key ? strlen(post->key) : 0),
+        RD_KAFKA_V_VALUE((void *)post->body, post->size), RD_KAFKA_V_HEADERS(headers),
+        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY | RD_KAFKA_MSG_F_BLOCK), RD_KAFKA_V_END);
+
+    if (code)
+        rd_kafka_headers_destroy(headers);
+    return kafka_check(kafka, code, "cannot publish to", error);
+}
+
+static truce_status kafka_plugin_confirm(void *arg, int timeout_ms, bson_error_t *error)
+{
+    struct kafka *kafka = arg;
+
+    return kafka_check(kafka, rd_kafka_flush(kafka->client, timeout_ms),
+                       "Kafka does not confirm messages of", error);
+}
+
+/* ---- the module ------------------------------------------------------------------------------ */
+
+static const struct broker_ops kafka_ops = {
+    .open = kafka_plugin_open,
+    .close = kafka_plugin_close,
+    .receive = kafka_plugin_receive,
+    .acknowledge = kafka_plugin_acknowledge,
+    .waiting = kafka_plugin_waiting,
+    .publish = kafka_plugin_publish,
+    .confirm = kafka_plugin_confirm,
+};
+
+truce_broker_function truce_broker;
+
+__attribute__((visibility("default"))) const struct broker_ops *truce_broker(int version)
+{
+    return version == BROKER_VERSION ? &kafka_ops : NULL;
+}
