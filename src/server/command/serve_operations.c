@@ -6,7 +6,9 @@
 
 #include "base/assert.h"
 
-#define ROWS_MAX 256
+#define ROWS_MAX         256
+#define OPERATION_PREFIX "truce" /* of the name of every operation */
+#define PREFIX_BYTES     5
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 
@@ -43,7 +45,8 @@ static void row_commands_make(void)
 
     for (const struct operation_group *group = truce__operation_groups; group->title; group++)
         for (const struct operation_row *const *at = group->rows; *at; at++) {
-            truce_assert(count < ROWS_MAX - 1);
+            truce_assert(count < ROWS_MAX - 1 &&
+                         !strncmp((*at)->name, OPERATION_PREFIX, PREFIX_BYTES));
             row_commands[count++] = (struct row_command){
                 {(*at)->name, serve_operation, COUNTED_COMMAND, row_need((*at)->role),
                  (*at)->ways & OPERATION_TRANSACTS ? COMMAND_TRANSACTS : 0, (*at)->help,
@@ -62,16 +65,21 @@ const struct command *row_command(const struct operation_row *row)
     return &row_commands[i].command;
 }
 
+/* Finds a name with one comparison of bytes for most entries, as every command is looked up. */
 const struct command *command_named(const struct command *commands, const char *name)
 {
     const struct row_command *at = row_commands;
 
-    while (commands->name && strcmp(commands->name, name) != 0)
+    while (commands->name && (commands->name[0] != name[0] || strcmp(commands->name, name) != 0))
         commands++;
     if (commands->name)
         return commands;
+    if (strncmp(name, OPERATION_PREFIX, PREFIX_BYTES) != 0)
+        return NULL;
     (void)pthread_once(&row_commands_once, row_commands_make);
-    while (at->row && strcmp(at->command.name, name) != 0)
+    name += PREFIX_BYTES;
+    while (at->row && (at->command.name[PREFIX_BYTES] != name[0] ||
+                       strcmp(at->command.name + PREFIX_BYTES, name) != 0))
         at++;
     return at->row ? &at->command : NULL;
 }
