@@ -158,12 +158,12 @@ truce_status truce__broker_address_read(char *text, bson_t *query, struct broker
 /* ---- modules --------------------------------------------------------------------------------- */
 
 static const struct broker_kind {
-    const char *scheme, *module, *package;
+    const char *scheme, *module, *function, *package;
 } kinds[] = {
-    {"amqp", "truce-amqp.so", "librabbitmq4"},
-    {"amqps", "truce-amqp.so", "librabbitmq4"},
-    {"kafka", "truce-kafka.so", "librdkafka1"},
-    {NULL, NULL, NULL},
+    {"amqp", "truce-amqp.so", "truce_broker_amqp", "librabbitmq4"},
+    {"amqps", "truce-amqp.so", "truce_broker_amqp", "librabbitmq4"},
+    {"kafka", "truce-kafka.so", "truce_broker_kafka", "librdkafka1"},
+    {NULL, NULL, NULL, NULL},
 };
 
 /* Tries FOLDER/BETWEEN/MODULE, where the folder is that of this code. */
@@ -218,7 +218,7 @@ truce_status truce__broker_find(const char *scheme, const struct broker_ops **op
                            "that was built with its development package",
                            kind->module, scheme, reason ? reason : "not found", kind->package);
     }
-    symbol = dlsym(handle, "truce_broker");
+    symbol = dlsym(handle, kind->function);
     if (symbol)
         memcpy(&function, &symbol, sizeof function);
     *ops = function ? function(BROKER_VERSION) : NULL;

@@ -3,8 +3,9 @@
 
 /*
  * The interface of a message broker. An implementation is a plug-in, a shared module that the
- * library loads when a URL needs it: truce-amqp.so for RabbitMQ, truce-kafka.so for Kafka. The
- * module exports one function, truce_broker, and uses libbson and nothing of truce.
+ * library loads when a URL needs it: truce-amqp.so for RabbitMQ, truce-kafka.so for Kafka. A module
+ * exports one function, truce_broker_amqp or truce_broker_kafka. It uses libbson, and nothing of
+ * truce.
  *
  * Statuses: TRUCE_INVALID and TRUCE_NOT_FOUND end the caller, because a repetition fails again
  * (wrong credentials, an unknown CA, a queue that does not exist). TRUCE_IO means that the

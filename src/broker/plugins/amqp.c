@@ -47,9 +47,10 @@ struct amqp {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static truce_status amqp_fail(truce_status status,
-                                                                    bson_error_t *error,
-                                                                    const char *format, ...)
+static truce_status amqp_fail(truce_status status, bson_error_t *error, const char *format, ...)
+    TRUCE_PRINTF(3, 4);
+
+static truce_status amqp_fail(truce_status status, bson_error_t *error, const char *format, ...)
 {
     va_list arguments;
 
@@ -692,9 +693,9 @@ static const struct broker_ops amqp_ops = {
     .confirm = amqp_plugin_confirm,
 };
 
-truce_broker_function truce_broker;
+TRUCE_EXPORT truce_broker_function truce_broker_amqp;
 
-__attribute__((visibility("default"))) const struct broker_ops *truce_broker(int version)
+const struct broker_ops *truce_broker_amqp(int version)
 {
     return version == BROKER_VERSION ? &amqp_ops : NULL;
 }

@@ -40,9 +40,10 @@ struct kafka {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-__attribute__((format(printf, 3, 4))) static truce_status kafka_fail(truce_status status,
-                                                                     bson_error_t *error,
-                                                                     const char *format, ...)
+static truce_status kafka_fail(truce_status status, bson_error_t *error, const char *format, ...)
+    TRUCE_PRINTF(3, 4);
+
+static truce_status kafka_fail(truce_status status, bson_error_t *error, const char *format, ...)
 {
     va_list arguments;
 
@@ -520,9 +521,9 @@ static const struct broker_ops kafka_ops = {
     .confirm = kafka_plugin_confirm,
 };
 
-truce_broker_function truce_broker;
+TRUCE_EXPORT truce_broker_function truce_broker_kafka;
 
-__attribute__((visibility("default"))) const struct broker_ops *truce_broker(int version)
+const struct broker_ops *truce_broker_kafka(int version)
 {
     return version == BROKER_VERSION ? &kafka_ops : NULL;
 }
