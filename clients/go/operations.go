@@ -235,6 +235,30 @@ func (db *Database) Sequence(
 	return db.run(ctx, c)
 }
 
+// SequencesOptions are the options of Sequences.
+type SequencesOptions struct {
+	// only sequences after this name
+	After string
+	// the maximum number of sequences; absent: 100 (1 to 1000)
+	Limit int64
+}
+
+func (o *SequencesOptions) appendTo(d *document) {
+	d.text("after", o.After)
+	d.number("limit", o.Limit)
+}
+
+// Sequences lists the sequences with their last numbers.
+//
+// Reply: `sequences`, by name: each {_id, value}; and `more`: continue with `after` the last _id.
+func (db *Database) Sequences(ctx context.Context, o SequencesOptions) (Reply, error) {
+	c := newCommand("truceSequences", false, true)
+	d := &c.document
+	d.putNumber("truceSequences", 1)
+	o.appendTo(d)
+	return db.run(ctx, c)
+}
+
 // SetOptions are the options of Set.
 type SetOptions struct {
 	// the list in the document: "classes"; required
@@ -2692,7 +2716,7 @@ func (c *Changes) SyncUpdate(collection string, o SyncUpdateOptions) *Change {
 
 // SyncInsertOptions are the options of SyncInsert.
 type SyncInsertOptions struct {
-	// the whole document, with its _id; required
+	// the whole document; without an _id, it gets one; required
 	Document any
 }
 

@@ -459,6 +459,45 @@ TEST(a_token_acts_as_its_user_until_it_is_revoked_or_expires)
     bson_free(brief);
 }
 
+/* `code`: that of the error; -1: the command succeeds. */
+static void check_token_command(const char *request, int code)
+{
+    bson_t *reply = ask(request);
+
+    CHECK_INT(reply_number(reply, "code"), ==, code);
+    bson_destroy(reply);
+}
+
+TEST(tokens_are_created_listed_and_revoked_by_commands)
+{
+    bson_t *made, *listed;
+    bson_iter_t at, id;
+    char *revoke;
+
+    open_store("memory:");
+    serve(&(struct server_options){0});
+    check_token_command("{'createUser': 'ada', 'pwd': 'x', 'roles': [], '$db': 'school'}", -1);
+    made = ask("{'createToken': 'ada', '$db': 'school'}");
+    REQUIRE(bson_iter_init_find(&at, made, "token") && BSON_ITER_HOLDS_UTF8(&at));
+    REQUIRE(bson_iter_init_find(&at, made, "id") && BSON_ITER_HOLDS_UTF8(&at));
+    listed = ask("{'tokensInfo': 'ada', '$db': 'school'}");
+    REQUIRE(bson_iter_init(&id, listed) && bson_iter_find_descendant(&id, "tokens.0.id", &id));
+    CHECK_TEXT(bson_iter_utf8(&at, NULL), bson_iter_utf8(&id, NULL));
+    revoke = bson_strdup_printf("{'revokeToken': 'ada', 'id': '%s', '$db': 'school'}",
+                                bson_iter_utf8(&at, NULL));
+    check_token_command(revoke, -1);
+    check_token_command(revoke, 2);
+    check_token_command("{'revokeToken': 'ada', '$db': 'school'}", 2);
+    check_token_command("{'createToken': 'bob', '$db': 'school'}", 11);
+    check_token_command("{'createToken': 'ada', 'expiresMS': 1, '$db': 'school'}", 2);
+    check_token_command("{'createToken': 7, '$db': 'school'}", 14);
+    check_token_command("{'tokensInfo': 'ada', 'all': true, '$db': 'school'}", 40415);
+    bson_free(revoke);
+    bson_destroy(listed);
+    bson_destroy(made);
+    end();
+}
+
 TEST(a_changed_password_and_a_removed_user_end_the_tokens)
 {
     struct user_facts facts = {

@@ -168,4 +168,9 @@ SERVED(serve_revoke_roles);
 SERVED(serve_users);
 SERVED(serve_roles);
 
+/* serve_token.c */
+SERVED(serve_create_token);
+SERVED(serve_tokens);
+SERVED(serve_revoke_token);
+
 #endif
