@@ -152,6 +152,7 @@ static truce_status run_restart(struct write_op *base, struct writer *writer, bs
     truce__kv_patience(writer->kv, RESTART_MS);
     status = truce__checkpoint_move(writer->lock, writer->kv, true, 0, &pages, &moved, error);
     truce__readers_open_gate(op->readers);
+    truce__archive_hurry(writer->lock, 0);
     op->restarted = !status;
     if (!status)
         truce__pins_note_log(writer->lock, 0);
@@ -199,6 +200,8 @@ static truce_status move_beside(struct checkpointer *checkpointer, int *pages, i
     int before, after, moved = 0;
     truce_status status = checkpoint_run_alone(checkpointer, &mark);
 
+    /* Pages are moved up to the place of the archive. */
+    truce__archive_hurry(checkpointer->writer->lock, 0);
     before = log_pages(checkpointer);
     if (!status)
         status = truce__durable_usable(checkpointer->writer->durable, NULL);
@@ -246,7 +249,6 @@ static bool checkpoint(struct checkpointer *checkpointer, int *due)
         truce__lock_disclaim(claim);
         return false;
     }
-    truce__archive_hurry(lock, TURN_ONCE_MS);
     status = move_most(checkpointer, &few);
     if (!status && few)
         status = checkpoint_run_alone(checkpointer, &op.base);

@@ -14,7 +14,8 @@
  * the commit. */
 void truce__archive_note_commit(struct lock *lock, const struct kv *kv, int64_t time_ms);
 
-/* Asks a running archiver to archive without a pause during the next milliseconds. */
+/* Asks a running archiver to archive now, and without a pause during the next milliseconds (0: once,
+ * and an earlier call ends). */
 void truce__archive_hurry(struct lock *lock, int milliseconds);
 
 /* Waits up to `milliseconds` until the archive has the whole log, which may then begin again.
