@@ -17,11 +17,14 @@ func TestValuesAreEncodedAsByPackageBSON(t *testing.T) {
 	id := bson.NewObjectID()
 	raw, _ := bson.Marshal(bson.D{{Key: "a", Value: 1}})
 	for _, value := range []any{
-		nil, "text", "", true, false, 0, -1, math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, math.MinInt64,
+		nil, "text", "", true, false, 0, -1,
+		math.MaxInt32, math.MinInt32, math.MaxInt32 + 1, math.MinInt64,
 		int32(7), int64(7), uint8(7), uint64(7), 1.5, math.Inf(1), id, &id, time.Now(), time.Time{},
-		bson.Raw(raw), bson.D{}, bson.D(nil), bson.M{}, bson.M(nil), bson.A{}, bson.A(nil), []int{1, 2}, []string(nil),
-		bson.D{{Key: "a", Value: bson.A{1, "b", nil, bson.M{"c": bson.D{{Key: "d", Value: int64(1)}}}}}},
-		inner{3}, &inner{3}, (*inner)(nil), map[string]int{"a": 1}, bson.Regex{Pattern: "a", Options: "i"},
+		bson.Raw(raw), bson.D{}, bson.D(nil), bson.M{}, bson.M(nil), bson.A{}, bson.A(nil),
+		[]int{1, 2}, []string(nil),
+		bson.D{{Key: "a", Value: bson.A{1, "b", nil, bson.M{"c": bson.D{{Key: "d", Value: true}}}}}},
+		inner{3}, &inner{3}, (*inner)(nil), map[string]int{"a": 1},
+		bson.Regex{Pattern: "a", Options: "i"},
 		bson.Null{}, bson.Binary{Data: []byte{1}}, []byte{1}, bson.DateTime(5), time.Second,
 	} {
 		expected, err := bson.Marshal(bson.D{{Key: "v", Value: value}})
@@ -32,7 +35,7 @@ func TestValuesAreEncodedAsByPackageBSON(t *testing.T) {
 		d.putValue("v", value)
 		got, err := d.finish()
 		if err != nil || !bytes.Equal(got, expected) {
-			t.Errorf("%T %v: got %v, expected %v, error %v", value, value, got, bson.Raw(expected), err)
+			t.Errorf("%T %v: got %v, not %v, error %v", value, value, got, bson.Raw(expected), err)
 		}
 	}
 	for _, value := range []any{func() {}, make(chan int), bson.Raw{1}, bson.M{"a\x00b": 1}} {

@@ -106,7 +106,8 @@ func (l *library) call(database string, request bson.Raw, deadline uint32) (bson
 		length C.uint32_t
 	)
 	status := C.truce_go_command(l.store, name, (*C.uint8_t)(unsafe.SliceData(request)),
-		C.size_t(len(request)), C.uint32_t(deadline), (*C.uint8_t)(&room[0]), roomSize, &reply, &length)
+		C.size_t(len(request)), C.uint32_t(deadline), (*C.uint8_t)(&room[0]), roomSize,
+		&reply, &length)
 	var data bson.Raw
 	if reply == nil {
 		data = append(make(bson.Raw, 0, length), room[:length]...)
