@@ -2,7 +2,7 @@
 #include <ctype.h>
 
 #include "cli/commands.h"
-#include "cli/core/row.h"
+#include "cli/core/row_options.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 
@@ -58,6 +58,35 @@ TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
         }
         for (const struct cli_option *o = cli_command_options(c); o && o->name; o++)
             CHECK(strstr(run->out, o->name) && has_words(run->out, o->help));
+    }
+}
+
+static bool is_field(const struct cli_row *row, const char *word, size_t size)
+{
+    const struct operation_row *operation = cli_row_find(row);
+    bool found = operation->target && cli_row_is_argument(row, word, size, operation->target);
+
+    for (const struct operation_field *at = operation->fields; at->field.name; at++)
+        found |= cli_row_is_argument(row, word, size, at->field.name);
+    return found;
+}
+
+TEST(every_argument_of_an_operation_is_its_field)
+{
+    for (int i = 0; cli_command_table[i]; i++) {
+        const struct cli_command *c = cli_command_table[i];
+
+        for (const char *at = c->row && c->arguments ? c->arguments : ""; *at;) {
+            const char *word = at + strspn(at, "[");
+            size_t size = strcspn(word, "]. ");
+
+            /* A file has the value of a field. */
+            if (strncmp(word, "FILE", size) != 0 && !is_field(c->row, word, size))
+                test_fail(__FILE__, __LINE__, "truce %s %s: %s has no field %.*s", c->noun, c->verb,
+                          c->row->name, (int)size, word);
+            at += strcspn(at, " ");
+            at += strspn(at, " ");
+        }
     }
 }
 
