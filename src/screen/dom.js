@@ -255,6 +255,7 @@ function node(value, level) {
         'details',
         h(
             'summary',
+            { onclick: () => details.setAttribute('data-used', '') },
             list ? `[ ${grouped(entries.length)} ]` : `{ ${plural(entries.length, 'field')} }`,
         ),
     );
@@ -410,7 +411,11 @@ export function forget() {
     regions.clear();
 }
 
+// What a person works with, which is not replaced while it is used.
+const USED = 'input:focus, textarea:focus, select:focus, input:checked, details[data-used]';
+
 async function update(region, force) {
+    region.again ||= region.busy && force;
     if (region.busy) return;
     region.busy = true;
     try {
@@ -418,7 +423,7 @@ async function update(region, force) {
         const key = write(data ?? null);
         const minute = Math.floor(Date.now() / 5000); // ages change
         const changed = key !== region.key || minute !== region.minute;
-        const used = region.element.querySelector(':focus, details[open], input:checked');
+        const used = region.element.querySelector(USED);
         if (force || region.key === undefined || (changed && !used && region.element.isConnected)) {
             fill(region, region.show(data));
             region.key = key;
@@ -435,6 +440,10 @@ async function update(region, force) {
     }
     region.element.removeAttribute('aria-busy');
     region.busy = false;
+    if (region.again) {
+        region.again = false;
+        await update(region, true);
+    }
 }
 function fill(region, nodes) {
     const focused = region.element.contains(document.activeElement) ? document.activeElement : null;

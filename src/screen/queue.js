@@ -88,7 +88,7 @@ function list(head) {
     ];
 }
 
-async function editLimits(queue, gate) {
+async function editLimits(queue, limiter) {
     const given = await ask(`Limits of ${queue}`, {
         confirm: 'Save',
         body: [
@@ -98,19 +98,19 @@ async function editLimits(queue, gate) {
             {
                 name: 'running',
                 label: 'Jobs that run at once',
-                value: gate?.running_max ? num(gate.running_max) : '',
+                value: limiter?.running_max ? num(limiter.running_max) : '',
                 type: 'number',
             },
             {
                 name: 'rate',
                 label: 'Jobs that begin…',
-                value: gate?.rate ? num(gate.rate) : '',
+                value: limiter?.rate ? num(limiter.rate) : '',
                 type: 'number',
             },
             {
                 name: 'seconds',
                 label: '…in this number of seconds',
-                value: gate?.per_ms ? num(gate.per_ms) / 1000 : '',
+                value: limiter?.per_ms ? num(limiter.per_ms) / 1000 : '',
                 type: 'number',
             },
         ],
@@ -122,7 +122,7 @@ async function editLimits(queue, gate) {
             running: given.running ? Number(given.running) : undefined,
             rate: given.rate ? Number(given.rate) : undefined,
             perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
-            pool: gate?._id?.pool,
+            pool: limiter?._id?.pool,
         });
         toast('The limits are saved.');
     } catch (error) {
@@ -176,13 +176,13 @@ async function read(queue) {
         times(queue),
         stateCounts(queue),
     ]);
-    const gate =
-        settings?.gate &&
-        (await findOne('truce_queue_gates', { _id: settings.gate }, { begun: 0 }));
+    const limiter =
+        settings?.limiter &&
+        (await findOne('truce_queue_limiters', { _id: settings.limiter }, { begun: 0 }));
     return {
         one: all.find((each) => each.queue === queue),
         settings,
-        gate,
+        limiter,
         running,
         lanes,
         hour: hour && [...(hour.get(queue) ?? [])],
@@ -198,7 +198,7 @@ export async function show({ args: [queue], head }) {
         throw missing(`There is no queue "${queue}".`);
     return live(
         () => read(queue),
-        ({ one, settings, gate, running, lanes, hour, spent, counts }) => {
+        ({ one, settings, limiter, running, lanes, hour, spent, counts }) => {
             const paused = one?.paused || settings?.paused;
             return [
                 head(queue, {
@@ -236,23 +236,23 @@ export async function show({ args: [queue], head }) {
                             facts([
                                 [
                                     'Running at once',
-                                    gate?.running_max
-                                        ? `${num(gate.running)} of ${num(gate.running_max)}`
+                                    limiter?.running_max
+                                        ? `${num(limiter.running)} of ${num(limiter.running_max)}`
                                         : 'no limit',
                                 ],
                                 [
                                     'Rate',
-                                    gate?.rate
-                                        ? `${num(gate.rate)} in ${duration(num(gate.per_ms))}`
+                                    limiter?.rate
+                                        ? `${num(limiter.rate)} in ${duration(num(limiter.per_ms))}`
                                         : 'no limit',
                                 ],
-                                ['Pool', gate?._id?.pool && text(gate._id.pool)],
+                                ['Pool', limiter?._id?.pool && text(limiter._id.pool)],
                             ]),
                         ),
                         h(
                             'p',
                             action('Edit the limits', async () => {
-                                await editLimits(queue, gate);
+                                await editLimits(queue, limiter);
                                 return null;
                             }),
                         ),
