@@ -332,6 +332,34 @@ TEST(begins_a_generation_after_the_log_was_lost_to_the_archive)
     world_close();
 }
 
+/* With a period, the segments before the last base that is older than the period are removed. */
+TEST(removes_what_no_restore_of_the_period_needs)
+{
+    struct restore_options options = {.at_commit = 1};
+    struct restore_report report;
+    bson_error_t error;
+    char name[320];
+
+    REQUIRE(world_open() && insert_many(1, 20, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    truce_store_close(world.store);
+    REQUIRE(!truce_store_open(world.path, NULL, &world.store, &error));
+    REQUIRE(insert_many(21, 30, 10));
+    world.options.keep_ms = 3600000;
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), ==, 0);
+    truce__clock_sleep_ms(5);
+    world.options.keep_ms = 1;
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK_INT(atomic_load(&world.events[ARCHIVE_REMOVED]), ==, 1);
+    snprintf(name, sizeof name, "%s/00000001", world.archive);
+    CHECK(access(name, F_OK) != 0);
+    CHECK_INT(restored_last(), ==, 30);
+    CHECK(verifies());
+    CHECK_STATUS(TRUCE_NOT_FOUND, restore_to(&options, &report, &error), error);
+    world_close();
+}
+
 TEST(restores_every_commit)
 {
     struct restore_options options = {0};
