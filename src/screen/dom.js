@@ -411,7 +411,7 @@ export function forget() {
     regions.clear();
 }
 
-// What a person works with, which is not replaced while it is used.
+// The parts that a person works with are not replaced while they are used.
 const USED = 'input:focus, textarea:focus, select:focus, input:checked, details[data-used]';
 
 async function update(region, force) {
