@@ -498,6 +498,41 @@ TEST(survives_kills_at_every_call)
     world_close();
 }
 
+/* Kills a restore at each of its calls. It leaves no file under the name, and the next one
+ * succeeds. */
+TEST(restores_after_a_restore_was_killed)
+{
+    const struct restore_options options = {.at_ms = INT64_MAX};
+    struct restore_report report;
+    bson_error_t error;
+    int killed = 0;
+
+    REQUIRE(world_open() && insert_many(1, 10, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    REQUIRE(insert_many(11, 20, 3000));
+    CHECK_OK(archive_once(world.target, &error), error);
+    unlink(world.restored);
+    for (int call = 1; call < 40; call++) {
+        pid_t child = fork();
+        int status;
+
+        if (!child)
+            _exit(truce__archive_restore(world_faulty(FAULT_DIE_BEFORE, call), world.restored,
+                                         &options, &report, &error)
+                      ? 1
+                      : 0);
+        waitpid(child, &status, 0);
+        if (WEXITSTATUS(status) != 9)
+            break;
+        killed++;
+        CHECK(access(world.restored, F_OK) != 0);
+    }
+    CHECK_INT(killed, >=, 4);
+    CHECK_INT(restored_things(), ==, 20);
+    CHECK_INT(restored_last(), ==, 20);
+    world_close();
+}
+
 /* A failed call is repeated, whether the target has stored the segment or not. */
 TEST(repeats_calls_that_fail)
 {
