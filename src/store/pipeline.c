@@ -733,7 +733,7 @@ static truce_status out_end(struct pipeline_cursor *cursor, const char *collecti
 }
 
 /* Writes end with the pipeline's time, too. The caller restores the deadline before. */
-static int64_t begin_write(const struct pipeline_cursor *cursor)
+static int64_t pipeline_begin_write(const struct pipeline_cursor *cursor)
 {
     return truce__deadline_set(truce__deadline_least(cursor->budget.deadline_ns));
 }
@@ -743,7 +743,7 @@ static truce_status world_out(void *arg, const char *collection, const bson_t *d
 {
     struct pipeline_cursor *cursor = arg;
     struct out_state *out = &cursor->out;
-    int64_t before_ns = begin_write(cursor);
+    int64_t before_ns = pipeline_begin_write(cursor);
     truce_status status = out_begin(cursor, collection, error);
 
     if (!status && document) {
@@ -775,7 +775,7 @@ static truce_status world_merge(void *arg, const bson_t *stage, const bson_t *do
                                 struct query_context *context, bson_error_t *error)
 {
     struct pipeline_cursor *cursor = arg;
-    int64_t before_ns = begin_write(cursor);
+    int64_t before_ns = pipeline_begin_write(cursor);
     truce_status status = TRUCE_OK;
 
     if (!cursor->merge)
