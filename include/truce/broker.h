@@ -67,6 +67,9 @@ typedef struct truce_consume_options {
     int64_t inbox_ms;
     /* Rejected messages are also published to this exchange or topic. NULL: none. */
     const char *dead_letter;
+    /* Apply the messages of `truce_rejects` again, instead of those of the broker, and return. A
+     * message that takes effect is removed there, in the same commit. */
+    bool replay;
     /* Change nothing; call `on_message` with what each message would do. */
     bool dry_run;
     /* Receives {changes: [...]} or {reason: "..."}, with `message`, of a dry run. */

@@ -79,6 +79,8 @@ struct broker_wishes {
     bool publishes;
     /* The name of the consumer. */
     const char *consumer;
+    /* For replays. */
+    struct truce_store *store;
     /* Messages that the broker sends before they are acknowledged. */
     uint32_t prefetch;
     /* Returns where a partition is to be read from; -1: no position is stored. The messages before

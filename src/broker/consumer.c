@@ -38,6 +38,7 @@
 #include "base/status.h"
 #include "broker/effect.h"
 #include "broker/inbox.h"
+#include "broker/replay.h"
 #include "broker/template.h"
 #include "bson/json.h"
 #include "bson/value.h"
@@ -170,7 +171,7 @@ static truce_status consumer_find_id(struct consumer *consumer, const struct ite
                bson_iter_init_find(&at, &item->message->facts, "id")) {
         *id = *bson_iter_value(&at);
     }
-    if (id->value_type || item->message->position.stream ||
+    if (id->value_type || item->message->position.stream || consumer->options->replay ||
         truce__effect_target_is_set(consumer->target))
         return TRUCE_OK;
     return truce__fail(TRUCE_INVALID, error,
@@ -266,6 +267,25 @@ struct consumer_part {
     size_t count;
 };
 
+/* Adds a replayed message. Its reject stays if it is refused again. */
+static truce_status consumer_add_replay(struct consumer *consumer, truce_commit *commit,
+                                        struct item *item, bson_error_t *error)
+{
+    bool gone = false, seen = false, is_set = truce__effect_target_is_set(consumer->target);
+    truce_status status = TRUCE_OK;
+    bson_iter_t id;
+
+    if (item->reason[0] || !bson_iter_init_find(&id, &item->message->facts, REPLAY_FIELD))
+        return TRUCE_OK;
+    status = truce__inbox_replay(commit, bson_iter_value(&id), &gone, error);
+    if (!status && !gone && !is_set && item->key.id.value_type)
+        status = truce__inbox_record(commit, consumer->name, &item->key, &seen, error);
+    item->outcome = gone || seen ? OUTCOME_DUPLICATE : OUTCOME_APPLIED;
+    if (status || gone || seen || is_set)
+        return status;
+    return truce__effect_add(consumer->target, &item->effect, commit, error);
+}
+
 /* Adds one message to the commit. */
 static truce_status consumer_add(struct consumer *consumer, truce_commit *commit, struct item *item,
                                  bson_error_t *error)
@@ -275,6 +295,8 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
     truce_status status;
 
     item->outcome = OUTCOME_REJECTED;
+    if (consumer->options->replay)
+        return consumer_add_replay(consumer, commit, item, error);
     if (item->reason[0])
         return truce__inbox_reject(commit, consumer->name, &item->key, item->message, item->reason,
                                    error);
@@ -307,7 +329,8 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
             item->outcome = OUTCOME_DUPLICATE;
             continue;
         }
-        if (!truce__effect_target_is_set(consumer->target) || item->reason[0])
+        if (!truce__effect_target_is_set(consumer->target) || item->reason[0] ||
+            consumer->options->replay)
             status = consumer_add(consumer, commit, item, error);
         if (!status && at->stream)
             status = truce__inbox_move(commit, consumer->name, at, next, error);
@@ -404,7 +427,7 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
 static truce_status consumer_apply_set_batch(struct consumer *consumer, bson_error_t *error)
 {
     truce_status status = consumer_apply_set(consumer, error);
-    bool commits = false;
+    bool commits = consumer->options->replay;
 
     for (size_t i = 0; i < consumer->count; i++)
         commits |= consumer->items[i].reason[0] || consumer->messages[i]->position.stream;
@@ -561,6 +584,7 @@ static truce_status consumer_connect(struct consumer *consumer, bson_error_t *er
 {
     struct broker_wishes wishes = {.publishes = false,
                                    .consumer = consumer->name,
+                                   .store = consumer->store,
                                    .prefetch = (uint32_t)consumer->batch * 2,
                                    .find_position = consumer_find_position,
                                    .arg = consumer};
@@ -633,7 +657,8 @@ static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool 
         *idle_ms += CONSUMER_WAIT_MS;
     }
     consumer_drop_batch(consumer);
-    if (!status && consumer->options->until_empty && *idle_ms >= CONSUMER_EMPTY_MS) {
+    if (!status && (consumer->options->until_empty || consumer->options->replay) &&
+        *idle_ms >= CONSUMER_EMPTY_MS) {
         *idle_ms = 0;
         status = consumer->ops->waiting(consumer->broker, &consumer->counts.waiting, error);
         *empty = !status && consumer->counts.waiting == 0;
@@ -692,6 +717,8 @@ static truce_status consumer_check(const truce_consume_options *options, bson_er
     if (options->batch > CONSUMER_BATCH_MAX)
         return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
                            options->batch, CONSUMER_BATCH_MAX);
+    if (options->replay && options->dead_letter)
+        return truce__fail(TRUCE_INVALID, error, "a replay has no dead letters");
     if (options->limit < 0 || options->inbox_ms < 0)
         return truce__fail(TRUCE_INVALID, error, "`limit` and `inbox_ms` cannot be negative");
     return TRUCE_OK;
@@ -783,7 +810,9 @@ truce_status truce__consume(truce_store *store, const truce_consume_options *opt
         return status;
     url = bson_strdup(options->url);
     status = truce__broker_address_read(url, &query, &consumer.address, error);
-    if (!status && !ops)
+    if (!status && options->replay)
+        consumer.ops = &truce__replay_ops;
+    else if (!status && !ops)
         status = truce__broker_find(consumer.address.scheme, &consumer.ops, error);
     if (!status)
         status = consumer_begin(&consumer, error);

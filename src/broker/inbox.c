@@ -247,6 +247,19 @@ truce_status truce__inbox_reject(truce_commit *commit, const char *consumer,
     return status;
 }
 
+truce_status truce__inbox_replay(truce_commit *commit, const bson_value_t *id, bool *gone,
+                                 bson_error_t *error)
+{
+    bson_t found;
+    truce_status status = truce_commit_read(commit, BROKER_REJECTS, id, &found, error);
+
+    *gone = status == TRUCE_NOT_FOUND;
+    bson_destroy(&found);
+    if (*gone)
+        return TRUCE_OK;
+    return status ? status : truce_commit_remove(commit, BROKER_REJECTS, id, NULL, error);
+}
+
 /* ---- collecting ------------------------------------------------------------------------------ */
 
 struct inbox_horizon {

@@ -66,6 +66,10 @@ truce_status truce__inbox_reject(truce_commit *commit, const char *consumer,
                                  const struct inbox_key *key, const struct broker_message *message,
                                  const char *reason, bson_error_t *error);
 
+/* Removes the reject with this _id in the commit of its effect. *gone: it was removed before. */
+truce_status truce__inbox_replay(truce_commit *commit, const bson_value_t *id, bool *gone,
+                                 bson_error_t *error);
+
 /* Removes the records of messages before `horizon_ms`, and makes later ones with such a time
  * rejects. */
 truce_status truce__inbox_collect(truce_store *store, const char *consumer, int64_t horizon_ms,

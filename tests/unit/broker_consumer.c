@@ -390,6 +390,51 @@ TEST(a_dead_letter_is_confirmed_before_the_message_is_acknowledged)
     case_end(&c);
 }
 
+TEST(a_replay_applies_rejects_once_and_keeps_those_that_are_refused_again)
+{
+    static const bool logs[] = {false, true};
+
+    for (int i = 0; i < 2; i++) {
+        struct consume_case c;
+
+        case_begin(&c, "commit",
+                   "[{'require': 'accounts', 'id': '$body.of'}, {'insert': 'log', 'with': {}}]",
+                   logs[i]);
+        fake_broker_put("{'of': 'a'}", "1", 0);
+        fake_broker_put("{'of': 'b'}", "2", 0);
+        fake_broker_put("bad", "3", 0);
+        case_run_ok(&c);
+        CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, 3);
+        insert_json(c.store, "accounts", "{'_id': 'a'}");
+        c.options.replay = true;
+        for (int turn = 0; turn < 2; turn++) {
+            case_run_ok(&c);
+            CHECK_INT(c.counts.applied, ==, turn == 0);
+            CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, 2);
+            CHECK_INT(count_json(c.store, "log", "{}"), ==, 1);
+        }
+        case_end(&c);
+    }
+}
+
+TEST(a_replay_of_a_set_removes_the_reject)
+{
+    struct consume_case c;
+
+    case_begin(&c, "set:students.classes", NULL, false);
+    case_define_set(&c);
+    fake_broker_put("{'operation': 'move', 'student_id': 1, 'element': 'A', 'sequence_number': 1}",
+                    NULL, 0);
+    case_run_ok(&c);
+    bson_destroy(c.map);
+    c.options.map = c.map = test_bson("{'operation': 'insert'}");
+    c.options.replay = true;
+    case_run_ok(&c);
+    CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, 0);
+    CHECK_INT(count_json(c.store, "students", "{'classes.name': 'A'}"), ==, 1);
+    case_end(&c);
+}
+
 /* ---- the call -------------------------------------------------------------------------------- */
 
 TEST(a_dry_run_shows_effects_and_changes_nothing)

@@ -255,6 +255,7 @@ static bool consume_read_call(struct consume *consume)
     options->inbox_ms = days * CONSUME_DAY_MS;
     options->dead_letter = cli_text(cli, "dead-letter");
     options->dry_run = dry;
+    options->replay = cli_flag(cli, "replay");
     options->on_message = consume_show;
     options->stop = consume_stop;
     options->note = consume_note;
@@ -330,6 +331,7 @@ const struct cli_command cli_consume = {
             {"until-empty", 0, NULL, "end when no message waits", false},
             {"limit", 'n', "N", "end after this many messages", false},
             {"dry-run", 0, NULL, "print what messages would do, and change nothing", false},
+            {"replay", 0, NULL, "apply the consumer's messages in truce_rejects again", false},
             {"dead-letter", 0, "NAME", "also publish rejects to this exchange or topic", false},
             {"inbox-days", 0, "DAYS", "remove records of older messages, and reject such messages",
              false},
