@@ -30,7 +30,7 @@ struct kafka {
     char *topic;
     /* The partitions of this consumer, with the next offset to read; NULL: none were assigned. */
     rd_kafka_topic_partition_list_t *assigned;
-    /* What was acknowledged last. */
+    /* The offsets that were acknowledged last. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
     /* The first error of a callback; TRUCE_OK: none. */
