@@ -6,8 +6,8 @@
  *     bench_archive TRUCE DIRECTORY TARGET [SECONDS [ROUNDS]]
  *
  * DIRECTORY must be empty, and TARGET must not exist. A round with an archiver begins when its base
- * is complete. Prints the rate of both kinds of rounds and their ratio, the time by
- * which the archive is behind, the size, and the rate of the restore with its ratio to a copy.
+ * is complete. The program prints the rate of both kinds of rounds, their ratio, the lag of the
+ * archive, and the size. The rate of the restore has its ratio to a copy.
  */
 #include <pthread.h>
 #include <signal.h>

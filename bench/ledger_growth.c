@@ -5,8 +5,8 @@
  *
  *     ledger_growth [SIZE...]       10000 1000000
  *
- * The program fails if a balance is wrong, if a balance of the largest size reads more than a few
- * documents more than one of the smallest, or if a call takes memory for every account.
+ * The program fails if a balance is wrong, or if a call takes memory for every account. It also
+ * fails if a balance of the largest size reads many more documents than one of the smallest.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -22,7 +22,7 @@
 /* The first value date. Entry n has the date FIRST + n % DAYS days. */
 #define FIRST_MS INT64_C(1577836800000)
 #define DAYS     1500
-/* What a call over all accounts may take in memory beyond what the process had. */
+/* The maximum of memory that a call over all accounts may allocate. */
 #define MEMORY_MAX INT64_C(200000000)
 
 struct ledger_growth {
