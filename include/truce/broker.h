@@ -2,7 +2,7 @@
 #define TRUCE_BROKER_H
 
 /*
- * Message brokers: from RabbitMQ or Kafka into the store, exactly once in effect, and back.
+ * Message brokers: consume their messages, and publish jobs.
  *
  * A consumer receives messages, maps each one to changes, and commits the changes together with a
  * record of the message. It acknowledges the messages after the commit. If it dies in between, the

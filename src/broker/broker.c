@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -166,19 +167,33 @@ static const struct broker_kind {
     {NULL, NULL, NULL, NULL},
 };
 
+/* Returns the path of the library or program that contains this code; NULL: unknown. A program that
+ * was found by PATH is known to the loader only by its name, without a folder. */
+static const char *broker_own_path(char *buffer, size_t size)
+{
+    Dl_info info;
+    ssize_t length;
+
+    if (dladdr(kinds, &info) && info.dli_fname && strchr(info.dli_fname, '/'))
+        return info.dli_fname;
+    length = readlink("/proc/self/exe", buffer, size);
+    if (length <= 0 || (size_t)length >= size)
+        return NULL;
+    buffer[length] = 0;
+    return buffer;
+}
+
 /* Tries FOLDER/BETWEEN/MODULE, where the folder is that of this code. */
 static void *broker_load_from(const char *between, const char *module)
 {
-    Dl_info info;
-    const char *slash;
-    char path[4096];
+    char buffer[4096], path[4096];
+    const char *own = broker_own_path(buffer, sizeof buffer);
+    const char *slash = own ? strrchr(own, '/') : NULL;
     int length;
 
-    if (!dladdr(kinds, &info) || !info.dli_fname)
+    if (!slash)
         return NULL;
-    slash = strrchr(info.dli_fname, '/');
-    length = snprintf(path, sizeof path, "%.*s%s%s", slash ? (int)(slash - info.dli_fname + 1) : 0,
-                      slash ? info.dli_fname : "", between, module);
+    length = snprintf(path, sizeof path, "%.*s%s%s", (int)(slash - own + 1), own, between, module);
     return length > 0 && (size_t)length < sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 

@@ -337,6 +337,8 @@ const struct cli_command cli_consume = {
              false},
             {"report", 0, "SECONDS", "print the counts at this interval", false},
             {0}},
+    .example = "truce set define students --list classes --key student_id --name name\n"
+               "truce consume amqp://localhost/enrolments --into set:students.classes --replay",
     .store = CLI_STORE_WRITE,
     .run = consume_run,
 };

@@ -119,6 +119,9 @@ const struct cli_command cli_publish = {
             {"batch", 0, "N", "jobs that are confirmed together, up to 1000 (default: 100)", false},
             {"until-empty", 0, NULL, "end when no job is ready", false},
             {0}},
+    .example = "truce queue add mail '{to: \"ada@example.org\"}' --store school.truce\n"
+               "truce publish queue:mail --to 'amqp://localhost/?routing_key=mail' & publisher=$!\n"
+               "sleep 1; kill $publisher; wait $publisher",
     .store = CLI_STORE_CHANGE,
     .run = publish_run,
 };

@@ -605,7 +605,7 @@ static int row_list(struct row_call *call)
     } while (more && after.value_type && printed < limit);
     if (after.value_type)
         bson_value_destroy(&after);
-    if (!code && !printed && call->row->none)
+    if (!code && !printed && call->row->needed)
         return row_not_found(call, &call->request);
     if (more && !limited)
         cli_remark(call->cli, "there are more than these %lld: --limit N prints more",

@@ -41,6 +41,8 @@ struct cli_row {
     const char *show;
     /* The array of the reply that the command lists. */
     const char *list;
+    /* An empty list is "not found". */
+    bool needed;
     /* The field of the last element that is `after` of the next page. NULL: there are no pages. */
     const char *next;
     /* Returns whether the reply is a negative answer (exit code 1), besides "not found". */

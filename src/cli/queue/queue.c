@@ -154,9 +154,11 @@ const struct cli_command cli_queue_show = {
     .summary = "show a job with its errors, steps, and result",
     .example = "truce queue show $(truce queue add mail '{to: \"ada@x.org\"}' | cut -d' ' -f2)",
     .store = CLI_STORE_CHANGE,
-    .row =
-        &(const struct cli_row){
-            .name = "truceJobs", .fields = "", .list = "jobs", .none = "there is no job {id}"},
+    .row = &(const struct cli_row){.name = "truceJobs",
+                                   .fields = "",
+                                   .list = "jobs",
+                                   .needed = true,
+                                   .none = "there is no job {id}"},
     .run = cli_row_run,
 };
 

@@ -326,10 +326,6 @@ static int serve_run(struct cli *cli)
         return cli_usage(cli, "no store is given: truce serve PATH");
     if (!uri[strspn(uri, "0123456789")] && access(uri, F_OK))
         return cli_usage(cli, "%s looks like a port, not a store: use --port %s", uri, uri);
-    if (!strncmp(uri, "mongodb", 7) && strstr(uri, "://"))
-        return cli_usage(cli,
-                         "a MongoDB server needs no other server for its clients. For the screen: "
-                         "truce ui");
     cli_option_said(cli, "isolation", said, sizeof said);
     if (isolation && strcmp(isolation, "serializable") != 0 && strcmp(isolation, "snapshot") != 0)
         return cli_usage(cli, "%s must be serializable or snapshot", said);
