@@ -293,9 +293,10 @@ truce_status truce__inbox_collect(truce_store *store, const char *consumer, int6
     truce_write_options options = {.multi = true};
     bson_t *filter = BCON_NEW("time", "{", "$lt", BCON_DATE_TIME(horizon_ms), "}", "_id.consumer",
                               BCON_UTF8(consumer), "_intent", BCON_NULL);
-    /* invariant I3 */
-    truce_status status = truce_transact(store, inbox_raise, &horizon, NULL, error);
+    truce_status status = TRUCE_OK;
 
+    /* invariant I3 */
+    status = truce_transact(store, inbox_raise, &horizon, NULL, error);
     if (!status)
         status = truce_remove(store, BROKER_INBOX, filter, &options, NULL, error);
     bson_destroy(filter);

@@ -566,6 +566,8 @@ CALL(copy, truce_copy_options, {
 
     return status;
 })
+CALL(consume, truce_consume_options, { return truce_consume(store, &given, NULL, error); })
+CALL(publish, truce_publish_options, { return truce_publish(store, &given, NULL, error); })
 
 static const struct {
     const char *name; /* of the type, as the sentence has it */
@@ -637,6 +639,8 @@ static const struct {
     {"truce_copy_options", copy},
     {"truce_compact_options", compact},
     {"truce_salvage_options", salvage},
+    {"truce_consume_options", consume},
+    {"truce_publish_options", publish},
 };
 
 TEST(reserved_room_that_is_not_zeros_is_refused_by_every_call)
@@ -684,7 +688,7 @@ static const char *const filled[] = {
     "truce_ledger_report",  "truce_transfer_result", "truce_sync_result",
     "truce_sync_finding",   "truce_sync_report",     "truce_tree_published",
     "truce_tree_conflict",  "truce_tree_change",     "truce_tree_collected",
-    "truce_tree_imported",
+    "truce_tree_imported",  "truce_consume_counts",  "truce_publish_counts",
 };
 
 static bool is_known(const char *name)
