@@ -325,7 +325,8 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
             status = truce__inbox_position(NULL, commit, consumer->name, at, &next, error);
         if (status)
             return status;
-        if (at->offset < next) { /* invariant I1 */
+        /* invariant I1 */
+        if (at->offset < next) {
             item->outcome = OUTCOME_DUPLICATE;
             continue;
         }

@@ -131,7 +131,6 @@ truce_status truce__inbox_prepare(truce_store *store, bson_error_t *error)
     return status;
 }
 
-/* invariant I3 */
 static truce_status inbox_check_horizon(truce_commit *commit, const char *consumer, int64_t time_ms,
                                         bson_error_t *error)
 {
@@ -144,6 +143,7 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
     bson_destroy(&document);
     if (status && status != TRUCE_NOT_FOUND)
         return status;
+    /* invariant I3 */
     if (time_ms >= horizon_ms)
         return TRUCE_OK;
     return truce__fail(TRUCE_EXPIRED, error,
@@ -151,7 +151,6 @@ static truce_status inbox_check_horizon(truce_commit *commit, const char *consum
                        "been applied before");
 }
 
-/* invariant I1 */
 truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
                                  const struct inbox_key *key, bool *seen, bson_error_t *error)
 {
@@ -166,6 +165,7 @@ truce_status truce__inbox_record(truce_commit *commit, const char *consumer,
     if (status == TRUCE_NOT_FOUND)
         status =
             key->time_ms ? inbox_check_horizon(commit, consumer, key->time_ms, error) : TRUCE_OK;
+    /* invariant I1 */
     if (!status && !*seen) {
         bson_init(&record);
         BSON_APPEND_DOCUMENT(&record, "_id", &document);
@@ -200,7 +200,6 @@ truce_status truce__inbox_position(truce_store *store, truce_commit *commit, con
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* invariant I2 */
 truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
                                const struct broker_position *position, int64_t stored,
                                bson_error_t *error)
@@ -211,10 +210,13 @@ truce_status truce__inbox_move(truce_commit *commit, const char *consumer,
 
     BSON_APPEND_DOCUMENT(&record, "_id", &document);
     BSON_APPEND_INT64(&record, "next", position->offset + 1);
-    if (stored < 0)
+    if (stored < 0) {
         status = truce_commit_insert(commit, BROKER_INBOX, &record, error);
-    else if (position->offset >= stored)
-        status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
+    } else {
+        /* invariant I2 */
+        if (position->offset >= stored)
+            status = truce_commit_replace(commit, BROKER_INBOX, &id, NULL, &record, error);
+    }
     bson_destroy(&record);
     bson_destroy(&document);
     return status;

@@ -212,16 +212,6 @@ TEST(does_not_take_a_port_for_a_file)
     CHECK(access("27017", F_OK));
 }
 
-TEST(serves_no_store_that_has_a_server)
-{
-    const struct command *c = RUN("serve", "mongodb://user:"
-                                           "secret@127.0.0.1:1/test");
-
-    CHECK_INT(c->code, ==, 2);
-    CHECK(strstr(c->err, "truce ui"));
-    CHECK(!strstr(c->err, "secret"));
-}
-
 TEST(shows_only_a_store_that_exists)
 {
     const struct command *c = RUN("ui", "missing.truce", "--no-open");

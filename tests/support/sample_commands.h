@@ -113,6 +113,9 @@ __attribute__((unused)) static const struct sample {
     {"{rolesInfo: [{role: 'read', db: 'test'}], showBuiltinRoles: true, showPrivileges: true, $db: 'admin'}"},
     {"{createUser: 'u2', pwd: 'secret', roles: ['readWrite', {role: 'read', db: 'x'}], customData: {a: 1}, mechanisms: "
      "['SCRAM-SHA-256'], digestPassword: true, authenticationRestrictions: [], $db: 'admin'}"},
+    {"{createToken: 'u', expiresMS: 4102444800000, $db: 'admin'}"},
+    {"{tokensInfo: 'u', $db: 'admin'}"},
+    {"{revokeToken: 'u', id: '0123456789abcdef', $db: 'admin'}", 2},
     {"{updateUser: 'u', pwd: 'other', roles: [], customData: {a: 2}, $db: 'admin'}"},
     {"{grantRolesToUser: 'u', roles: [{role: 'readWrite', db: 'test'}], $db: 'admin'}"},
     {"{revokeRolesFromUser: 'u', roles: [{role: 'read', db: 'test'}], $db: 'admin'}"},
