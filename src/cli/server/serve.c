@@ -15,6 +15,8 @@
 #include "cli/server/serve_archive.h"
 #include "server/notify.h"
 #include "server/server.h"
+#include "store/decorators/database.h"
+#include "store/namespace_map.h"
 
 #define DRAIN_MS        10000
 #define FEED_MB         1024
@@ -260,14 +262,33 @@ static const char *serve_socket_path(const char *path, char absolute[SOCKET_PATH
     return absolute;
 }
 
+/* On MongoDB, the database of the URL is the server's own. `own` has its name afterwards. */
+static int serve_own_database(struct cli *cli, truce_store *store, struct server_options *options,
+                              char own[DATABASE_NAME_MAX + 1])
+{
+    bson_error_t error;
+    truce_status status;
+
+    if (strcmp(store->ops->scheme, "mongodb") != 0)
+        return CLI_DONE;
+    status = truce__own_database(store, own, &error);
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (options->database && strcmp(options->database, own) != 0)
+        return cli_usage(cli, "--database is \"%s\", but the database of the URL is \"%s\"",
+                         options->database, own);
+    options->database = own;
+    return CLI_DONE;
+}
+
 static int serve_store(struct cli *cli, const char *uri, struct server_options *options,
                        const sigset_t *ends)
 {
     struct ear ear = {.log = options->log};
     truce_store_hooks hooks = {.log = hear_store, .arg = &ear};
     truce_store_options store_options = {.deadline_ms = cli->deadline_ms, .hooks = &hooks};
-    char socket[SOCKET_PATH_MAX];
-    struct serve_archive *archive;
+    char socket[SOCKET_PATH_MAX], own[DATABASE_NAME_MAX + 1];
+    struct serve_archive *archive = NULL;
     truce_store *store;
     bson_error_t error;
     truce_status status = truce_store_open(uri, &store_options, &store, &error);
@@ -276,7 +297,9 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     if (status)
         return cli_error(cli, NULL, status, &error);
     options->socket = serve_socket_path(options->socket, socket);
-    code = serve_archive_begin(cli, store, uri, options->log, &archive);
+    code = serve_own_database(cli, store, options, own);
+    if (!code)
+        code = serve_archive_begin(cli, store, uri, options->log, &archive);
     if (!code)
         code = serve_serve(cli, store, options, ends, &ear);
     truce_store_close(store);
@@ -428,7 +451,7 @@ const struct cli_command cli_serve = {
              false},
             {"archive-interval", 0, "MS", "pause between two looks at the log (default: 250)",
              false},
-            {"database", 0, "NAME", "the database of the store's own collections (default: test)",
+            {"database", 0, "NAME", "the database of the file's own collections (default: test)",
              false},
             {"connections", 0, "N", "maximum number of clients (default: 1000)", false},
             {"replica-set", 0, "NAME", "behave like the primary of this replica set", false},
