@@ -5,6 +5,7 @@
 #include "bson/value.h"
 
 #include "base/assert.h"
+#include "base/limits.h"
 #include "tests/support/fuzz_input.h"
 
 static int sign(int number)
@@ -47,7 +48,9 @@ static void check_made(struct fuzz_input *input)
 
         documents[i] = bson_new();
         fuzz_append(input, documents[i], "v", 3);
-        truce_assert(!truce__document_check(documents[i], "document", NULL));
+        /* large operands may make a document that is too large */
+        truce_assert(documents[i]->len > TRUCE_DOCUMENT_BYTES_MAX ||
+                     !truce__document_check(documents[i], "document", NULL));
         fields = truce__fields(truce__value_document(documents[i]));
         truce__fields_next(&fields);
         values[i] = fields.value;
