@@ -79,6 +79,8 @@ class NativeTransport {
 class ServerTransport {
     #client;
     #owned;
+    /* The last command of each session with a transaction: the driver would begin it twice. */
+    #last = new WeakMap();
 
     constructor(client, owned) {
         this.#client = client;
@@ -94,11 +96,20 @@ class ServerTransport {
     }
 
     command(database, document, session) {
-        return this.#run(Object.keys(document)[0], () =>
+        const send = () =>
             withRoom(document, () =>
                 this.#client.db(database).command({ ...document }, { session }),
-            ),
+            );
+        return this.#run(Object.keys(document)[0], () =>
+            session?.inTransaction() ? this.#next(session, send) : send(),
         );
+    }
+
+    /* Runs a function after the commands of the session before it. */
+    #next(session, function_) {
+        const made = (this.#last.get(session) ?? Promise.resolve()).then(function_);
+        this.#last.set(session, made.catch(() => {}));
+        return made;
     }
 
     begin({ transaction }) {
@@ -110,7 +121,10 @@ class ServerTransport {
     }
 
     commit(session) {
-        return this.#run("commitTransaction", () => session.commitTransaction());
+        return this.#run("commitTransaction", async () => {
+            await this.#last.get(session);
+            return session.commitTransaction();
+        });
     }
 
     async end(session) {
