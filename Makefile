@@ -77,10 +77,7 @@ uninstall: build-release
 packages: build-release build-package
 	@if command -v dpkg-deb >/dev/null; then tools/package-debian build/package dist; \
 	else echo "skipped: debian: dpkg-deb is not installed"; fi
-	@for language in python node go; do \
-		if [ -x tools/package-$$language ]; then tools/package-$$language build/release dist || exit 1; \
-		else echo "skipped: $$language: not built yet"; fi; \
-	done
+	@for language in python node go; do tools/package-$$language build/release dist || exit 1; done
 
 clean:
 	rm -rf build
