@@ -20,6 +20,7 @@ LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".hpp": "cpp", ".py": "python", ".js": "js", ".go": "go"}
 COMMANDS = "reference/command-line.md"
 WORKER = "assets/worker.js"
+SHIM = re.compile(r"https://[^\"\s]*/iframe-worker/shim")  # the address that the theme has
 ASSETS = [WORKER, "assets/site.css", "assets/site.js"]  # from this folder
 
 sources = {}  # the path of a page in the site -> the path of the file that it shows, below ROOT
@@ -164,4 +165,4 @@ def name_landmarks(output):
 
 def on_post_page(output, page, config):
     path = posixpath.relpath(WORKER, posixpath.dirname(page.file.dest_uri) or ".")
-    return name_landmarks(output.replace("https://unpkg.com/iframe-worker/shim", path))
+    return name_landmarks(SHIM.sub(path, output))
