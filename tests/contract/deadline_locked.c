@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "engine/documents/document_store.h"
 #include "store/file/file.h"
+#include "tests/support/json_command.h"
 #include "tests/support/transfer_rig.h"
 #include "truce/truce.h"
 
@@ -273,15 +274,10 @@ TEST(calls_of_patterns_end_at_the_deadline_of_their_store)
 
 static truce_status run_command(const char *json)
 {
-    bson_t request, reply;
-    truce_status status =
-        truce_json_read(json, strlen(json), TRUCE_JSON_TYPED, &request, NULL, &error);
+    bson_t reply;
+    truce_status status = run_json_command(store, NULL, json, &reply, &error);
 
-    if (!CHECK_OK(status, error))
-        return status;
-    status = truce_command(store, NULL, &request, &reply, &error);
     bson_destroy(&reply);
-    bson_destroy(&request);
     return status;
 }
 

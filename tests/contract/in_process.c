@@ -5,9 +5,9 @@
 
 #include "base/assert.h"
 #include "tests/support/each_operation.h"
+#include "tests/support/json_command.h"
 #include "tests/support/test.h"
 #include "truce/command.h"
-#include "truce/json.h"
 
 static truce_store *open_store(const char *kind)
 {
@@ -21,26 +21,12 @@ static truce_store *open_store(const char *kind)
     return store;
 }
 
-/* Runs a command that is written as JSON. Returns its status; the caller destroys the reply. */
-static truce_status run(truce_store *store, const char *database, const char *json, bson_t *reply,
-                        bson_error_t *error)
-{
-    bson_t request;
-    truce_status status =
-        truce_json_read(json, strlen(json), TRUCE_JSON_TYPED, &request, NULL, error);
-
-    truce_assert(!status);
-    status = truce_command(store, database, &request, reply, error);
-    bson_destroy(&request);
-    return status;
-}
-
 static void expect(truce_store *store, const char *database, const char *json, truce_status status,
                    const char *part)
 {
     bson_error_t error = {0};
     bson_t reply;
-    truce_status got = run(store, database, json, &reply, &error);
+    truce_status got = run_json_command(store, database, json, &reply, &error);
     char *text = bson_as_relaxed_extended_json(&reply, NULL);
 
     if (got != status || (part && !strstr(text, part)))
@@ -68,7 +54,7 @@ TEST(runs_the_example_of_every_operation)
         {
             bson_error_t error = {0};
             bson_t reply;
-            truce_status status = run(store, "shop", row->example, &reply, &error);
+            truce_status status = run_json_command(store, "shop", row->example, &reply, &error);
             bool has_token = strstr(row->example, "token") != NULL;
 
             /* an example with a token names a job that is not claimed */
@@ -158,7 +144,8 @@ static void *enqueue_many(void *arg)
         bson_error_t error;
         bson_t reply;
 
-        if (run(shared, "shop", "{'truceEnqueue': 'mail', 'payload': {'n': 1}}", &reply, &error))
+        if (run_json_command(shared, "shop", "{'truceEnqueue': 'mail', 'payload': {'n': 1}}",
+                             &reply, &error))
             atomic_fetch_add(&failed, 1);
         bson_destroy(&reply);
     }

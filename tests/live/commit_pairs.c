@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "base/assert.h"
+#include "tests/support/json_command.h"
 #include "tests/support/stored_names.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
@@ -69,25 +69,12 @@ static const struct pair_part {
                  "text: 'x'}}]}"},
 };
 
-static truce_status run_command(truce_store *store, const char *json, bson_t *reply,
-                                bson_error_t *error)
-{
-    bson_t request;
-    truce_status status =
-        truce_json_read(json, strlen(json), TRUCE_JSON_TYPED, &request, NULL, error);
-
-    truce_assert(!status);
-    status = truce_command(store, NULL, &request, reply, error);
-    bson_destroy(&request);
-    return status;
-}
-
 static void must_run(truce_store *store, const char *json)
 {
     bson_error_t error = {0};
     bson_t reply;
 
-    if (!CHECK_OK(run_command(store, json, &reply, &error), error))
+    if (!CHECK_OK(run_json_command(store, NULL, json, &reply, &error), error))
         fprintf(stderr, "    (%s)\n", json);
     bson_destroy(&reply);
 }
@@ -108,7 +95,7 @@ static void *send_half(void *arg)
     bson_iter_t at;
 
     pthread_barrier_wait(half->barrier);
-    half->status = run_command(half->store, half->request, &reply, &half->error);
+    half->status = run_json_command(half->store, NULL, half->request, &reply, &half->error);
     half->earlier = bson_iter_init_find(&at, &reply, "earlier") && bson_iter_as_bool(&at);
     bson_destroy(&reply);
     return NULL;
@@ -146,7 +133,7 @@ static void claim_job(truce_store *store, const char *name, char id[64], char to
     snprintf(json, sizeof json, "{truceEnqueue: '%s', payload: {}}", name);
     must_run(store, json);
     snprintf(json, sizeof json, "{truceClaim: '%s', leaseMS: 600000}", name);
-    CHECK_OK(run_command(store, json, &reply, &error), error);
+    CHECK_OK(run_json_command(store, NULL, json, &reply, &error), error);
     if (CHECK(bson_iter_init(&at, &reply) && bson_iter_find_descendant(&at, "jobs.0._id", &found)))
         bson_oid_to_string(bson_iter_oid(&found), hex);
     snprintf(id, 64, "{$oid: '%s'}", hex);
