@@ -9,7 +9,6 @@
 #include <librdkafka/rdkafka.h>
 
 #include "base/clock.h"
-#include "base/random.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
@@ -175,4 +174,22 @@ TEST(refuses_what_cannot_work_by_its_name)
     refuses("mail?nope=1", 2, "nope");
     refuses("mail?enable.auto.commit=true", 2, "truce's own");
     refuses("a/b", 2, "kafka://HOST:PORT/TOPIC");
+}
+
+TEST(refuses_a_topic_with_a_long_name)
+{
+    char name[601], *url, *store = kafka_store("long");
+    const struct command *command;
+
+    memset(name, 'a', sizeof name - 1);
+    name[sizeof name - 1] = 0;
+    url = kafka_url(name);
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "queue", "add", "out", "{n: 1}", NULL)->code, ==,
+              0);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "queue:out", "--to", url,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 2);
+    CHECK(strstr(command->err, "invalid topic \"aaaa") != NULL);
+    bson_free(url);
+    bson_free(store);
 }

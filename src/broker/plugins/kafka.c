@@ -235,14 +235,18 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
     return good;
 }
 
-/* Returns NOT_FOUND for a topic that does not exist. */
+/* Returns NOT_FOUND for a topic that does not exist, and INVALID for a name that no topic has. */
 static truce_status kafka_check_topic(struct kafka *kafka, bson_error_t *error)
 {
     const struct rd_kafka_metadata *found = NULL;
     rd_kafka_topic_t *topic = rd_kafka_topic_new(kafka->client, kafka->topic, NULL);
-    rd_kafka_resp_err_t code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_TIMEOUT_MS);
+    rd_kafka_resp_err_t code;
     truce_status status;
 
+    if (!topic) /* librdkafka refuses names over 512 bytes */
+        return kafka_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
+                          rd_kafka_err2str(rd_kafka_last_error()));
+    code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_TIMEOUT_MS);
     if (!code && found->topic_cnt)
         code = found->topics[0].err;
     status = kafka_check(kafka, code, "cannot find the topic", error);
