@@ -6,8 +6,6 @@
  */
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -26,11 +24,14 @@ struct consume {
     truce_consume_options options;
     int workers;
     int64_t report_ns;
-    /* Guards what follows. */
+    /* Set by SIGTERM and Ctrl-C: the current batches end, then the command. */
+    const atomic_int *stop;
+    /* Guards the members that follow. */
     pthread_mutex_t mutex;
     truce_consume_counts counts[CONSUME_WORKERS_MAX];
     struct cli_progress progress;
     int64_t started_ns, reported_ns;
+    /* That of the first worker that failed, which ends the others; 0: none has failed. */
     int code;
 };
 
@@ -38,24 +39,6 @@ struct consume_thread {
     struct consume *consume;
     int number;
 };
-
-static atomic_bool consume_ending;
-
-static void consume_on_signal(int number)
-{
-    (void)number;
-    atomic_store(&consume_ending, true);
-}
-
-/* With SA_RESETHAND, the second signal kills. */
-static void consume_hear_signals(void)
-{
-    struct sigaction action = {.sa_handler = consume_on_signal, .sa_flags = (int)SA_RESETHAND};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 
@@ -133,6 +116,7 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
     struct consume_thread *thread = arg;
     struct consume *consume = thread->consume;
     int64_t now_ns = truce__clock_monotonic_ns();
+    bool stop;
 
     pthread_mutex_lock(&consume->mutex);
     consume->counts[thread->number] = *counts;
@@ -141,8 +125,10 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
         consume->reported_ns = now_ns;
         consume_print(consume, false);
     }
+    /* the rehearsal checks the call, and must not take messages */
+    stop = consume->code || consume->cli->rehearsal || atomic_load(consume->stop);
     pthread_mutex_unlock(&consume->mutex);
-    return atomic_load(&consume_ending);
+    return stop;
 }
 
 static void consume_note(const char *text, void *arg)
@@ -179,11 +165,8 @@ static void *consume_run_thread(void *arg)
     status = truce_consume(consume->cli->store, &options, &counts, &error);
     pthread_mutex_lock(&consume->mutex);
     consume->counts[thread->number] = counts;
-    if (status) {
-        if (!consume->code)
-            consume->code = cli_error(consume->cli, NULL, status, &error);
-        atomic_store(&consume_ending, true);
-    }
+    if (status && !consume->code)
+        consume->code = cli_error(consume->cli, NULL, status, &error);
     pthread_mutex_unlock(&consume->mutex);
     return NULL;
 }
@@ -270,10 +253,7 @@ static int consume_run(struct cli *cli)
     int code = CLI_USAGE;
 
     if (consume_read_map(&consume, &map) && consume_read_call(&consume)) {
-        cli_interrupt_forget(); /* the current batch ends, then the command */
-        consume_hear_signals();
-        /* the rehearsal checks the call, and must not take messages */
-        atomic_store(&consume_ending, cli->rehearsal);
+        consume.stop = cli_interrupt_stop();
         cli_progress_begin(cli, &consume.progress, "messages");
         consume.started_ns = consume.reported_ns = truce__clock_monotonic_ns();
         consume_run_all(&consume);

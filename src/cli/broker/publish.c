@@ -1,7 +1,5 @@
 /* truce publish: publishes the jobs of a queue to a broker (src/broker/publisher.c). */
 #include <inttypes.h>
-#include <signal.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -13,32 +11,16 @@
 struct publish {
     struct cli *cli;
     struct cli_progress progress;
+    /* Set by SIGTERM and Ctrl-C: the current batch ends, then the command. */
+    const atomic_int *stop;
 };
-
-static atomic_bool publish_ending;
-
-static void publish_on_signal(int number)
-{
-    (void)number;
-    atomic_store(&publish_ending, true);
-}
-
-/* With SA_RESETHAND, the second signal kills. */
-static void publish_hear_signals(void)
-{
-    struct sigaction action = {.sa_handler = publish_on_signal, .sa_flags = (int)SA_RESETHAND};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-}
 
 static bool publish_stop(const truce_publish_counts *counts, void *arg)
 {
     struct publish *publish = arg;
 
     cli_progress(&publish->progress, counts->published, 0);
-    return atomic_load(&publish_ending);
+    return atomic_load(publish->stop);
 }
 
 static void publish_note(const char *text, void *arg)
@@ -83,8 +65,7 @@ static int publish_run(struct cli *cli)
         return CLI_USAGE;
     options.queue = source + strlen("queue:");
     options.batch = (uint32_t)batch;
-    cli_interrupt_forget(); /* the current batch ends, then the command */
-    publish_hear_signals();
+    publish.stop = cli_interrupt_stop();
     started_ns = truce__clock_monotonic_ns();
     cli_progress_begin(cli, &publish.progress, "published");
     status = truce_publish(cli->store, &options, &counts, &error);

@@ -6,6 +6,7 @@
 
 static truce_store *watched[STORES_MAX];
 static volatile sig_atomic_t count, interrupted;
+static atomic_int stopped;
 
 /* The next Ctrl-C has its usual effect (SA_RESETHAND). */
 static void on_interrupt(int number)
@@ -37,6 +38,24 @@ void cli_interrupt_forget(void)
     if (!sigaction(SIGINT, NULL, &before) && before.sa_handler == on_interrupt)
         signal(SIGINT, SIG_DFL);
     count = 0;
+}
+
+static void on_stop(int number)
+{
+    (void)number;
+    atomic_store(&stopped, 1);
+}
+
+/* With SA_RESETHAND, the second signal kills; without SA_RESTART, sleeping threads wake. */
+const atomic_int *cli_interrupt_stop(void)
+{
+    struct sigaction action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
+
+    cli_interrupt_forget();
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGINT, &action, NULL);
+    return &stopped;
 }
 
 int cli_interrupt_code(int code)

@@ -1,6 +1,5 @@
 /* truce archive: archives a store continuously; truce archive verify. */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,24 +14,6 @@
 #define INTERVAL_MS 250
 
 /* ---- for both files ------------------------------------------------------------------------- */
-
-static atomic_int archive_stopped;
-
-static void archive_on_signal(int number)
-{
-    (void)number;
-    atomic_store(&archive_stopped, 1);
-}
-
-const atomic_int *cli_archive_stop(void)
-{
-    struct sigaction action = {.sa_handler = archive_on_signal, .sa_flags = SA_RESETHAND};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    return &archive_stopped;
-}
 
 int cli_target_open(const struct cli *cli, const char *name, bool create, struct target **target)
 {
@@ -206,7 +187,7 @@ static int archive_run(struct cli *cli)
         code = cli_target_open(cli, cli_text(cli, "to"), true, &target);
     if (code)
         return code;
-    options.stop = cli_archive_stop();
+    options.stop = cli_interrupt_stop();
     status = truce__archive_run(path, id, target, &options, &error);
     truce__target_close(target);
     return cli_output_end(status ? cli_error(cli, NULL, status, &error) : CLI_DONE);

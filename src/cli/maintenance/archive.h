@@ -8,9 +8,6 @@
 /* Opens a target by its name: a directory, or s3://BUCKET/PREFIX. Prints the error and returns the exit code. */
 int cli_target_open(const struct cli *cli, const char *name, bool create, struct target **target);
 
-/* Sets a flag at the first SIGINT or SIGTERM; the second kills the process. */
-const atomic_int *cli_archive_stop(void);
-
 #define CLI_ARCHIVE_LINE 1500
 /* Writes what an event of the archiver means. */
 void cli_archive_line(enum archive_event event, const struct segment_head *head, const char *text,

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
+#include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/maintenance/archive.h"
 #include "store/reserved.h"
@@ -196,7 +197,7 @@ static int restore_with(struct cli *cli, struct target *target, const struct res
     cli_progress_begin(cli, &shown, "bytes read");
     options.progress = restore_progress;
     options.arg = &shown;
-    options.stop = cli_archive_stop();
+    options.stop = cli_interrupt_stop();
     status = truce__archive_restore(target, path, &options, &report, &error);
     cli_progress_end(&shown);
     if (status)

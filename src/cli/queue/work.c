@@ -24,7 +24,6 @@
 
 #include <inttypes.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -418,7 +417,7 @@ static void work_open_hear(struct program_run *run)
 
 static bool work_open_is_stopped(const struct work *work)
 {
-    return atomic_load(&work_ending) || atomic_load(&work->code);
+    return atomic_load(work->stop) || atomic_load(&work->code);
 }
 
 static bool work_open_is_over(const struct program_run *run)
@@ -607,24 +606,6 @@ static void work_keeping_open(struct work *work)
 
 #define OUTPUT_MAX (1024 * 1024) /* of a result */
 
-atomic_bool work_ending;
-
-static void on_end(int number)
-{
-    atomic_store(&work_ending, true);
-}
-
-/* Handles SIGTERM and SIGINT. With SA_RESETHAND, the second signal kills; without SA_RESTART,
- * sleeping threads wake. */
-static void hear_signals(void)
-{
-    struct sigaction action = {.sa_handler = on_end, .sa_flags = (int)SA_RESETHAND};
-
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGINT, &action, NULL);
-}
-
 static void *work_on(void *arg)
 {
     struct work *work = arg;
@@ -736,8 +717,7 @@ static int work_run(struct cli *cli)
     if (work_read_call(&work)) {
         code = CLI_DONE;
         if (!cli->rehearsal) { /* the rehearsal would wait for jobs forever */
-            cli_interrupt_forget();
-            hear_signals();
+            work.stop = cli_interrupt_stop();
             code = work_all(&work);
         }
     }

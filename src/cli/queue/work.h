@@ -28,6 +28,7 @@ struct work {
     atomic_llong begun, failed; /* counts of jobs and attempts. */
     atomic_int code;            /* not CLI_DONE: the reason to end the worker. */
     pthread_mutex_t answers;    /* protects the output. */
+    const atomic_int *stop;     /* set by SIGTERM and Ctrl-C: no job is started any longer. */
 };
 
 /* A job, from its claim to its end. */
@@ -37,9 +38,6 @@ struct work_job {
     int64_t begun_ns, extended_ns;
     bool lost, timed_out;
 };
-
-/* True after SIGTERM or Ctrl-C: no job is started any longer. */
-extern atomic_bool work_ending;
 
 /* ---- work.c ---- */
 

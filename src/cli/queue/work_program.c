@@ -565,7 +565,7 @@ static void wait_for_it(struct attempt *attempt)
 
     while (!program_has_ended(attempt, slice_ms)) {
         work_look_after(attempt->work, &attempt->at);
-        attempt->abandoned = attempt->abandoned || atomic_load(&work_ending);
+        attempt->abandoned = attempt->abandoned || atomic_load(attempt->work->stop);
         /* the program may end by itself within the grace time */
         if (attempt->abandoned && !grace_ns)
             grace_ns = truce__clock_monotonic_ns();
@@ -745,7 +745,7 @@ void work_by_programs(struct work *work)
 {
     uint64_t token = 0;
 
-    while (!atomic_load(&work_ending) && !atomic_load(&work->code) && !work_begun_all(work)) {
+    while (!atomic_load(work->stop) && !atomic_load(&work->code) && !work_begun_all(work)) {
         struct work_job at;
         bson_error_t error;
         truce_status status = work_claim(work, &at, &error);
