@@ -9,11 +9,9 @@
  * A consumer acknowledges all messages up to a tag at once. Every channel is channel 1. A publisher
  * uses confirms, and `mandatory`, so a message that no queue receives is an error.
  *
- * This module uses libbson and librabbitmq, and nothing of truce.
+ * This module uses libbson and librabbitmq, and nothing of libtruce.
  */
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 
@@ -22,7 +20,7 @@
 #include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
 
-#include "broker/broker.h"
+#include "broker/plugins/plugin.h"
 
 #define AMQP_PORT          5672
 #define AMQP_TLS_PORT      5671
@@ -39,30 +37,13 @@ struct amqp {
     /* The connection failed: it is closed without a farewell. */
     bool broken;
     char *queue, *exchange, *routing_key;
-    /* Published messages have the numbers from 1. Those after `base` up to `sent` are not all
-     * confirmed; `confirmed` has a byte for each of them. */
+    /* Published messages are numbered from 1. The messages up to `base` are confirmed. `confirmed`
+     * has a byte for each later message, up to `sent`. */
     uint64_t base, sent;
     uint8_t confirmed[AMQP_WINDOW];
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-
-static truce_status amqp_fail(truce_status status, bson_error_t *error, const char *format, ...)
-    TRUCE_PRINTF(3, 4);
-
-static truce_status amqp_fail(truce_status status, bson_error_t *error, const char *format, ...)
-{
-    va_list arguments;
-
-    if (!error)
-        return status;
-    error->domain = TRUCE_ERROR;
-    error->code = (uint32_t)status;
-    va_start(arguments, format);
-    vsnprintf(error->message, sizeof error->message, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 /* Classifies the code of a channel.close or connection.close. */
 static truce_status amqp_refusal(struct amqp *amqp, int code, amqp_bytes_t text,
@@ -75,8 +56,8 @@ static truce_status amqp_refusal(struct amqp *amqp, int code, amqp_bytes_t text,
                               : TRUCE_IO;
 
     amqp->broken = true;
-    return amqp_fail(status, error, "RabbitMQ refuses with code %d: %.*s", code, (int)text.len,
-                     (const char *)text.bytes);
+    return plugin_fail(status, error, "RabbitMQ refuses with code %d: %.*s", code, (int)text.len,
+                       (const char *)text.bytes);
 }
 
 static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *method,
@@ -94,11 +75,11 @@ static truce_status amqp_method_refusal(struct amqp *amqp, const amqp_method_t *
         return amqp_refusal(amqp, closed->reply_code, closed->reply_text, error);
     }
     if (method->id == AMQP_BASIC_CANCEL_METHOD)
-        return amqp_fail(TRUCE_NOT_FOUND, error,
-                         "RabbitMQ ended the subscription: the queue "
-                         "\"%s\" was deleted, or moves to another node",
-                         amqp->queue);
-    return amqp_fail(TRUCE_IO, error, "RabbitMQ sent the unexpected method 0x%08x", method->id);
+        return plugin_fail(TRUCE_NOT_FOUND, error,
+                           "RabbitMQ ended the subscription: the queue "
+                           "\"%s\" was deleted, or moves to another node",
+                           amqp->queue);
+    return plugin_fail(TRUCE_IO, error, "RabbitMQ sent the unexpected method 0x%08x", method->id);
 }
 
 static truce_status amqp_library_error(struct amqp *amqp, int code, const char *what,
@@ -109,11 +90,11 @@ static truce_status amqp_library_error(struct amqp *amqp, int code, const char *
 
     amqp->broken = true;
     if (untrusted)
-        return amqp_fail(TRUCE_INVALID, error,
-                         "the certificate of RabbitMQ is not trusted (%s): name its CA by "
-                         "?cacert=FILE",
-                         amqp_error_string2(code));
-    return amqp_fail(TRUCE_IO, error, "%s: %s", what, amqp_error_string2(code));
+        return plugin_fail(TRUCE_INVALID, error,
+                           "the certificate of RabbitMQ is not trusted (%s): name its CA by "
+                           "?cacert=FILE",
+                           amqp_error_string2(code));
+    return plugin_fail(TRUCE_IO, error, "%s: %s", what, amqp_error_string2(code));
 }
 
 static truce_status amqp_check(struct amqp *amqp, amqp_rpc_reply_t reply, const char *what,
@@ -147,14 +128,15 @@ static truce_status amqp_check_options(const struct broker_address *address, bso
         while (known[i] && strcmp(known[i], bson_iter_key(&at)) != 0)
             i++;
         if (!known[i])
-            return amqp_fail(TRUCE_INVALID, error,
-                             "unknown option \"%.80s\" of the URL: expected cacert, cert, key, or "
-                             "routing_key",
-                             bson_iter_key(&at));
+            return plugin_fail(
+                TRUCE_INVALID, error,
+                "unknown option \"%.80s\" of the URL: expected cacert, cert, key, or "
+                "routing_key",
+                bson_iter_key(&at));
     }
     if (address->path_count > 2 || strchr(address->host, ','))
-        return amqp_fail(TRUCE_INVALID, error,
-                         "invalid URL: expected amqp://HOST/QUEUE or amqp://HOST/VHOST/QUEUE");
+        return plugin_fail(TRUCE_INVALID, error,
+                           "invalid URL: expected amqp://HOST/QUEUE or amqp://HOST/VHOST/QUEUE");
     return TRUCE_OK;
 }
 
@@ -165,13 +147,13 @@ static truce_status amqp_prepare_tls(amqp_socket_t *socket, const struct broker_
     const char *certificate = amqp_option(address, "cert"), *key = amqp_option(address, "key");
 
     if (amqp_ssl_socket_set_cacert(socket, ca ? ca : AMQP_CA_FILE))
-        return amqp_fail(TRUCE_INVALID, error, "cannot read the CA file %s",
-                         ca ? ca : AMQP_CA_FILE);
+        return plugin_fail(TRUCE_INVALID, error, "cannot read the CA file %s",
+                           ca ? ca : AMQP_CA_FILE);
     if (!certificate != !key)
-        return amqp_fail(TRUCE_INVALID, error, "the options cert and key belong together");
+        return plugin_fail(TRUCE_INVALID, error, "the options cert and key belong together");
     if (certificate && amqp_ssl_socket_set_key(socket, certificate, key))
-        return amqp_fail(TRUCE_INVALID, error, "cannot read the certificate %s or its key %s",
-                         certificate, key);
+        return plugin_fail(TRUCE_INVALID, error, "cannot read the certificate %s or its key %s",
+                           certificate, key);
     return TRUCE_OK;
 }
 
@@ -188,7 +170,7 @@ static truce_status amqp_connect(struct amqp *amqp, const struct broker_address 
     int code;
 
     if (!socket)
-        return amqp_fail(TRUCE_IO, error, "cannot make a socket");
+        return plugin_fail(TRUCE_IO, error, "cannot make a socket");
     if (tls)
         status = amqp_prepare_tls(socket, address, error);
     if (status)
@@ -233,7 +215,7 @@ static truce_status amqp_begin_consumer(struct amqp *amqp, const struct broker_w
     truce_status status;
 
     if (!*amqp->queue)
-        return amqp_fail(TRUCE_INVALID, error, "the URL names no queue: amqp://HOST/QUEUE");
+        return plugin_fail(TRUCE_INVALID, error, "the URL names no queue: amqp://HOST/QUEUE");
     amqp_queue_declare(amqp->connection, AMQP_CHANNEL, amqp_cstring_bytes(amqp->queue), 1, 0, 0, 0,
                        amqp_empty_table);
     status = amqp_check(amqp, amqp_get_rpc_reply(amqp->connection), "cannot find the queue", error);
@@ -302,13 +284,9 @@ static truce_status amqp_plugin_open(const struct broker_address *address,
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Appends bytes as a string if they are UTF-8, else as binary data. */
 static void amqp_append_bytes(bson_t *to, const char *key, amqp_bytes_t bytes)
 {
-    if (bytes.len <= INT32_MAX && bson_utf8_validate(bytes.bytes, bytes.len, false))
-        bson_append_utf8(to, key, -1, bytes.len ? bytes.bytes : "", (int)bytes.len);
-    else
-        bson_append_binary(to, key, -1, BSON_SUBTYPE_BINARY, bytes.bytes, (uint32_t)bytes.len);
+    plugin_append_bytes(to, key, bytes.bytes, bytes.len);
 }
 
 /* Appends a number above 2^63 - 1 as a decimal, so that it keeps its value. */
@@ -466,14 +444,9 @@ static void amqp_append_properties(bson_t *facts, const amqp_basic_properties_t 
 
 static struct broker_message *amqp_make_message(const amqp_envelope_t *envelope)
 {
-    struct broker_message *message = bson_malloc0(sizeof *message);
     const amqp_message_t *from = &envelope->message;
+    struct broker_message *message = plugin_message(from->body.bytes, from->body.len);
 
-    bson_init(&message->facts);
-    message->size = from->body.len;
-    message->body = bson_malloc(message->size + 1);
-    if (message->size)
-        memcpy(message->body, from->body.bytes, message->size);
     message->tag = envelope->delivery_tag;
     message->redelivered = envelope->redelivered != 0;
     amqp_append_properties(&message->facts, &from->properties);
@@ -581,11 +554,11 @@ static truce_status amqp_read_return(struct amqp *amqp, const amqp_basic_return_
 {
     amqp_message_t message;
     truce_status status =
-        amqp_fail(TRUCE_NOT_FOUND, error,
-                  "no queue receives messages of the exchange \"%.*s\" with the routing key "
-                  "\"%.*s\"",
-                  (int)returned->exchange.len, (const char *)returned->exchange.bytes,
-                  (int)returned->routing_key.len, (const char *)returned->routing_key.bytes);
+        plugin_fail(TRUCE_NOT_FOUND, error,
+                    "no queue receives messages of the exchange \"%.*s\" with the routing key "
+                    "\"%.*s\"",
+                    (int)returned->exchange.len, (const char *)returned->exchange.bytes,
+                    (int)returned->routing_key.len, (const char *)returned->routing_key.bytes);
 
     if (amqp_read_message(amqp->connection, AMQP_CHANNEL, &message, 0).reply_type ==
         AMQP_RESPONSE_NORMAL)
@@ -620,7 +593,7 @@ static truce_status amqp_read_confirm(struct amqp *amqp, const amqp_method_t *me
         return amqp_read_return(amqp, method->decoded, error);
     if (method->id == AMQP_BASIC_NACK_METHOD) {
         amqp->broken = true;
-        return amqp_fail(TRUCE_IO, error, "RabbitMQ did not store a message");
+        return plugin_fail(TRUCE_IO, error, "RabbitMQ did not store a message");
     }
     return amqp_method_refusal(amqp, method, error);
 }

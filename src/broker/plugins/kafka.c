@@ -10,16 +10,14 @@
  * Kafka are for its tools, which show the lag of the group. After a rebalance, two consumers may
  * have messages of one partition for a time; the store's position decides which commit counts.
  *
- * This module uses libbson and librdkafka, and nothing of truce.
+ * This module uses libbson and librdkafka, and nothing of libtruce.
  */
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <librdkafka/rdkafka.h>
 
-#include "broker/broker.h"
+#include "broker/plugins/plugin.h"
 
 #define KAFKA_TIMEOUT_MS 15000
 #define KAFKA_REASON     512
@@ -39,23 +37,6 @@ struct kafka {
 };
 
 /* ---- errors ---------------------------------------------------------------------------------- */
-
-static truce_status kafka_fail(truce_status status, bson_error_t *error, const char *format, ...)
-    TRUCE_PRINTF(3, 4);
-
-static truce_status kafka_fail(truce_status status, bson_error_t *error, const char *format, ...)
-{
-    va_list arguments;
-
-    if (!error)
-        return status;
-    error->domain = TRUCE_ERROR;
-    error->code = (uint32_t)status;
-    va_start(arguments, format);
-    vsnprintf(error->message, sizeof error->message, format, arguments);
-    va_end(arguments);
-    return status;
-}
 
 static truce_status kafka_class(rd_kafka_resp_err_t code)
 {
@@ -105,7 +86,7 @@ static void kafka_on_log(const rd_kafka_t *client, int level, const char *facili
 
 static truce_status kafka_noted(const struct kafka *kafka, bson_error_t *error)
 {
-    return kafka->status ? kafka_fail(kafka->status, error, "Kafka: %s", kafka->reason) : TRUCE_OK;
+    return kafka->status ? plugin_fail(kafka->status, error, "Kafka: %s", kafka->reason) : TRUCE_OK;
 }
 
 static truce_status kafka_check(struct kafka *kafka, rd_kafka_resp_err_t code, const char *what,
@@ -116,8 +97,8 @@ static truce_status kafka_check(struct kafka *kafka, rd_kafka_resp_err_t code, c
     (void)rd_kafka_poll(kafka->client, 0); /* the callback may know the reason */
     if (kafka->status)
         return kafka_noted(kafka, error);
-    return kafka_fail(kafka_class(code), error, "%s \"%s\": %s", what, kafka->topic,
-                      rd_kafka_err2str(code));
+    return plugin_fail(kafka_class(code), error, "%s \"%s\": %s", what, kafka->topic,
+                       rd_kafka_err2str(code));
 }
 
 /* ---- partitions ------------------------------------------------------------------------------ */
@@ -191,7 +172,8 @@ static bool kafka_set(rd_kafka_conf_t *conf, const char *name, const char *value
 
     if (rd_kafka_conf_set(conf, name, value, reason, sizeof reason) == RD_KAFKA_CONF_OK)
         return true;
-    (void)kafka_fail(TRUCE_INVALID, error, "invalid option \"%.80s\" of the URL: %s", name, reason);
+    (void)plugin_fail(TRUCE_INVALID, error, "invalid option \"%.80s\" of the URL: %s", name,
+                      reason);
     return false;
 }
 
@@ -223,8 +205,8 @@ static bool kafka_configure(struct kafka *kafka, const struct broker_address *ad
 
         if (!strcmp(name, "enable.auto.commit") || !strcmp(name, "enable.auto.offset.store") ||
             !strcmp(name, "partition.assignment.strategy")) {
-            (void)kafka_fail(TRUCE_INVALID, error, "the option \"%s\" of the URL is truce's own",
-                             name);
+            (void)plugin_fail(TRUCE_INVALID, error, "the option \"%s\" of the URL is truce's own",
+                              name);
             return false;
         }
         good = kafka_set(conf, name, value, error);
@@ -244,8 +226,8 @@ static truce_status kafka_check_topic(struct kafka *kafka, bson_error_t *error)
     truce_status status;
 
     if (!topic) /* librdkafka refuses names over 512 bytes */
-        return kafka_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
-                          rd_kafka_err2str(rd_kafka_last_error()));
+        return plugin_fail(TRUCE_INVALID, error, "invalid topic \"%.80s\": %s", kafka->topic,
+                           rd_kafka_err2str(rd_kafka_last_error()));
     code = rd_kafka_metadata(kafka->client, 0, topic, &found, KAFKA_TIMEOUT_MS);
     if (!code && found->topic_cnt)
         code = found->topics[0].err;
@@ -317,7 +299,7 @@ static truce_status kafka_make_client(struct kafka *kafka, const struct broker_a
     if (kafka->client)
         return TRUCE_OK;
     rd_kafka_conf_destroy(conf);
-    return kafka_fail(TRUCE_INVALID, error, "cannot use Kafka: %s", reason);
+    return plugin_fail(TRUCE_INVALID, error, "cannot use Kafka: %s", reason);
 }
 
 static truce_status kafka_plugin_open(const struct broker_address *address,
@@ -331,7 +313,7 @@ static truce_status kafka_plugin_open(const struct broker_address *address,
     kafka->is_consumer = !wishes->publishes;
     kafka->topic = bson_strdup(address->path_count == 1 ? address->path[0] : "");
     if (address->path_count != 1 || !*kafka->topic)
-        status = kafka_fail(TRUCE_INVALID, error, "invalid URL: expected kafka://HOST:PORT/TOPIC");
+        status = plugin_fail(TRUCE_INVALID, error, "invalid URL: expected kafka://HOST:PORT/TOPIC");
     if (!status)
         status = kafka_make_client(kafka, address, error);
     if (!status)
@@ -348,18 +330,7 @@ static truce_status kafka_plugin_open(const struct broker_address *address,
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Appends bytes as a string if they are UTF-8, else as binary data; NULL as null. */
-static void kafka_append_bytes(bson_t *to, const char *key, const void *bytes, size_t size)
-{
-    if (!bytes)
-        bson_append_null(to, key, -1);
-    else if (size <= INT32_MAX && bson_utf8_validate(bytes, size, false))
-        bson_append_utf8(to, key, -1, bytes, (int)size);
-    else
-        bson_append_binary(to, key, -1, BSON_SUBTYPE_BINARY, bytes, (uint32_t)size);
-}
-
-/* The last header of a name counts. */
+/* The last header of a name counts; one without a value is null. */
 static void kafka_append_headers(bson_t *facts, const rd_kafka_message_t *message)
 {
     rd_kafka_headers_t *headers = NULL;
@@ -378,25 +349,23 @@ static void kafka_append_headers(bson_t *facts, const rd_kafka_message_t *messag
                 !bson_utf8_validate(name, strlen(name), false) ||
                 rd_kafka_header_get_last(headers, name, &last, &last_size))
                 continue;
-            kafka_append_bytes(&child, name, last, last_size);
+            if (last)
+                plugin_append_bytes(&child, name, last, last_size);
+            else
+                bson_append_null(&child, name, -1);
         }
     bson_append_document_end(facts, &child);
 }
 
 static struct broker_message *kafka_make_message(const rd_kafka_message_t *from, const char *topic)
 {
-    struct broker_message *message = bson_malloc0(sizeof *message);
+    struct broker_message *message = plugin_message(from->payload, from->len);
     rd_kafka_timestamp_type_t type;
     int64_t time_ms = rd_kafka_message_timestamp(from, &type);
 
-    bson_init(&message->facts);
-    message->size = from->len;
-    message->body = bson_malloc(from->len + 1);
-    if (from->len)
-        memcpy(message->body, from->payload, from->len);
     message->position = (struct broker_position){bson_strdup(topic), from->partition, from->offset};
     if (from->key)
-        kafka_append_bytes(&message->facts, "key", from->key, from->key_len);
+        plugin_append_bytes(&message->facts, "key", from->key, from->key_len);
     if (type != RD_KAFKA_TIMESTAMP_NOT_AVAILABLE)
         BSON_APPEND_DATE_TIME(&message->facts, "time", time_ms);
     BSON_APPEND_UTF8(&message->facts, "topic", topic);
@@ -420,7 +389,7 @@ static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broke
         kafka_set_next(kafka, from->partition, from->offset);
     } else if (!status && from->err) {
         status =
-            kafka_fail(kafka_class(from->err), error, "Kafka: %s", rd_kafka_message_errstr(from));
+            plugin_fail(kafka_class(from->err), error, "Kafka: %s", rd_kafka_message_errstr(from));
     } else if (!status) {
         *message = kafka_make_message(from, kafka->topic);
         kafka_set_next(kafka, from->partition, from->offset + 1);
