@@ -14,19 +14,12 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "bson/binary_text.h"
 
 #define ADDRESS_BYTES_MAX 4096
 #define PORT_MAX          65535
 
 /* ---- URLs ------------------------------------------------------------------------------------ */
-
-static int address_digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 /* Decodes %XX in place. Returns false for a wrong escape, and for a zero byte. */
 static bool address_decode(char *text)
@@ -40,8 +33,8 @@ static bool address_decode(char *text)
             *to++ = *at;
             continue;
         }
-        high = address_digit(at[1]);
-        low = high < 0 ? -1 : address_digit(at[2]);
+        high = truce__hex_digit(at[1]);
+        low = high < 0 ? -1 : truce__hex_digit(at[2]);
         if (low < 0 || !(high || low))
             return false;
         *to++ = (char)(high << 4 | low);
