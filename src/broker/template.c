@@ -25,7 +25,6 @@ struct template
     size_t count;
     /* The root's copy of the source. */
     bson_t source;
-    bool is_root;
 };
 
 /* ---- compiling ------------------------------------------------------------------------------- */
@@ -110,7 +109,6 @@ truce_status truce__template_new(const bson_t *source, bool is_array, struct tem
     truce_status status;
 
     *made = root;
-    root->is_root = true;
     bson_copy_to(source, &root->source);
     status = truce__document_check(&root->source, "mapping", error);
     truce__expression_fold_anew();
@@ -159,16 +157,14 @@ static truce_status template_append_children(const struct template *node, struct
                                              bson_t *to, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
-    uint32_t count = 0;
 
     for (size_t i = 0; i < node->count && !status; i++) {
         char buffer[16];
         const char *key = node->children[i].key;
 
         if (node->kind == TEMPLATE_ARRAY)
-            bson_uint32_to_string(count, &key, buffer, sizeof buffer);
+            bson_uint32_to_string(bson_count_keys(to), &key, buffer, sizeof buffer);
         status = template_append(&node->children[i], run, key, to, error);
-        count = bson_count_keys(to);
     }
     return status;
 }
