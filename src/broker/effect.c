@@ -28,8 +28,9 @@ enum handle_kind { HANDLE_SET, HANDLE_QUEUE, HANDLE_REVISION };
 struct effect_handle {
     enum handle_kind kind;
     char *name;
-    /* HANDLE_SET: the field that names an element. */
-    char *element_name;
+    /* HANDLE_SET: the fields of the key, such as "school,student_id", and the field that names an
+     * element. */
+    char *keys, *element_name;
     union {
         truce_set *set;
         truce_queue *queue;
@@ -40,7 +41,7 @@ struct effect_handle {
 struct effect_target {
     truce_store *store;
     struct template *template;
-    /* A set: operations need no record of what was applied. */
+    /* A set, which is handles[0]: its operations need no records. */
     bool is_set;
     struct effect_handle handles[TARGET_HANDLES_MAX];
     size_t count;
@@ -71,50 +72,49 @@ static const char *effect_target_text_or_null(const bson_t *definition, const ch
 
 /* Opens the set "students.classes" as it is defined in the store. */
 static truce_status effect_target_open_set(truce_store *store, const char *name,
-                                           struct effect_handle *handle, bson_t *definition,
-                                           bson_error_t *error)
+                                           struct effect_handle *handle, bson_error_t *error)
 {
     const char *dot = strrchr(name, '.');
-    bson_t *filter;
-    char *keys, *collection;
+    bson_t *filter, definition;
+    char *collection;
     truce_status status;
 
-    bson_init(definition);
     if (!dot || dot == name || !dot[1])
         return truce__fail(TRUCE_INVALID, error,
                            "invalid set \"%.80s\": expected COLLECTION.LIST, for example "
                            "students.classes",
                            name);
     filter = BCON_NEW("_id", BCON_UTF8(name));
-    bson_destroy(definition);
-    status = truce_find_one(store, SET_DEFINITIONS, filter, NULL, definition, error);
+    status = truce_find_one(store, SET_DEFINITIONS, filter, NULL, &definition, error);
     bson_destroy(filter);
-    if (status == TRUCE_NOT_FOUND)
-        return truce__fail(TRUCE_NOT_FOUND, error,
-                           "the set %.200s is not defined: `truce set define %.*s --list %.80s "
-                           "--key FIELDS --name FIELD` defines it",
-                           name, (int)(dot - name), name, dot + 1);
-    if (status)
-        return status;
-    keys = effect_target_set_keys(definition);
+    if (status) {
+        bson_destroy(&definition);
+        return status == TRUCE_NOT_FOUND
+                   ? truce__fail(TRUCE_NOT_FOUND, error,
+                                 "the set %.200s is not defined: `truce set define %.*s --list "
+                                 "%.80s --key FIELDS --name FIELD` defines it",
+                                 name, (int)(dot - name), name, dot + 1)
+                   : status;
+    }
     collection = bson_strndup(name, (size_t)(dot - name));
-    handle->element_name = bson_strdup(truce__field_text(definition, "name"));
+    handle->keys = effect_target_set_keys(&definition);
+    handle->element_name = bson_strdup(truce__field_text(&definition, "name"));
     handle->of.set = truce_set_new(
         store, &(truce_set_options){
                    .collection = collection,
                    .field = dot + 1,
-                   .key = keys,
+                   .key = handle->keys,
                    .name = handle->element_name,
-                   .deleted = effect_target_text_or_null(definition, "deleted"),
-                   .seq = effect_target_text_or_null(definition, "seq"),
-                   .source = effect_target_text_or_null(definition, "source"),
-                   .watermark = effect_target_text_or_null(definition, "watermark"),
-                   .layout = !strcmp(truce__field_text(definition, "layout"), "element")
+                   .deleted = effect_target_text_or_null(&definition, "deleted"),
+                   .seq = effect_target_text_or_null(&definition, "seq"),
+                   .source = effect_target_text_or_null(&definition, "source"),
+                   .watermark = effect_target_text_or_null(&definition, "watermark"),
+                   .layout = !strcmp(truce__field_text(&definition, "layout"), "element")
                                  ? TRUCE_SET_BY_ELEMENT
                                  : TRUCE_SET_IN_DOCUMENT,
                });
-    bson_free(keys);
     bson_free(collection);
+    bson_destroy(&definition);
     return TRUCE_OK;
 }
 
@@ -126,7 +126,6 @@ static truce_status effect_target_handle_of(struct effect_target *target, enum h
 {
     struct effect_handle *handle = target->handles + target->count;
     truce_status status = TRUCE_OK;
-    bson_t definition;
 
     for (size_t i = 0; i < target->count; i++) {
         *found = &target->handles[i];
@@ -145,10 +144,8 @@ static truce_status effect_target_handle_of(struct effect_target *target, enum h
     if (kind == HANDLE_REVISION)
         handle->of.revision = truce_revision_new(
             target->store, &(truce_revision_options){.collection = name, .keep = 1});
-    if (kind == HANDLE_SET) {
-        status = effect_target_open_set(target->store, name, handle, &definition, error);
-        bson_destroy(&definition);
-    }
+    if (kind == HANDLE_SET)
+        status = effect_target_open_set(target->store, name, handle, error);
     if (status)
         return status;
     handle->name = bson_strdup(name);
@@ -165,6 +162,7 @@ static void effect_target_handle_free(struct effect_handle *handle)
         truce_queue_free(handle->of.queue);
     if (handle->kind == HANDLE_REVISION)
         truce_revision_free(handle->of.revision);
+    bson_free(handle->keys);
     bson_free(handle->element_name);
     bson_free(handle->name);
 }
@@ -211,9 +209,9 @@ static truce_status effect_target_make_change(struct effect_target *target,
                                               const bson_t *map, bson_t *change,
                                               bson_error_t *error)
 {
-    struct effect_handle probe = {0};
-    bson_t definition, literal;
-    truce_status status = TRUCE_OK;
+    struct effect_handle *set;
+    bson_t literal;
+    truce_status status;
 
     BSON_APPEND_DOCUMENT_BEGIN(change, verb->verb, &literal);
     BSON_APPEND_UTF8(&literal, "$literal", name);
@@ -222,18 +220,11 @@ static truce_status effect_target_make_change(struct effect_target *target,
     for (int i = 0; verb->fields[i]; i += 2)
         if (!bson_has_field(map, verb->fields[i]))
             BSON_APPEND_UTF8(change, verb->fields[i], verb->fields[i + 1]);
-    if (strcmp(verb->verb, "set") != 0)
+    if (!target->is_set)
         return TRUCE_OK;
-    status = effect_target_open_set(target->store, name, &probe, &definition, error);
-    if (!status) {
-        char *keys = effect_target_set_keys(&definition);
-
-        effect_target_set_defaults(map, keys, change);
-        bson_free(keys);
-        truce_set_free(probe.of.set);
-    }
-    bson_free(probe.element_name);
-    bson_destroy(&definition);
+    status = effect_target_handle_of(target, HANDLE_SET, name, &set, error);
+    if (!status)
+        effect_target_set_defaults(map, set->keys, change);
     return status;
 }
 
@@ -291,14 +282,11 @@ truce_status truce__effect_target_new(truce_store *store, const char *into, cons
                                       bson_error_t *error)
 {
     struct effect_target *target = bson_malloc0(sizeof *target);
-    struct effect_handle *handle;
     truce_status status;
 
     target->store = store;
     *made = target;
     status = effect_target_compile(target, into, map, map_is_array, error);
-    if (!status && target->is_set)
-        status = effect_target_handle_of(target, HANDLE_SET, strchr(into, ':') + 1, &handle, error);
     if (status) {
         truce__effect_target_free(target);
         *made = NULL;
