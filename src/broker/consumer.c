@@ -29,7 +29,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
@@ -39,6 +38,7 @@
 #include "broker/effect.h"
 #include "broker/inbox.h"
 #include "broker/replay.h"
+#include "broker/retry.h"
 #include "broker/template.h"
 #include "bson/json.h"
 #include "bson/value.h"
@@ -47,10 +47,7 @@
 #define CONSUMER_BATCH_MAX   1000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_MS   5
-#define CONSUMER_WAIT_MS     250  /* until `stop` is called again */
 #define CONSUMER_EMPTY_MS    1000 /* without a message, before the broker is asked */
-#define CONSUMER_BACKOFF_MS  100
-#define CONSUMER_BACKOFF_MAX 10000
 #define CONSUMER_COLLECT_NS  INT64_C(60000000000)
 #define CONSUMER_COUNT_NS    INT64_C(5000000000)
 
@@ -208,8 +205,9 @@ static void consumer_map(struct consumer *consumer, struct item *item)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-static bool consumer_stops(struct consumer *consumer)
+static bool consumer_stops(void *arg)
 {
+    const struct consumer *consumer = arg;
     const truce_consume_options *options = consumer->options;
 
     return (options->limit && consumer->counts.received >= options->limit) ||
@@ -232,7 +230,7 @@ static truce_status consumer_receive(struct consumer *consumer, int timeout_ms, 
     return TRUCE_OK;
 }
 
-/* Fills the batch. It stays empty if no message came in CONSUMER_WAIT_MS. */
+/* Fills the batch. It stays empty if no message came in BROKER_WAIT_MS. */
 static truce_status consumer_gather(struct consumer *consumer, bson_error_t *error)
 {
     const truce_consume_options *options = consumer->options;
@@ -246,7 +244,7 @@ static truce_status consumer_gather(struct consumer *consumer, bson_error_t *err
     if (options->limit && (int64_t)most > options->limit - consumer->counts.received)
         most = (size_t)(options->limit - consumer->counts.received);
     while (!status && came && consumer->count < most && bytes < CONSUMER_BATCH_BYTES) {
-        int64_t left_ms = CONSUMER_WAIT_MS;
+        int64_t left_ms = BROKER_WAIT_MS;
 
         if (began_ns)
             left_ms = (began_ns + linger_ns - truce__clock_monotonic_ns()) / 1000000;
@@ -607,20 +605,6 @@ static void consumer_disconnect(struct consumer *consumer)
     consumer->broker = consumer->publisher = NULL;
 }
 
-/* Sleeps before the next connection; wakes up for `stop`. */
-static void consumer_back_off(struct consumer *consumer, uint32_t retry)
-{
-    int64_t left_ms =
-        CONSUMER_BACKOFF_MS + truce__backoff_ms(retry, CONSUMER_BACKOFF_MS, CONSUMER_BACKOFF_MAX);
-
-    while (left_ms > 0 && !consumer_stops(consumer)) {
-        int64_t slice_ms = left_ms < CONSUMER_WAIT_MS ? left_ms : CONSUMER_WAIT_MS;
-
-        truce__clock_sleep_ms(slice_ms);
-        left_ms -= slice_ms;
-    }
-}
-
 /* ---- the loop -------------------------------------------------------------------------------- */
 
 /* Collects old records, and asks for the number of waiting messages, from time to time. */
@@ -655,7 +639,7 @@ static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool 
         else
             status = consumer_apply_batch(consumer, error);
     } else if (!status) {
-        *idle_ms += CONSUMER_WAIT_MS;
+        *idle_ms += BROKER_WAIT_MS;
     }
     consumer_drop_batch(consumer);
     if (!status && (consumer->options->until_empty || consumer->options->replay) &&
@@ -665,13 +649,6 @@ static truce_status consumer_turn(struct consumer *consumer, int *idle_ms, bool 
         *empty = !status && consumer->counts.waiting == 0;
     }
     return status || consumer->options->dry_run ? status : consumer_housekeep(consumer, error);
-}
-
-/* Returns whether a new connection may help. */
-static bool consumer_may_retry(truce_status status)
-{
-    return status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_LOCKED ||
-           status == TRUCE_TIMEOUT || status == TRUCE_CONFLICT;
 }
 
 static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
@@ -692,14 +669,14 @@ static truce_status consumer_run(struct consumer *consumer, bson_error_t *error)
             continue;
         }
         consumer_disconnect(consumer); /* invariant C3 */
-        if (!consumer_may_retry(status)) {
+        if (!truce__broker_may_retry(status)) {
             if (error)
                 *error = why;
             return status;
         }
         consumer_note(consumer, "%s; trying again", why.message);
         consumer->counts.reconnects++;
-        consumer_back_off(consumer, retry++);
+        truce__broker_back_off(retry++, consumer_stops, consumer);
         status = TRUCE_OK;
     }
     return status;

@@ -15,23 +15,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/backoff.h"
-#include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "base/status.h"
+#include "broker/retry.h"
 #include "broker/template.h"
 #include "bson/json.h"
 #include "truce/queue.h"
 
-#define PUBLISHER_BATCH       100
-#define PUBLISHER_CONFIRM_MS  10000
-#define PUBLISHER_WAIT_MS     250 /* until `stop` is called again */
-#define PUBLISHER_BACKOFF_MS  100
-#define PUBLISHER_BACKOFF_MAX 10000
-#define PUBLISHER_KEY_BYTES   255 /* a short string of AMQP */
+#define PUBLISHER_BATCH      100
+#define PUBLISHER_CONFIRM_MS 10000
+#define PUBLISHER_KEY_BYTES  255 /* a short string of AMQP */
 
 struct publisher {
     const truce_publish_options *options;
@@ -56,15 +52,14 @@ static void publisher_free_jobs(struct publisher *publisher)
     publisher->count = 0;
 }
 
-/* Claims a batch; none if no job is ready in PUBLISHER_WAIT_MS. */
+/* Claims a batch; none if no job is ready in BROKER_WAIT_MS. */
 static truce_status publisher_claim(struct publisher *publisher, bson_error_t *error)
 {
     truce_status status = truce_queue_claim_many(publisher->queue, publisher->batch,
                                                  publisher->jobs, &publisher->count, error);
 
     if (status == TRUCE_NOT_FOUND && !publisher->options->until_empty) {
-        status =
-            truce_queue_claim_wait(publisher->queue, PUBLISHER_WAIT_MS, publisher->jobs, error);
+        status = truce_queue_claim_wait(publisher->queue, BROKER_WAIT_MS, publisher->jobs, error);
         publisher->count = !status;
     }
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
@@ -144,8 +139,10 @@ static truce_status publisher_send_all(struct publisher *publisher, bson_error_t
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-static bool publisher_stops(const struct publisher *publisher)
+static bool publisher_stops(void *arg)
 {
+    const struct publisher *publisher = arg;
+
     return publisher->options->stop &&
            publisher->options->stop(&publisher->counts, publisher->options->arg);
 }
@@ -190,23 +187,6 @@ static truce_status publisher_turn(struct publisher *publisher, bool *empty, bso
     return status;
 }
 
-static bool publisher_may_retry(truce_status status)
-{
-    return status == TRUCE_IO || status == TRUCE_UNKNOWN || status == TRUCE_LOCKED ||
-           status == TRUCE_TIMEOUT || status == TRUCE_CONFLICT;
-}
-
-static void publisher_back_off(struct publisher *publisher, uint32_t retry)
-{
-    int64_t left_ms = PUBLISHER_BACKOFF_MS +
-                      truce__backoff_ms(retry, PUBLISHER_BACKOFF_MS, PUBLISHER_BACKOFF_MAX);
-
-    while (left_ms > 0 && !publisher_stops(publisher)) {
-        truce__clock_sleep_ms(left_ms < PUBLISHER_WAIT_MS ? left_ms : PUBLISHER_WAIT_MS);
-        left_ms -= PUBLISHER_WAIT_MS;
-    }
-}
-
 static truce_status publisher_run(struct publisher *publisher, bson_error_t *error)
 {
     uint32_t retry = 0;
@@ -223,7 +203,7 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
             continue;
         }
         publisher_disconnect(publisher);
-        if (!publisher_may_retry(status)) {
+        if (!truce__broker_may_retry(status)) {
             if (error)
                 *error = why;
             return status;
@@ -231,7 +211,7 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
         if (publisher->options->note)
             publisher->options->note(why.message, publisher->options->arg);
         publisher->counts.reconnects++;
-        publisher_back_off(publisher, retry++);
+        truce__broker_back_off(retry++, publisher_stops, publisher);
     }
     return TRUCE_OK;
 }
