@@ -51,14 +51,6 @@
 #define CONSUMER_COLLECT_NS  INT64_C(60000000000)
 #define CONSUMER_COUNT_NS    INT64_C(5000000000)
 
-enum outcome {
-    OUTCOME_APPLIED,
-    OUTCOME_DUPLICATE,
-    OUTCOME_STALE,
-    OUTCOME_QUARANTINED,
-    OUTCOME_REJECTED
-};
-
 struct item {
     struct broker_message *message;
     struct inbox_key key;
@@ -67,7 +59,8 @@ struct item {
     bool has_effect;
     /* Why the message is rejected; empty: it is not. */
     char reason[sizeof((bson_error_t *)NULL)->message];
-    enum outcome outcome;
+    /* The result of a message that is not rejected; other targets have the outcomes of sets, too. */
+    truce_set_outcome outcome;
 };
 
 struct consumer {
@@ -278,7 +271,7 @@ static truce_status consumer_add_replay(struct consumer *consumer, truce_commit 
     status = truce__inbox_replay(commit, bson_iter_value(&id), &gone, error);
     if (!status && !gone && !is_set && item->key.id.value_type)
         status = truce__inbox_record(commit, consumer->name, &item->key, &seen, error);
-    item->outcome = gone || seen ? OUTCOME_DUPLICATE : OUTCOME_APPLIED;
+    item->outcome = gone || seen ? TRUCE_SET_DUPLICATE : TRUCE_SET_APPLIED;
     if (status || gone || seen || is_set)
         return status;
     return truce__effect_add(consumer->target, &item->effect, commit, error);
@@ -292,7 +285,6 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
     bool seen = false;
     truce_status status;
 
-    item->outcome = OUTCOME_REJECTED;
     if (consumer->options->replay)
         return consumer_add_replay(consumer, commit, item, error);
     if (item->reason[0])
@@ -302,7 +294,7 @@ static truce_status consumer_add(struct consumer *consumer, truce_commit *commit
         records ? truce__inbox_record(commit, consumer->name, &item->key, &seen, error) : TRUCE_OK;
     if (status)
         return status;
-    item->outcome = seen ? OUTCOME_DUPLICATE : OUTCOME_APPLIED;
+    item->outcome = seen ? TRUCE_SET_DUPLICATE : TRUCE_SET_APPLIED;
     return seen ? TRUCE_OK : truce__effect_add(consumer->target, &item->effect, commit, error);
 }
 
@@ -325,7 +317,7 @@ static truce_status consumer_commit(truce_commit *commit, void *arg, bson_error_
             return status;
         /* invariant I1 */
         if (at->offset < next) {
-            item->outcome = OUTCOME_DUPLICATE;
+            item->outcome = TRUCE_SET_DUPLICATE;
             continue;
         }
         if (!truce__effect_target_is_set(consumer->target) || item->reason[0] ||
@@ -369,14 +361,6 @@ static truce_status consumer_commit_part(struct consumer *consumer, size_t first
 
 /* ---- sets ------------------------------------------------------------------------------------ */
 
-static enum outcome consumer_set_outcome(truce_set_outcome outcome)
-{
-    return outcome == TRUCE_SET_APPLIED       ? OUTCOME_APPLIED
-           : outcome == TRUCE_SET_STALE       ? OUTCOME_STALE
-           : outcome == TRUCE_SET_QUARANTINED ? OUTCOME_QUARANTINED
-                                              : OUTCOME_DUPLICATE;
-}
-
 /* Applies the operations of the batch. An operation that fails alone becomes a reject. */
 static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *error)
 {
@@ -417,7 +401,7 @@ static truce_status consumer_apply_set(struct consumer *consumer, bson_error_t *
         }
         if (status)
             item_refuse(item, &reason);
-        item->outcome = consumer_set_outcome(consumer->results[i].outcome);
+        item->outcome = consumer->results[i].outcome;
     }
     return TRUCE_OK;
 }
@@ -501,13 +485,15 @@ static void consumer_count(struct consumer *consumer)
     for (size_t i = 0; i < consumer->count; i++) {
         struct item *item = &consumer->items[i];
 
-        counts->applied += !item->reason[0] && item->outcome == OUTCOME_APPLIED;
-        counts->duplicate += !item->reason[0] && item->outcome == OUTCOME_DUPLICATE;
-        counts->stale += !item->reason[0] && item->outcome == OUTCOME_STALE;
-        counts->quarantined += !item->reason[0] && item->outcome == OUTCOME_QUARANTINED;
-        counts->rejected += item->reason[0] != 0;
-        if (item->reason[0])
+        if (item->reason[0]) {
+            counts->rejected++;
             consumer_note(consumer, "rejected a message: %s", item->reason);
+            continue;
+        }
+        counts->applied += item->outcome == TRUCE_SET_APPLIED;
+        counts->duplicate += item->outcome == TRUCE_SET_DUPLICATE;
+        counts->stale += item->outcome == TRUCE_SET_STALE;
+        counts->quarantined += item->outcome == TRUCE_SET_QUARANTINED;
     }
 }
 
