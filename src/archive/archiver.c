@@ -244,7 +244,7 @@ static truce_status ship_segment(struct archiver *archiver, uint32_t last, int64
     if (first == 1)
         head->replay = head->sequence + 1;
     while (!status && head->place.frames < last && head->entries < SEGMENT_PAGES_MAX) {
-        status = truce__kv_log_next(archiver->log, &head->place, &frame, error);
+        status = truce__kv_log_next(archiver->log, &head->place, last, &frame, error);
         if (status)
             break;
         segment->entries[head->entries++] =
@@ -328,7 +328,7 @@ static bool log_has_place(struct archiver *archiver, const struct kv_log_place *
     if (place.frames == to->frames)
         return place_equal(&place, to);
     return !truce__kv_log_start(archiver->log, &start, NULL) && start.salts == to->salts &&
-           !truce__kv_log_next(archiver->log, &place, &frame, NULL);
+           !truce__kv_log_next(archiver->log, &place, to->frames, &frame, NULL);
 }
 
 /* Begins a generation at a snapshot. If all frames are in the file, the log begins after the

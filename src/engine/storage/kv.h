@@ -237,10 +237,10 @@ struct kv_log_frame {
 /* Returns the place before the first frame of the log. If the log is empty, its salts are 0. */
 truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
                                  bson_error_t *error);
-/* Reads the frame after `place` and advances it. The caller knows that the frame was committed, and
- * has called truce__kv_log_start since the log began again. Fails with CORRUPT if the frame does
- * not continue `place`. */
-truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place,
+/* Reads the frame after `place` and advances it. The caller knows that the frames up to the number
+ * `last` were committed, so several are read at once, and has called truce__kv_log_start since the
+ * log began again. Fails with CORRUPT if the frame does not continue `place`. */
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, uint32_t last,
                                 struct kv_log_frame *frame, bson_error_t *error);
 
 /* ---- failing syncs -------------------------------------------------------------------------- */

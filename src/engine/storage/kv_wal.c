@@ -49,8 +49,9 @@
 #define WAL_VERSION  3007000u
 #define FRAME_BYTES  (HEADER_BYTES + KV_PAGE_BYTES)
 #define BUFFER_BYTES (512 * 1024)
-/* The maximum size of one write: SQLite's own VFS allows less than 128 KB. */
+/* The maximum size of one read or write: SQLite's own VFS allows less than 128 KB. */
 #define WRITE_BYTES 65536
+#define READ_FRAMES (WRITE_BYTES / FRAME_BYTES)
 #define AHEAD_MAX   (512 * 1024)
 
 struct wal_file {
@@ -420,6 +421,9 @@ struct kv_log {
     sqlite3_file *file;
     /* The checksums of the log are over words in big-endian order. */
     bool big;
+    /* Frames that were read together: `count` frames after the first `before`; NULL: none yet. */
+    uint8_t *frames;
+    uint32_t before, count;
 };
 
 /* Bypasses this VFS: what the other descriptor has buffered is not a commit yet. */
@@ -459,6 +463,7 @@ void truce__kv_log_close(struct kv_log *log)
     if (log->file->pMethods)
         log->file->pMethods->xClose(log->file);
     sqlite3_free_filename(log->name);
+    bson_free(log->frames);
     bson_free(log->file);
     bson_free(log);
 }
@@ -525,6 +530,19 @@ truce_status truce__kv_log_renew(const char *path, bson_error_t *error)
                        sqlite3_errstr(result));
 }
 
+/* Adds a frame to the running checksum, which is over the page in SQLite's form. Returns whether the
+ * frame has this checksum. */
+static bool kv_wal_add_frame(uint32_t sum[2], bool big, uint8_t *frame)
+{
+    bool hidden = truce__kv_magic_show(frame + HEADER_BYTES);
+
+    kv_wal_add_to(sum, big, frame, 8);
+    kv_wal_add_to(sum, big, frame + HEADER_BYTES, KV_PAGE_BYTES);
+    if (hidden)
+        truce__kv_magic_hide(frame + HEADER_BYTES);
+    return sum[0] == kv_wal_number_at(frame + 16) && sum[1] == kv_wal_number_at(frame + 20);
+}
+
 /* Compares the frames of this generation, up to `last`, with their checksums. The first `*frames`
  * are valid. `header` is in SQLite's form. `*right` is false if the next frame is invalid. */
 static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last, uint32_t *frames,
@@ -541,10 +559,7 @@ static int verify_frames(sqlite3_file *log, const uint8_t *header, uint32_t last
         result = log->pMethods->xRead(log, frame, FRAME_BYTES, at);
         if (result || memcmp(frame + 8, header + 16, 8) != 0)
             break;
-        (void)truce__kv_magic_show(frame + HEADER_BYTES);
-        kv_wal_add_to(sum, kv_wal_number_at(header) & 1, frame, 8);
-        kv_wal_add_to(sum, kv_wal_number_at(header) & 1, frame + HEADER_BYTES, KV_PAGE_BYTES);
-        *right = sum[0] == kv_wal_number_at(frame + 16) && sum[1] == kv_wal_number_at(frame + 20);
+        *right = kv_wal_add_frame(sum, kv_wal_number_at(header) & 1, frame);
     }
     bson_free(frame);
     return result;
@@ -619,33 +634,41 @@ truce_status truce__kv_log_start(struct kv_log *log, struct kv_log_place *place,
     return TRUCE_OK;
 }
 
-/* Compares the frame with its checksum, which is over the page in SQLite's form. */
-static bool kv_log_continues(const struct kv_log *log, uint8_t *bytes,
-                             const struct kv_log_place *place, uint32_t sum[2])
+/* Returns the frame after the first `before`. Frames up to `last` may be read with it, or may have
+ * been read by an earlier call; not if `again` is set. */
+static uint8_t *kv_log_read(struct kv_log *log, uint32_t before, uint32_t last, bool again,
+                            int *result)
 {
-    bool hidden = truce__kv_magic_show(bytes + HEADER_BYTES);
+    uint32_t count = again ? 1 : last - before;
 
-    memcpy(sum, place->sum, sizeof place->sum);
-    kv_wal_add_to(sum, log->big, bytes, 8);
-    kv_wal_add_to(sum, log->big, bytes + HEADER_BYTES, KV_PAGE_BYTES);
-    if (hidden)
-        truce__kv_magic_hide(bytes + HEADER_BYTES);
-    return !memcmp(bytes + 8, &place->salts, sizeof place->salts) &&
-           sum[0] == kv_wal_number_at(bytes + 16) && sum[1] == kv_wal_number_at(bytes + 20);
+    *result = SQLITE_OK;
+    if (!again && before >= log->before && before - log->before < log->count)
+        return log->frames + (size_t)(before - log->before) * FRAME_BYTES;
+    count = count < READ_FRAMES ? count : READ_FRAMES;
+    if (!log->frames)
+        log->frames = bson_malloc((size_t)READ_FRAMES * FRAME_BYTES);
+    *result = log->file->pMethods->xRead(log->file, log->frames, (int)count * FRAME_BYTES,
+                                         WAL_HEADER_BYTES + (sqlite3_int64)before * FRAME_BYTES);
+    log->before = before;
+    log->count = *result ? 0 : count;
+    return log->frames;
 }
 
-truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place,
+truce_status truce__kv_log_next(struct kv_log *log, struct kv_log_place *place, uint32_t last,
                                 struct kv_log_frame *frame, bson_error_t *error)
 {
-    sqlite3_int64 offset = WAL_HEADER_BYTES + (sqlite3_int64)place->frames * FRAME_BYTES;
-    uint8_t bytes[FRAME_BYTES];
+    uint8_t *bytes = NULL;
     bool continues = false;
     int result = SQLITE_OK;
     uint32_t sum[2];
 
-    for (int i = 0; i < KV_READ_TRIES && !continues; i++) {
-        result = log->file->pMethods->xRead(log->file, bytes, FRAME_BYTES, offset);
-        continues = !result && kv_log_continues(log, bytes, place, sum);
+    truce_assert(place->frames < last);
+    /* The first try is not counted: it may find frames that were read before the log began again. */
+    for (int i = 0; i <= KV_READ_TRIES && !continues; i++) {
+        bytes = kv_log_read(log, place->frames, last, i > 0, &result);
+        memcpy(sum, place->sum, sizeof sum);
+        continues = !result && !memcmp(bytes + 8, &place->salts, sizeof place->salts) &&
+                    kv_wal_add_frame(sum, log->big, bytes);
     }
     if (result && result != SQLITE_IOERR_SHORT_READ)
         return truce__fail(TRUCE_IO, error, "cannot read the log of \"%s\": %s",
