@@ -135,18 +135,16 @@ static int archive_ms(const struct lock *lock)
 static truce_status run_restart(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
     struct checkpoint_op *op = (struct checkpoint_op *)base;
-    int64_t deadline_ns = truce__clock_monotonic_ns() + RESTART_MS * INT64_C(1000000);
+    int64_t deadline_ns;
     truce_status status;
     int pages, moved;
 
-    if (truce__pins_in_the_way(writer->lock)) {
+    if (truce__pins_in_the_way(writer->lock) ||
+        !truce__archive_caught_up(writer->lock, writer->kv, archive_ms(writer->lock))) {
         op->pinned = true;
         return TRUCE_OK;
     }
-    if (!truce__archive_caught_up(writer->lock, writer->kv, archive_ms(writer->lock))) {
-        op->pinned = true;
-        return TRUCE_OK;
-    }
+    deadline_ns = truce__clock_monotonic_ns() + RESTART_MS * INT64_C(1000000);
     if (!truce__readers_close_gate(op->readers, deadline_ns))
         return TRUCE_OK;
     truce__kv_patience(writer->kv, RESTART_MS);
@@ -285,7 +283,6 @@ static bool is_long(const struct checkpointer *checkpointer)
 static void note_growth(const struct checkpointer *checkpointer)
 {
     const struct durable *durable = checkpointer->writer->durable;
-
     const struct lock *lock = checkpointer->writer->lock;
     struct archive_facts archive;
     const char *reason = truce__pins_in_the_way(lock) ? "a cursor or a snapshot is open"
