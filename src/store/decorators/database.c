@@ -663,27 +663,17 @@ const char *truce__database_name(const truce_store *store)
 
 /* ---- the own database ------------------------------------------------------------------------ */
 
-/* A MongoDB store is one database of its server. */
-static truce_status database_of_server(truce_store *store, char name[DATABASE_NAME_MAX + 1],
-                                       bson_error_t *error)
-{
-    bson_t facts = BSON_INITIALIZER;
-    truce_status status = store->ops->facts(store, &facts, error);
-
-    snprintf(name, DATABASE_NAME_MAX + 1, "%s",
-             status ? OWN_DATABASE : truce__field_text(&facts, "database"));
-    bson_destroy(&facts);
-    return status;
-}
-
 truce_status truce__own_database(truce_store *store, char name[DATABASE_NAME_MAX + 1],
                                  bson_error_t *error)
 {
+    const char *of_server = store->ops->database ? store->ops->database(store) : NULL;
     bson_t *filter, record;
     truce_status status;
 
-    if (!strcmp(store->ops->scheme, "mongodb"))
-        return database_of_server(store, name, error);
+    if (of_server) {
+        snprintf(name, DATABASE_NAME_MAX + 1, "%s", of_server);
+        return TRUCE_OK;
+    }
     filter = BCON_NEW("_id", BCON_UTF8("own"));
     status = truce_find_one(store, OWN_RECORDS, filter, NULL, &record, error);
     snprintf(name, DATABASE_NAME_MAX + 1, "%s",

@@ -617,6 +617,7 @@ static const truce_store_ops view_ops = {
     .collection_list = truce__mongo_collection_list,
     .facts = truce__mongo_facts,
     .snapshot = view_of_view,
+    .database = truce__mongo_database,
 };
 
 static truce_store *view_new_view(const struct mongo_store *store, uint32_t seconds,
