@@ -563,11 +563,12 @@ static truce_status decided_check_held(struct decided *batch, struct decided_par
         if (status || !found)
             break;
         held.document = found;
+        if (!truce__intent_commit(found, &id))
+            continue;
         for (uint32_t i = 0; i < batch->count; i++) {
             bson_value_t commit = truce__document_id(batch->commits[i]);
 
-            if (batch->decided[i] && truce__intent_commit(found, &id) &&
-                bson_oid_equal(&commit.value.v_oid, &id))
+            if (batch->decided[i] && bson_oid_equal(&commit.value.v_oid, &id))
                 each_decided_post(batch, i, decided_reserve, &held);
         }
         status = held.status;
