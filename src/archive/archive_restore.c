@@ -27,7 +27,7 @@
 #include <unistd.h>
 
 #include "archive/archive.h"
-#include "base/assert.h"
+#include "bson/date.h"
 
 struct restoring {
     struct target *target;
@@ -65,39 +65,26 @@ static truce_status restore_read(struct restoring *restoring, size_t i, bool ind
                                &restoring->bytes, &restoring->segment, error);
 }
 
-/* Formats a time for a message. */
-static const char *time_text(int64_t time_ms, char text[40])
-{
-    time_t seconds = (time_t)(time_ms / 1000);
-    struct tm utc;
-    size_t size;
-
-    gmtime_r(&seconds, &utc);
-    size = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text + size, 40 - size, ".%03dZ", (int)(time_ms % 1000));
-    return text;
-}
-
 /* Returns whether the base can be the beginning of the restore. */
 static bool base_serves(const struct restoring *restoring, const struct segment_head *head)
 {
     const struct restore_options *options = restoring->options;
-    int64_t since_ms = head->latest_ms ? head->latest_ms : head->made_ms;
 
-    return options->at_commit ? head->commit <= options->at_commit : since_ms <= options->at_ms;
+    return options->at_commit ? head->commit <= options->at_commit
+                              : truce__segment_time(head) <= options->at_ms;
 }
 
 static truce_status refuse_time(const struct restoring *restoring, bool any, int64_t first_ms,
                                 uint64_t first_commit, bson_error_t *error)
 {
     const struct restore_options *options = restoring->options;
-    char asked[40], first[40];
+    char asked[DATE_TEXT_MAX], first[DATE_TEXT_MAX];
 
     if (!any)
         return truce__fail(TRUCE_NOT_FOUND, error,
                            "\"%s\" has no complete base: nothing can be restored from it",
                            restoring->target->name);
-    time_text(first_ms, first);
+    truce__date_show(first_ms, first);
     if (options->at_commit)
         return truce__fail(TRUCE_NOT_FOUND, error,
                            "commit %" PRIu64
@@ -106,7 +93,7 @@ static truce_status refuse_time(const struct restoring *restoring, bool any, int
                            options->at_commit, restoring->target->name, first_commit, first);
     return truce__fail(TRUCE_NOT_FOUND, error,
                        "%s cannot be restored: the first time that \"%s\" can restore is %s",
-                       time_text(options->at_ms, asked), restoring->target->name, first);
+                       truce__date_show(options->at_ms, asked), restoring->target->name, first);
 }
 
 /* Returns whether all segments that the base needs are in the list. */
@@ -153,7 +140,7 @@ static truce_status choose_base(struct restoring *restoring, bson_error_t *error
             return TRUCE_OK;
         }
         any = true;
-        first_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+        first_ms = truce__segment_time(head);
         first_commit = head->commit;
     }
     return damaged ? damaged : refuse_time(restoring, any, first_ms, first_commit, error);
@@ -364,7 +351,7 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
     const struct restore_options *options = restoring->options;
     const struct archive_list *list = &restoring->list;
     const struct segment_name *last = &list->names[list->count - 1];
-    char time[40];
+    char time[DATE_TEXT_MAX];
 
     if (restoring->ended || last->generation == restoring->base.generation)
         return TRUCE_OK;
@@ -374,7 +361,7 @@ static truce_status check_gap(const struct restoring *restoring, bson_error_t *e
         restoring->report->newer_generation = last->generation;
         return TRUCE_OK;
     }
-    time_text(restoring->report->commit_ms, time);
+    truce__date_show(restoring->report->commit_ms, time);
     return truce__fail(TRUCE_NOT_FOUND, error,
                        "the archive has a gap after commit %" PRIu64
                        " of %s, because the archiver did not run or the log exceeded its limit: "
@@ -437,13 +424,10 @@ static bool sync_folder(const char *path)
 
 static truce_status restore_finish(struct restoring *restoring, bson_error_t *error)
 {
-    uint32_t pages = restoring->file_pages ? restoring->file_pages : restoring->base_pages;
-    bool fine =
-        !ftruncate(restoring->file, (off_t)pages * SEGMENT_PAGE_BYTES) && !fsync(restoring->file);
+    bool fine = !ftruncate(restoring->file, restoring->report->bytes) && !fsync(restoring->file);
 
     fine = !close(restoring->file) && fine;
     restoring->file = -1;
-    restoring->report->bytes = (int64_t)pages * SEGMENT_PAGE_BYTES;
     /* The rename replaces no file that has appeared in the meantime. */
     if (fine &&
         !renameat2(AT_FDCWD, restoring->hidden, AT_FDCWD, restoring->path, RENAME_NOREPLACE) &&
@@ -473,8 +457,7 @@ truce_status truce__archive_restore(struct target *target, const char *path,
     if (!status) {
         report->generation = restoring->base.generation;
         report->commit = restoring->base.commit;
-        report->commit_ms =
-            restoring->base.latest_ms ? restoring->base.latest_ms : restoring->base.made_ms;
+        report->commit_ms = truce__segment_time(&restoring->base);
         status = restore_replay(restoring, error);
     }
     if (!status && options->at_commit && report->commit < options->at_commit)
@@ -483,12 +466,11 @@ truce_status truce__archive_restore(struct target *target, const char *path,
                              options->at_commit, report->commit);
     if (!status)
         status = check_gap(restoring, error);
+    report->bytes =
+        (int64_t)(restoring->file_pages ? restoring->file_pages : restoring->base_pages) *
+        SEGMENT_PAGE_BYTES;
     if (!status && !options->dry_run)
         status = restore_finish(restoring, error);
-    else if (!status)
-        report->bytes =
-            (int64_t)(restoring->file_pages ? restoring->file_pages : restoring->base_pages) *
-            SEGMENT_PAGE_BYTES;
     if (restoring->file >= 0)
         close(restoring->file);
     if (status && restoring->hidden)

@@ -88,12 +88,12 @@ static void verify_note(struct verifying *verifying)
     if (head->kind == SEGMENT_END && head->base_replay >= verifying->whole_from) {
         report->bases++;
         if (!report->first_ms) {
-            report->first_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+            report->first_ms = truce__segment_time(head);
             report->first_commit = head->commit;
         }
     }
     report->last_commit = head->commit;
-    report->last_ms = head->latest_ms ? head->latest_ms : head->made_ms;
+    report->last_ms = truce__segment_time(head);
 }
 
 static truce_status verify_segment(struct verifying *verifying, const struct segment_name *name,

@@ -103,7 +103,7 @@ struct archiver {
     struct buffer pages, bytes;
 };
 
-static void archiver_tell(struct archiver *archiver, enum archive_event event, const char *text)
+static void archiver_report(struct archiver *archiver, enum archive_event event, const char *text)
 {
     if (archiver->options->event)
         archiver->options->event(event, &archiver->head, text, archiver->options->arg);
@@ -158,7 +158,7 @@ static truce_status put_pending(struct archiver *archiver, bson_error_t *error)
     memcpy(archiver->hash, archiver->segment.hash, sizeof archiver->hash);
     if (head->kind == SEGMENT_END) {
         archiver->base_read = false;
-        archiver_tell(archiver, ARCHIVE_BASE, NULL);
+        archiver_report(archiver, ARCHIVE_BASE, NULL);
     }
     return TRUCE_OK;
 }
@@ -353,7 +353,7 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
         status = truce__kv_log_start(archiver->log, &head->place, error);
     archiver->continues = !status;
     if (!status)
-        archiver_tell(archiver, ARCHIVE_GENERATION, NULL);
+        archiver_report(archiver, ARCHIVE_GENERATION, NULL);
     return status;
 }
 
@@ -363,7 +363,7 @@ static truce_status archiver_continue(struct archiver *archiver, const struct kv
     if (archiver->head.sequence && !archiver->gave_up && !archiver->gaps &&
         log_has_place(archiver, to)) {
         archiver->continues = true;
-        archiver_tell(archiver, ARCHIVE_CONTINUES, NULL);
+        archiver_report(archiver, ARCHIVE_CONTINUES, NULL);
         return TRUCE_OK;
     }
     archiver->gave_up = false;
@@ -381,7 +381,7 @@ static uint64_t unarchived_bytes(const struct archiver *archiver, const struct k
     return (uint64_t)(to->frames - archived) * SEGMENT_PAGE_BYTES;
 }
 
-static void archiver_let_go(struct archiver *archiver)
+static void archiver_unpin(struct archiver *archiver)
 {
     if (archiver->held >= 0)
         truce__kv_snapshot_end(archiver->kv[archiver->held]);
@@ -402,7 +402,7 @@ static void step_failed(struct archiver *archiver, const struct kv_log_place *to
     /* Nothing of the generation is in the target, so there is nothing to continue. */
     if (!archiver->head.sequence) {
         archiver->head.generation--;
-        archiver_let_go(archiver);
+        archiver_unpin(archiver);
         return;
     }
     if (archiver->gave_up || behind <= (uint64_t)archiver->options->log_limit)
@@ -410,8 +410,8 @@ static void step_failed(struct archiver *archiver, const struct kv_log_place *to
     snprintf(text, sizeof text, "%" PRIu64 " MB", behind / 1000000);
     archiver->gave_up = true;
     archiver->gave_up_salts = to->salts;
-    archiver_let_go(archiver);
-    archiver_tell(archiver, ARCHIVE_LIMIT, text);
+    archiver_unpin(archiver);
+    archiver_report(archiver, ARCHIVE_LIMIT, text);
 }
 
 static void step_succeeded(struct archiver *archiver, int next, const struct kv_log_place *to)
@@ -600,7 +600,7 @@ static truce_status archiver_remove_old(struct archiver *archiver, bson_error_t 
     truce__archive_list_release(&list);
     if (removed) {
         snprintf(name, sizeof name, "%" PRIu64, removed);
-        archiver_tell(archiver, ARCHIVE_REMOVED, name);
+        archiver_report(archiver, ARCHIVE_REMOVED, name);
     }
     archiver->target_failed = status == TRUCE_IO;
     return status;
@@ -614,7 +614,7 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
 {
     if (archiver->gap && archiver->gaps < GAPS_MAX) {
         archiver->gaps++;
-        archiver_let_go(archiver);
+        archiver_unpin(archiver);
         return TRUCE_OK;
     }
     if (!archiver->target_failed || archiver->options->once || archiver_is_stopping(archiver))
@@ -622,7 +622,7 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
     if (!archiver->failing_since_ms) {
         archiver->failing_since_ms = truce__clock_wall_ms();
         archiver->retry_ms = RETRY_MS;
-        archiver_tell(archiver, ARCHIVE_FAILS, error->message);
+        archiver_report(archiver, ARCHIVE_FAILS, error->message);
     }
     truce__archive_sleep(archiver->lock, archiver->retry_ms);
     if (archiver->retry_ms < RETRY_MS_MAX)
@@ -633,7 +633,7 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
 static void archiver_succeeded(struct archiver *archiver)
 {
     if (archiver->failing_since_ms)
-        archiver_tell(archiver, ARCHIVE_WORKS, NULL);
+        archiver_report(archiver, ARCHIVE_WORKS, NULL);
     archiver->failing_since_ms = 0;
     truce__archive_publish_state(archiver->lock, 0, 0, archiver->call_ms);
 }

@@ -93,6 +93,11 @@ static void segment_take_bytes(const uint8_t **at, void *bytes, size_t size)
     *at += size;
 }
 
+int64_t truce__segment_time(const struct segment_head *head)
+{
+    return head->latest_ms ? head->latest_ms : head->made_ms;
+}
+
 static void segment_put_head(const struct segment_head *head, uint8_t *at)
 {
     uint8_t *end = at + SEGMENT_HEAD_BYTES;
@@ -168,15 +173,6 @@ uint64_t truce__segment_seal(uint8_t *page, uint32_t number)
     return sum;
 }
 
-static void segment_hash(const uint8_t *bytes, size_t size, uint8_t hash[SHA256_BYTES])
-{
-    struct sha256 sha;
-
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bytes, size);
-    truce__sha256_end(&sha, hash);
-}
-
 void truce__segment_encode(struct segment *segment, const uint8_t *pages, struct buffer *out)
 {
     size_t index = SEGMENT_HEAD_BYTES + segment->head.entries * (size_t)SEGMENT_ENTRY_BYTES;
@@ -193,7 +189,7 @@ void truce__segment_encode(struct segment *segment, const uint8_t *pages, struct
         segment_put(&at, segment->entries[i].page, 4);
         segment_put(&at, segment->entries[i].pages_after, 4);
     }
-    segment_hash(out->bytes, index, segment->hash);
+    truce__sha256(out->bytes, index, segment->hash);
     out->size = index;
     truce__buffer_append(out, segment->hash, SHA256_BYTES);
     truce__buffer_append(out, pages, segment->head.entries * (size_t)SEGMENT_PAGE_BYTES);
@@ -252,7 +248,7 @@ truce_status truce__segment_decode(const struct segment_name *name, const uint8_
     pages = head->entries * (size_t)SEGMENT_PAGE_BYTES;
     if (size < hashed + SHA256_BYTES || (!index && size != hashed + SHA256_BYTES + pages))
         return segment_refuse(name, "its length is wrong", error);
-    segment_hash(bytes, hashed, segment->hash);
+    truce__sha256(bytes, hashed, segment->hash);
     if (memcmp(segment->hash, bytes + hashed, SHA256_BYTES) != 0)
         return segment_refuse(name, "its hash is wrong", error);
     if (head->generation != name->generation || head->sequence != name->sequence ||

@@ -186,7 +186,8 @@ static bool is_folder(const char *name)
     return strlen(name) == 8 && strspn(name, "0123456789") == 8;
 }
 
-static truce_status directory_each(struct target *target, target_name_function *function, void *arg,
+/* Does the same in all generations. */
+static truce_status directory_list(struct target *target, target_name_function *function, void *arg,
                                    bson_error_t *error)
 {
     int file = openat(directory_of(target)->directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -207,12 +208,6 @@ static truce_status directory_each(struct target *target, target_name_function *
         status = directory_fail(target, "list", "", error);
     closedir(opened);
     return status;
-}
-
-static truce_status directory_list(struct target *target, target_name_function *function, void *arg,
-                                   bson_error_t *error)
-{
-    return directory_each(target, function, arg, error);
 }
 
 /* Removes the directory of a generation with its last file. */
@@ -262,7 +257,7 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     made->base = (struct target){.calls = &directory_calls, .name = bson_strdup(path)};
     made->directory = directory;
     if (create)
-        status = directory_each(&made->base, NULL, NULL, error);
+        status = directory_list(&made->base, NULL, NULL, error);
     if (status) {
         directory_close_target(&made->base);
         return status;

@@ -118,15 +118,6 @@ static struct target_s3 *s3_of(struct target *target)
     return (struct target_s3 *)target;
 }
 
-static void s3_hash(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES])
-{
-    struct sha256 sha;
-
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bytes, size);
-    truce__sha256_end(&sha, digest);
-}
-
 /* HMAC (RFC 2104) with SHA-256. */
 static void s3_hmac(const void *key, size_t key_size, const char *text,
                     uint8_t digest[SHA256_BYTES])
@@ -135,7 +126,7 @@ static void s3_hmac(const void *key, size_t key_size, const char *text,
     struct sha256 sha;
 
     if (key_size > sizeof block)
-        s3_hash(key, key_size, block);
+        truce__sha256(key, key_size, block);
     else
         memcpy(block, key, key_size);
     for (size_t i = 0; i < sizeof block; i++) {
@@ -194,7 +185,7 @@ static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3
     gmtime_r(&now, &utc);
     strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
     snprintf(day, sizeof day, "%.8s", stamp);
-    s3_hash(request->bytes, request->size, digest);
+    truce__sha256(request->bytes, request->size, digest);
     s3_hex(digest, hash);
     canonical = bson_strdup_printf(
         "%s\n%s\n%s\nhost:%s\nx-amz-content-sha256:%s\nx-amz-date:%s\n%s%s%s\n"
@@ -202,7 +193,7 @@ static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3
         request->method, request->path, request->query, target->host, hash, stamp,
         target->token ? "x-amz-security-token:" : "", target->token ? target->token : "",
         target->token ? "\n" : "", target->token ? ";x-amz-security-token" : "", hash);
-    s3_hash(canonical, strlen(canonical), digest);
+    truce__sha256(canonical, strlen(canonical), digest);
     s3_hex(digest, signature);
     scope = bson_strdup_printf("%s/%s/s3/aws4_request", day, target->region);
     text = bson_strdup_printf("AWS4-HMAC-SHA256\n%s\n%s\n%s", stamp, scope, signature);
@@ -384,8 +375,7 @@ static truce_status s3_get(struct target *base, const char *name, size_t most, s
 }
 
 /* Passes the names of one page of the list. */
-static void s3_list_names(const struct target_s3 *target, const struct buffer *answer,
-                          target_name_function *function, void *arg)
+static void s3_list_names(const struct buffer *answer, target_name_function *function, void *arg)
 {
     const char *at = (const char *)answer->bytes;
 
@@ -405,7 +395,6 @@ static void s3_list_names(const struct target_s3 *target, const struct buffer *a
             function(arg, text);
         at = end;
     }
-    (void)target;
 }
 
 static truce_status s3_list(struct target *base, target_name_function *function, void *arg,
@@ -435,7 +424,7 @@ static truce_status s3_list(struct target *base, target_name_function *function,
         if (!status && code != 200)
             status = s3_refused(target, "list", "", code, &answer, error);
         if (!status)
-            s3_list_names(target, &answer, function, arg);
+            s3_list_names(&answer, function, arg);
         s3_element(&answer, "NextContinuationToken", next);
         s3_element(&answer, "IsTruncated", truncated);
         s3_request_release(&request);

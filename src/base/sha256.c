@@ -190,3 +190,12 @@ void truce__sha256_end(struct sha256 *sha, uint8_t digest[SHA256_BYTES])
     for (int i = 0; i < SHA256_BYTES; i++)
         digest[i] = (uint8_t)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
 }
+
+void truce__sha256(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES])
+{
+    struct sha256 sha;
+
+    truce__sha256_begin(&sha);
+    truce__sha256_add(&sha, bytes, size);
+    truce__sha256_end(&sha, digest);
+}

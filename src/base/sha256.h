@@ -24,4 +24,7 @@ void truce__sha256_begin(struct sha256 *sha);
 void truce__sha256_add(struct sha256 *sha, const void *bytes, size_t size);
 void truce__sha256_end(struct sha256 *sha, uint8_t digest[SHA256_BYTES]);
 
+/* Hashes the bytes at once. */
+void truce__sha256(const void *bytes, size_t size, uint8_t digest[SHA256_BYTES]);
+
 #endif

@@ -2,7 +2,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "cli/commands.h"
 #include "cli/core/cli.h"
@@ -31,18 +30,9 @@ int cli_target_open(const struct cli *cli, const char *name, bool create, struct
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-const char *cli_archive_time(int64_t time_ms, char text[40])
+const char *cli_archive_time(int64_t time_ms, char text[DATE_TEXT_MAX])
 {
-    time_t seconds = (time_t)(time_ms / 1000);
-    struct tm utc;
-    size_t size;
-
-    if (!time_ms)
-        return "-";
-    gmtime_r(&seconds, &utc);
-    size = strftime(text, 32, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text + size, 40 - size, ".%03dZ", (int)(time_ms % 1000));
-    return text;
+    return time_ms ? truce__date_show(time_ms, text) : "-";
 }
 
 /* ---- archive -------------------------------------------------------------------------------- */
@@ -245,7 +235,7 @@ static int archive_verify_run(struct cli *cli)
 {
     struct verify_report report;
     bson_t answer = BSON_INITIALIZER;
-    char first[40], last[40];
+    char first[DATE_TEXT_MAX], last[DATE_TEXT_MAX];
     struct target *target;
     bson_error_t error;
     truce_status status;

@@ -152,7 +152,7 @@ static void restore_answer(const struct cli *cli, const struct restore_report *r
                            const struct restore_checks *checks, bool dry_run)
 {
     bson_t answer = BSON_INITIALIZER;
-    char time[40], next[40];
+    char time[DATE_TEXT_MAX], next[DATE_TEXT_MAX];
 
     BSON_APPEND_INT64(&answer, "commit", (int64_t)report->commit);
     if (report->commit_ms)

@@ -20,8 +20,8 @@ struct serve_archive {
     pthread_t thread;
 };
 
-static void serve_archive_tell(enum archive_event event, const struct segment_head *head,
-                               const char *text, void *arg)
+static void serve_archive_report(enum archive_event event, const struct segment_head *head,
+                                 const char *text, void *arg)
 {
     struct serve_archive *archive = arg;
     bool bad = event == ARCHIVE_FAILS || event == ARCHIVE_LIMIT;
@@ -78,7 +78,7 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
     made->path = bson_strdup(path);
     made->log = log;
     made->options =
-        (struct archive_options){.stop = &made->stop, .event = serve_archive_tell, .arg = made};
+        (struct archive_options){.stop = &made->stop, .event = serve_archive_report, .arg = made};
     code = cli_archive_options(cli, "archive-", &made->options)
                ? cli_target_open(cli, name, true, &made->target)
                : CLI_USAGE;

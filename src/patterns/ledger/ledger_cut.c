@@ -548,11 +548,7 @@ static void seal_begin(struct sealing *sealing)
 
 void truce__ledger_seal_hash(const bson_t *part, uint8_t digest[SHA256_BYTES])
 {
-    struct sha256 sha;
-
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bson_get_data(part), part->len);
-    truce__sha256_end(&sha, digest);
+    truce__sha256(bson_get_data(part), part->len, digest);
 }
 
 static void seal_end(struct sealing *sealing, bool last)
