@@ -1,6 +1,5 @@
 /* truce archive: archives a store continuously; truce archive verify. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "cli/commands.h"
@@ -11,6 +10,8 @@
 #define MEGABYTE    1000000
 #define LIMIT_MB    1000
 #define INTERVAL_MS 250
+#define MINUTE_MS   INT64_C(60000)
+#define DAY_MS      INT64_C(86400000)
 
 /* ---- for both files ------------------------------------------------------------------------- */
 
@@ -36,28 +37,6 @@ const char *cli_archive_time(int64_t time_ms, char text[DATE_TEXT_MAX])
 }
 
 /* ---- archive -------------------------------------------------------------------------------- */
-
-/* Reads a period such as 30d, 12h, or 90m; 0 if the option was not given. */
-static bool archive_period(const struct cli *cli, const char *name, int64_t *period_ms)
-{
-    const char *text = cli_text(cli, name);
-    char *end;
-    long long number;
-    int64_t unit;
-
-    *period_ms = 0;
-    if (!text)
-        return true;
-    number = strtoll(text, &end, 10);
-    unit = *end == 'd' ? 86400000 : *end == 'h' ? 3600000 : *end == 'm' ? 60000 : 0;
-    if (end != text && unit && !end[1] && number > 0 && number <= 36500) {
-        *period_ms = number * unit;
-        return true;
-    }
-    cli_usage(cli, "--%s: invalid period \"%s\": expected days, hours, or minutes: 30d, 12h, 90m",
-              name, text);
-    return false;
-}
 
 void cli_archive_line(enum archive_event event, const struct segment_head *head, const char *text,
                       char line[CLI_ARCHIVE_LINE])
@@ -107,7 +86,7 @@ bool cli_archive_options(const struct cli *cli, const char *prefix, struct archi
     options->interval_ms = (int)interval;
     options->log_limit = limit * MEGABYTE;
     snprintf(name, sizeof name, "%skeep", prefix);
-    return archive_period(cli, name, &options->keep_ms);
+    return cli_duration(cli, name, MINUTE_MS, 36500 * DAY_MS, 0, &options->keep_ms);
 }
 
 static void archive_show(enum archive_event event, const struct segment_head *head,
