@@ -678,9 +678,9 @@ static void salvage_read_header(struct salvage *salvage)
         salvage->end = pages;
 }
 
-/* ---- what nobody has reached ----------------------------------------------------------------- */
+/* ---- pages that no table has reached --------------------------------------------------------- */
 
-static bool is_of_nobody(const struct salvage *salvage, uint32_t number,
+static bool is_unreached(const struct salvage *salvage, uint32_t number,
                          struct page_recovery_page *page)
 {
     if (salvage->recovery.marks[number] & (PAGE_RECOVERY_USED | PAGE_RECOVERY_FREE))
@@ -722,7 +722,7 @@ static void salvage_look_for(struct salvage *salvage, struct salvage_table *tabl
     if (table->root && !table->gaps_count)
         return;
     for (uint32_t number = 2; number <= salvage->end; number++) {
-        if (is_of_nobody(salvage, number, &page) && has_form(salvage, table, &page))
+        if (is_unreached(salvage, number, &page) && has_form(salvage, table, &page))
             take_leaf(salvage, table, NULL, &page, false);
     }
 }
@@ -806,7 +806,7 @@ static void salvage_take_all(struct salvage *salvage)
     }
     for (uint32_t number = 2; number <= salvage->end && !salvage->status; number++) {
         salvage_look_at(salvage);
-        if (is_of_nobody(salvage, number, &page))
+        if (is_unreached(salvage, number, &page))
             take_stray(salvage, &page);
     }
     salvage_flush(salvage);

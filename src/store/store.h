@@ -28,8 +28,8 @@ truce_status truce__pass_error(truce_status status, const bson_error_t *caught,
 /* Returns the structure number of the store (truce/sys/store.h); 0: unknown. */
 uint64_t truce__store_structure(truce_store *store);
 
-/* Returns whether the structure number tells that another process dropped or emptied a collection.
- * On other stores, a pattern that would spoil data reads what it remembers once more. */
+/* Returns whether the structure number changes if another process drops or empties a collection. On
+ * other stores, a pattern that would corrupt data reads again what it remembers. */
 bool truce__store_sees_drops(const truce_store *store);
 
 /* Calls read_many of the backend, with checks. TRUCE_INVALID without TRUCE_CAN_SNAPSHOT_READ. */

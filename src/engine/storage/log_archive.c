@@ -3,7 +3,7 @@
  *
  * One process at a time archives a store: it has claimed LOCK_ARCHIVE. It keeps a read transaction
  * open that pins the log after the place that it has archived, so SQLite does not let a commit
- * begin the log again. A checkpoint needs a moment at which the archive has everything:
+ * begin the log again. A checkpoint that lets the log begin again waits for the archive:
  *
  *     checkpoint, under the lock     hurry; wait until the place is the end of the log
  *     archiver                       archives the rest, publishes the place

@@ -455,7 +455,7 @@ truce_status truce__ledger_head(struct ledger_reader *reader, const char *accoun
 {
     struct search search = {.low = state->number};
     bool more = true, behind = true, gone = false;
-    /* A remembered number may be gone, and the store does not tell. */
+    /* A remembered number may be gone, and the store does not report it. */
     bool doubts = search.low && !truce__store_sees_drops(reader->ledger->store);
     truce_status status = TRUCE_OK;
 
