@@ -63,7 +63,7 @@ typedef struct truce_consume_options {
     /* Return after so many messages. 0: no limit. */
     int64_t limit;
     /* Records are removed when their messages are older than this, and older messages are rejected
-     * from then on. 0: records are kept. */
+     * from then on. 0: no record is removed. */
     int64_t inbox_ms;
     /* Rejected messages are also published to this exchange or topic. NULL: none. */
     const char *dead_letter;
@@ -125,11 +125,11 @@ typedef struct truce_publish_options {
 } truce_publish_options;
 
 /*
- * Publishes the jobs of a queue as messages: a transactional outbox. A job that is added in a commit
- * is published after it, with the payload as a JSON body and the id "QUEUE/JOB". When the broker has
- * confirmed the message, the job ends as done. If the publisher dies in between, another one
- * publishes the message again, with the same id. One publisher keeps the order of the queue; several
- * keep that of each lane. `counts` is filled in any case.
+ * Publishes the jobs of a queue as messages: a transactional outbox. A job that is added in a
+ * commit is published after it, with the payload as a JSON body and the id "QUEUE/JOB". When the
+ * broker has confirmed the message, the job ends as done. If the publisher dies in between, another
+ * one publishes the message again, with the same id. One publisher keeps the order of the queue;
+ * several keep that of each lane. `counts` is filled in any case.
  *
  *     TRUCE_INVALID     an option is wrong, or the broker refuses the credentials or a message
  *     TRUCE_NOT_FOUND   the exchange or topic does not exist, or no queue receives a message; the

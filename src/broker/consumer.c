@@ -6,8 +6,8 @@
  *                                                       v
  *     broker <-- acknowledge -------------------------- store
  *
- * A batch forms by itself. It begins with the first message, and takes what the broker has sent
- * until it is full, or linger_ms have passed. While a commit runs, the broker sends the next
+ * A batch forms by itself. It begins with the first message, and takes the messages that the broker
+ * sends until it is full, or linger_ms have passed. While a commit runs, the broker sends the next
  * messages, up to the prefetch, so batches grow with the load. If the store is slow, the broker
  * keeps the rest: that is the back-pressure.
  *
@@ -59,7 +59,7 @@ struct item {
     bool has_effect;
     /* Why the message is rejected; empty: it is not. */
     char reason[sizeof((bson_error_t *)NULL)->message];
-    /* The result of a message that is not rejected; other targets have the outcomes of sets, too. */
+    /* The result of a message that is not rejected, also if the target is not a set. */
     truce_set_outcome outcome;
 };
 

@@ -2,7 +2,7 @@
 #define TRUCE_BROKER_EFFECT_H
 
 /*
- * Targets: what the messages of a subscription do to the store.
+ * Targets. The target of a subscription determines how its messages change the store.
  *
  *     set:COLLECTION.LIST     an operation of an ordered set
  *                             {operation, key, element, seq, source?}

@@ -1,6 +1,6 @@
 /*
  * Replays: the rejects of a consumer, as if they were the messages of a broker. The commit of an
- * effect removes the reject (truce__inbox_replay), so there is nothing to acknowledge, and a message
+ * effect removes the reject (truce__inbox_replay), so there is nothing to acknowledge. A message
  * that is refused again stays.
  */
 #include "broker/replay.h"

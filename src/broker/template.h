@@ -14,7 +14,7 @@
  *                      left out
  *     {$literal: V}    is V, unchanged
  *
- * and everything else is itself, also names that begin with "$", such as {$inc: {n: "$body.n"}}.
+ * Every other value stays as it is, also names that begin with "$", such as {$inc: {n: "$body.n"}}.
  */
 #include "base/arena.h"
 #include "base/status.h"

@@ -168,7 +168,7 @@ static void refuses(const char *path, int code, const char *reason)
     bson_free(store);
 }
 
-TEST(refuses_what_cannot_work_by_its_name)
+TEST(refuses_an_invalid_url_and_names_the_reason)
 {
     refuses("no-topic", 1, "no-topic");
     refuses("mail?nope=1", 2, "nope");

@@ -1,6 +1,6 @@
 /*
  * The program truce and a real RabbitMQ (tests/brokers/serve rabbitmq): a set and a queue with
- * consumers and a broker that are killed, and what a hostile or careless user does.
+ * consumers and a broker that are killed, and input that is hostile or wrong.
  * TRUCE_BROKER_MESSAGES sets the number of messages of the kills.
  */
 #include <signal.h>
@@ -101,7 +101,7 @@ static void send(const char *queue, const char *body, size_t size, const char *i
               ==, 0);
 }
 
-/* Waits until the broker has written what was sent. */
+/* Waits until the broker has written the messages that were sent. */
 static void settle(void)
 {
     amqp_tx_commit(connection, CHANNEL);
@@ -160,10 +160,10 @@ static void send_all(const char *queue, int64_t count)
             order[total++] = seq;
     }
     for (int64_t i = total - 1; i > 0; i--) {
-        int64_t other = (int64_t)truce__random_below(&chance, (uint64_t)i + 1), kept = order[i];
+        int64_t other = (int64_t)truce__random_below(&chance, (uint64_t)i + 1), seq = order[i];
 
         order[i] = order[other];
-        order[other] = kept;
+        order[other] = seq;
     }
     for (int64_t i = 0; i < total; i++)
         send_enrolment(queue, order[i]);
@@ -322,7 +322,7 @@ static void refuses_path(const char *variable, const char *path, int code, const
     bson_free(url);
 }
 
-TEST(refuses_what_cannot_work_by_its_name)
+TEST(refuses_an_invalid_url_and_names_the_reason)
 {
     const char *port = strrchr(getenv("TRUCE_TEST_AMQP"), ':');
     char *wrong = bson_strdup_printf("amqp://guest:wrong@127.0.0.1%s/mail", port);

@@ -13,7 +13,7 @@
 struct broker_rig {
     const struct story *story;
     truce_store *inner, *store;
-    bool stops; /* when a fault was met */
+    bool stops; /* at the first fault */
     int turns;
 };
 
@@ -203,7 +203,7 @@ TEST(a_consumer_that_dies_at_any_store_call_applies_each_message_once)
     die_everywhere(false);
 }
 
-TEST(the_same_with_the_journal)
+TEST(a_consumer_that_dies_at_any_call_of_the_journal_applies_each_message_once)
 {
     die_everywhere(true);
 }

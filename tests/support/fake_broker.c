@@ -76,7 +76,6 @@ static truce_status fake_open(const struct broker_address *address,
     }
     if (status)
         return status;
-    fake_broker.open = true;
     *broker = wishes->publishes ? (void *)&fake_broker.published : (void *)&fake_broker;
     return TRUCE_OK;
 }
@@ -89,7 +88,6 @@ static void fake_close(void *broker)
         fake_broker.messages[i].again |= fake_broker.messages[i].out;
         fake_broker.messages[i].out = false;
     }
-    fake_broker.open = false;
 }
 
 static struct fake_message *fake_next(void)

@@ -26,7 +26,6 @@ struct fake_broker {
     size_t count;
     int64_t offsets[FAKE_PARTITIONS_MAX]; /* of the next message that is put */
     int64_t next[FAKE_PARTITIONS_MAX];    /* of the open connection */
-    bool open;
     /* The call of this number fails with the status, from 1; 0: none. */
     uint64_t calls, fails_at;
     truce_status status;
@@ -42,7 +41,7 @@ struct fake_broker {
 extern struct fake_broker fake_broker;
 extern const struct broker_ops fake_broker_ops;
 
-/* Empties it. */
+/* Removes all messages. */
 void fake_broker_begin(bool log);
 void fake_broker_end(void);
 /* Puts a message; ' may replace " in the body. `id` may be NULL. */

@@ -323,7 +323,8 @@ TEST(a_message_whose_record_was_collected_is_rejected)
     case_run_ok(&c);
     CHECK_OK(truce__inbox_prepare(c.store, &error), error);
     CHECK_OK(truce__inbox_collect(c.store, "topic", 2000, &error), error);
-    CHECK_OK(truce__inbox_collect(c.store, "topic", 1500, &error), error); /* never back */
+    CHECK_OK(truce__inbox_collect(c.store, "topic", 1500, &error),
+             error); /* the horizon never decreases */
     CHECK_INT(count_json(c.store, "truce_inbox", "{'_id.message': {'$exists': true}}"), ==, 2);
     fake_broker_put("{}", "old", 0)->time_ms = 1000;
     fake_broker_put("{}", "late", 0)->time_ms = 1999;

@@ -424,7 +424,7 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
 {
     struct kafka *kafka = arg;
 
-    *count = kafka->assigned ? 0 : 1; /* more is known after the group has met */
+    *count = kafka->assigned ? 0 : 1; /* unknown until the group has assigned partitions */
     for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
         const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];
         int64_t low = 0, high = 0;
