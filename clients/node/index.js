@@ -12,7 +12,8 @@ const { Changes } = require("./lib/changes.js");
 const { Collection } = require("./lib/collection.js");
 const { ChangeStream, Cursor, FindCursor } = require("./lib/cursor.js");
 const { Database, Edit } = require("./lib/database.js");
-const { classes, ofDriver, LibraryError, WrongServer } = require("./lib/errors.js");
+const errors = require("./lib/errors.js");
+const { ofDriver } = require("./lib/failure.js");
 const { Job } = require("./lib/job.js");
 const { NativeStore, library } = require("./lib/native.js");
 const { checked } = require("./lib/options.js");
@@ -56,7 +57,7 @@ function loadDriver() {
         return require("mongodb");
     } catch (error) {
         if (error.code !== "MODULE_NOT_FOUND") throw error;
-        throw new LibraryError('truce.connect needs the driver: run "npm install mongodb"');
+        throw new errors.LibraryError('truce.connect needs the driver: run "npm install mongodb"');
     }
 }
 
@@ -85,8 +86,8 @@ async function connect(server, options) {
     } catch (error) {
         await made.close();
         const found = ofDriver(error, "connect");
-        if (!(found instanceof WrongServer)) throw found;
-        throw new WrongServer(
+        if (!(found instanceof errors.WrongServer)) throw found;
+        throw new errors.WrongServer(
             "the server is not truce: start one by `truce serve`, or use its driver",
             { code: found.code, reply: found.reply, cause: found.cause },
         );
@@ -115,7 +116,7 @@ module.exports = {
     FindCursor,
     Job,
     Worker,
-    ...classes,
+    ...errors,
     Binary,
     Decimal128,
     Double,

@@ -1,44 +1,4 @@
-import truce from "./index.js";
-
-export const {
-    open,
-    connect,
-    libraryVersion,
-    version,
-    Changes,
-    ChangeStream,
-    Collection,
-    Cursor,
-    Database,
-    Edit,
-    FindCursor,
-    Job,
-    Worker,
-    LibraryError,
-    Suspended,
-    TruceError,
-    Conflict,
-    Duplicate,
-    Locked,
-    OutcomeUnknown,
-    Expired,
-    NotFound,
-    Refused,
-    Invalid,
-    Limit,
-    Timeout,
-    StoreFailed,
-    Corrupt,
-    Unauthorized,
-    WrongServer,
-    Unreachable,
-    Binary,
-    Decimal128,
-    Double,
-    Int32,
-    Long,
-    ObjectId,
-    Timestamp,
-    UUID,
-} = truce;
-export default truce;
+// Node sees the names that a module lists in `module.exports`, but not those of a spread.
+export * from "./index.js";
+export * from "./lib/errors.js";
+export { default } from "./index.js";

@@ -2,7 +2,7 @@
 /* Documents: the common methods of MongoDB's driver, in process and through a server alike. */
 const { ObjectId, calculateObjectSize } = require("./bson.js");
 const { Cursor, FindCursor, sortOf } = require("./cursor.js");
-const errors = require("./errors.js");
+const { ofReply } = require("./failure.js");
 const { mergeJson, MERGE_OPTIONS } = require("./merge.js");
 const { checked } = require("./options.js");
 
@@ -72,10 +72,7 @@ function checkReplacement(document, method) {
 function checkWrites(reply) {
     const [first] = reply.writeErrors ?? [];
     if (first)
-        throw errors.ofReply(
-            { ...first, ...reply, errmsg: first.errmsg, code: first.code },
-            "write",
-        );
+        throw ofReply({ ...first, ...reply, errmsg: first.errmsg, code: first.code }, "write");
     return reply;
 }
 

@@ -11,6 +11,7 @@ const { changesOf } = require("./changes.js");
 const { Collection } = require("./collection.js");
 const { ChangeStream, Cursor, asyncDispose } = require("./cursor.js");
 const errors = require("./errors.js");
+const { ofReply } = require("./failure.js");
 const { Job } = require("./job.js");
 const rows = require("./operations.js");
 const { addOperations } = require("./operations_base.js");
@@ -96,7 +97,7 @@ class Database {
                 code: 112,
                 ...reply,
             };
-            throw errors.ofReply(details, "", { status: "conflict" });
+            throw ofReply(details, "", { status: "conflict" });
         }
         return reply;
     }

@@ -1,5 +1,6 @@
 "use strict";
-/* The statuses of truce as errors: one class for each cause, whichever command failed. */
+/* The statuses of truce as errors: one class for each cause, whichever command failed. index.mjs
+ * exports all of them. */
 
 /* The addon or libtruce is missing, too old, or cannot be loaded. */
 class LibraryError extends Error {
@@ -61,83 +62,21 @@ const made = (status) =>
         static status = status;
     };
 
-const Locked = class Locked extends made("locked") {};
-const OutcomeUnknown = class OutcomeUnknown extends made("outcome unknown") {};
-const Expired = class Expired extends made("expired") {};
-const NotFound = class NotFound extends made("not found") {};
-const Refused = class Refused extends made("refused") {};
-const Invalid = class Invalid extends made("invalid") {};
-const Limit = class Limit extends made("limit reached") {};
-const Timeout = class Timeout extends made("timed out") {};
-const StoreFailed = class StoreFailed extends made("input or output failed") {};
-const Corrupt = class Corrupt extends made("corrupt") {};
-const Unauthorized = class Unauthorized extends made("not authorized") {};
-const WrongServer = class WrongServer extends made("wrong server") {};
-const Unreachable = class Unreachable extends made("unreachable") {};
+class Locked extends made("locked") {}
+class OutcomeUnknown extends made("outcome unknown") {}
+class Expired extends made("expired") {}
+class NotFound extends made("not found") {}
+class Refused extends made("refused") {}
+class Invalid extends made("invalid") {}
+class Limit extends made("limit reached") {}
+class Timeout extends made("timed out") {}
+class StoreFailed extends made("input or output failed") {}
+class Corrupt extends made("corrupt") {}
+class Unauthorized extends made("not authorized") {}
+class WrongServer extends made("wrong server") {}
+class Unreachable extends made("unreachable") {}
 
-const STATUSES = [
-    Conflict,
-    Duplicate,
-    Locked,
-    OutcomeUnknown,
-    Expired,
-    NotFound,
-    Refused,
-    Invalid,
-    Limit,
-    Timeout,
-    StoreFailed,
-    Corrupt,
-    Unauthorized,
-    WrongServer,
-    Unreachable,
-];
-const BY_STATUS = new Map(STATUSES.map((one) => [one.status, one]));
-const BY_CODE = new Map([
-    [13, Unauthorized],
-    [18, Unauthorized],
-    [50, Timeout],
-    [112, Conflict],
-    [11000, Duplicate],
-]);
-const COMMAND_NOT_FOUND = 59;
-
-/* Returns the error of a reply with `errmsg` and `code`. */
-function ofReply(reply, command, { status = reply.status, cause } = {}) {
-    const { code } = reply;
-    let message = reply.errmsg ?? "the command failed";
-    let kind = code === 13 || code === 18 ? Unauthorized : BY_STATUS.get(status);
-    if (code === COMMAND_NOT_FOUND && command.startsWith("truce")) {
-        kind = WrongServer;
-        message += `: this is not truce, or a version without ${command}`;
-    }
-    kind ??= BY_CODE.get(code) ?? TruceError;
-    if (kind !== TruceError) status = kind.status;
-    return new kind(message, { status, code, reply, labels: reply.errorLabels ?? [], cause });
-}
-
-const DISCONNECTED =
-    /^Mongo(Network|ServerSelection|Topology|PoolCleared|NotConnected|ServerClosed)/;
-
-/* Returns the error for one of the driver. Errors of other kinds are returned as they are. */
-function ofDriver(error, command) {
-    if (error instanceof TruceError || !error?.name?.startsWith("Mongo")) return error;
-    if (DISCONNECTED.test(error.name))
-        return new Unreachable(error.message, {
-            labels: [...(error.errorLabels ?? [])],
-            cause: error,
-        });
-    if (typeof error.code !== "number") return error;
-    const reply = {
-        ...(error.errorResponse ?? {}),
-        errmsg: error.message,
-        code: error.code,
-        errorLabels: [...(error.errorLabels ?? [])],
-    };
-    return ofReply(reply, command, { cause: error });
-}
-
-const classes = {
+module.exports = {
     LibraryError,
     Suspended,
     TruceError,
@@ -157,5 +96,3 @@ const classes = {
     WrongServer,
     Unreachable,
 };
-
-module.exports = { ...classes, classes, ofReply, ofDriver };

@@ -10,6 +10,7 @@ const { existsSync } = require("node:fs");
 const path = require("node:path");
 const { deserialize, serialize } = require("./bson.js");
 const errors = require("./errors.js");
+const { ofReply } = require("./failure.js");
 const { withRoom } = require("./room.js");
 
 const SONAME = "libtruce.so.0";
@@ -88,7 +89,7 @@ function failed(failure, command) {
     const reply = failure.reply && failure.reply.length > 5 ? deserialize(failure.reply) : {};
     reply.errmsg ??= failure.message;
     reply.code ??= failure.code;
-    return errors.ofReply(reply, command, { status: reply.status ?? failure.status });
+    return ofReply(reply, command, { status: reply.status ?? failure.status });
 }
 
 /* A store in this process. */

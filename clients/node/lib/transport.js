@@ -10,6 +10,7 @@
  */
 const bson = require("./bson.js");
 const errors = require("./errors.js");
+const { ofDriver } = require("./failure.js");
 const { withRoom } = require("./room.js");
 
 /* A transaction in process: its commands carry fields, and run one after the other. */
@@ -91,7 +92,7 @@ class ServerTransport {
         try {
             return await function_();
         } catch (error) {
-            throw errors.ofDriver(error, command);
+            throw ofDriver(error, command);
         }
     }
 
