@@ -13,26 +13,35 @@ const errors = require("./errors.js");
 const { ofDriver } = require("./failure.js");
 const { withRoom } = require("./room.js");
 
+/* Runs functions one after the other, also those whose caller did not wait. */
+class Chain {
+    last = Promise.resolve();
+
+    next(function_) {
+        const made = this.last.then(function_);
+        this.last = made.catch(() => {});
+        return made;
+    }
+}
+
 /* A transaction in process: its commands carry fields, and run one after the other. */
 class Transaction {
     open = true;
     used = false;
-    last = Promise.resolve();
+    calls = new Chain();
     fields = {
         lsid: { id: new bson.UUID() },
         txnNumber: bson.Long.fromNumber(1),
         autocommit: false,
     };
 
-    /* Runs a function after the commands before it, also those whose caller did not wait. */
+    /* Runs a function after the commands before it. */
     next(function_) {
-        const made = this.last.then(() => {
+        return this.calls.next(() => {
             const fields = this.used ? this.fields : { ...this.fields, startTransaction: true };
             this.used = true;
             return function_(fields);
         });
-        this.last = made.catch(() => {});
-        return made;
     }
 }
 
@@ -54,7 +63,7 @@ class NativeTransport {
 
     async #finish(session, command) {
         session.open = false;
-        await session.last;
+        await session.calls.last;
         if (session.used) await this.#store.command("admin", { [command]: 1, ...session.fields });
     }
 
@@ -80,8 +89,8 @@ class NativeTransport {
 class ServerTransport {
     #client;
     #owned;
-    /* The last command of each session with a transaction: the driver would begin it twice. */
-    #last = new WeakMap();
+    /* The commands of each session with a transaction: the driver would begin it twice. */
+    #calls = new WeakMap();
 
     constructor(client, owned) {
         this.#client = client;
@@ -102,28 +111,24 @@ class ServerTransport {
                 this.#client.db(database).command({ ...document }, { session }),
             );
         return this.#run(Object.keys(document)[0], () =>
-            session?.inTransaction() ? this.#next(session, send) : send(),
+            session?.inTransaction() ? this.#calls.get(session).next(send) : send(),
         );
-    }
-
-    /* Runs a function after the commands of the session before it. */
-    #next(session, function_) {
-        const made = (this.#last.get(session) ?? Promise.resolve()).then(function_);
-        this.#last.set(session, made.catch(() => {}));
-        return made;
     }
 
     begin({ transaction }) {
         return this.#run("startSession", () => {
             const session = this.#client.startSession();
-            if (transaction) session.startTransaction();
+            if (transaction) {
+                session.startTransaction();
+                this.#calls.set(session, new Chain());
+            }
             return session;
         });
     }
 
     commit(session) {
         return this.#run("commitTransaction", async () => {
-            await this.#last.get(session);
+            await this.#calls.get(session).last;
             return session.commitTransaction();
         });
     }
