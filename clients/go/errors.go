@@ -42,7 +42,7 @@ const (
 	// The file is damaged, is not a truce store, or is newer than this library.
 	ErrCorrupt Class = "corrupt"
 	// The user is not logged in, or lacks the role for this command.
-	ErrUnauthorized Class = "unauthorized"
+	ErrUnauthorized Class = "not authorized"
 	// The server does not know the operation: it is not truce, or an older version.
 	ErrWrongServer Class = "wrong server"
 	// No server answered, or the connection was lost. The command may have taken effect or not.

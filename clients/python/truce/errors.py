@@ -123,7 +123,7 @@ class Corrupt(TruceError):
 class Unauthorized(TruceError):
     """The user is not logged in, or lacks the role for this command."""
 
-    status = "unauthorized"
+    status = "not authorized"
 
 
 class WrongServer(TruceError):
