@@ -163,16 +163,9 @@ func (c *Collection) write(ctx context.Context, made *command) (Reply, error) {
 		return nil, err
 	}
 	if failed := reply.Documents("writeErrors"); len(failed) > 0 {
-		first := Reply(failed[0])
-		e := fail("", int32(first.Int("code")), first.Text("errmsg"))
+		e := replyError(failed[0], made.name, "")
 		e.Reply = bson.Raw(reply)
-		if e.Class = Class(first.Text("status")); e.Class == "" {
-			e.Class = classByCode[e.Code]
-		}
-		if e.Class == "" {
-			e.Class = ErrInvalid
-		}
-		return reply, e
+		return nil, e
 	}
 	return reply, nil
 }

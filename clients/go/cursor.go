@@ -173,9 +173,15 @@ func (c *Cursor) All(ctx context.Context, slice any) error {
 // Each returns an iterator over all further documents. An error is its last element. The cursor is
 // closed at the end of the loop.
 func (c *Cursor) Each(ctx context.Context) iter.Seq2[bson.Raw, error] {
+	return c.each(ctx, c.Next)
+}
+
+func (c *Cursor) each(
+	ctx context.Context, next func(context.Context) bool,
+) iter.Seq2[bson.Raw, error] {
 	return func(yield func(bson.Raw, error) bool) {
 		defer func() { _ = c.Close(ctx) }()
-		for c.Next(ctx) {
+		for next(ctx) {
 			if !yield(c.Current, nil) {
 				return
 			}
@@ -298,15 +304,5 @@ func (s *ChangeStream) ResumeToken() bson.Raw { return s.token }
 
 // Each returns an iterator over the changes. It ends when the context ends, with its error.
 func (s *ChangeStream) Each(ctx context.Context) iter.Seq2[bson.Raw, error] {
-	return func(yield func(bson.Raw, error) bool) {
-		defer func() { _ = s.Close(ctx) }()
-		for s.Next(ctx) {
-			if !yield(s.Current, nil) {
-				return
-			}
-		}
-		if s.err != nil {
-			yield(nil, s.err)
-		}
-	}
+	return s.each(ctx, s.Next)
 }
