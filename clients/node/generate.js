@@ -138,6 +138,7 @@ function tableModule(table) {
         "",
         "/*",
         " * The rows by their methods. `target`: the name of the first parameter; null: it has none.",
+        " * `optional`: the target may be 1 or absent.",
         " * `again`: whether the operation may be repeated, or the option with which it may.",
         " * `commit`: whether it can be a part of a commit.",
         " */",
@@ -149,6 +150,7 @@ function tableModule(table) {
             `  ${methodName(row)}: {`,
             `    command: "${row.name}",`,
             `    target: ${JSON.stringify(row.target ?? null)},`,
+            ...(row.optional ? ["    optional: true,"] : []),
             `    options: ${JSON.stringify(row.fields.map((field) => field.name)).replaceAll('","', '", "')},`,
             `    again: ${JSON.stringify(again)},`,
             `    commit: ${Boolean(row.commit)},`,
@@ -192,14 +194,12 @@ function optionsType(row) {
 }
 
 function methodType(row) {
-    const parameters = [];
-    if (row.target === "name")
-        parameters.push("name?: string"); // help
+    const parameters = [],
+        needed = row.fields.some((field) => field.needed);
+    if (row.optional) parameters.push(`${row.target}${needed ? "" : "?"}: string | 1`);
     else if (row.target) parameters.push(`${row.target}: ${TARGETS[row.target] ?? "string"}`);
-    if (row.fields.length > 0) {
-        const needed = row.fields.some((field) => field.needed);
+    if (row.fields.length > 0)
         parameters.push(`options${needed ? "" : "?"}: ${optionsName(row)}`);
-    }
     const described = [`${capital(row.help)}.`];
     if (row.target) described.push(`${row.target}: ${row.value}`);
     described.push(`Reply: ${row.answer}`);

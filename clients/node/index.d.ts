@@ -154,9 +154,9 @@ export declare class Database {
     /** Claims the next jobs as objects. */
     claimJobs<P extends Document = any>(queue: string, options?: ClaimOptions): Promise<Job<P>[]>;
 
-    /** Returns all jobs of a queue, the oldest first. */
+    /** Returns all jobs of a queue, or with 1 of all queues, the oldest first. */
     iterateJobs(
-        queue: string,
+        queue: string | 1,
         options?: { state?: string; page?: number },
     ): AsyncGenerator<Document, void>;
     /** Returns all lines of an account, in order. */

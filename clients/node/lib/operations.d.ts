@@ -1286,7 +1286,7 @@ export interface CommitOperations<R> {
    * found": no such job exists in the queue. An error: 2 (invalid) the state of the job does not
    * allow the action
    */
-  queue(queue: string, options: QueueOptions): R;
+  queue(queue: string | 1, options: QueueOptions): R;
 
   /**
    * Ends a job as done.
@@ -1336,7 +1336,7 @@ export interface CommitOperations<R> {
    * Reply: `jobs`: each {name, id}. An error, with nothing added: 2 (invalid) a name occurs twice
    * or does not exist, or jobs wait for each other in a cycle
    */
-  flow(queue: string, options: FlowOptions): R;
+  flow(queue: string | 1, options: FlowOptions): R;
 
   /**
    * Sends an event to a job, which waits for it now or later (truceJobWait).
@@ -1347,7 +1347,7 @@ export interface CommitOperations<R> {
    * no such job exists in the queue. An error: 2 (invalid) the job has ended; 146 (limit reached)
    * it has 100 events
    */
-  signal(queue: string, options: SignalOptions): R;
+  signal(queue: string | 1, options: SignalOptions): R;
 
   /**
    * Declares a currency, and opens an account with its rules.
@@ -1442,7 +1442,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `commands`: an array of {name, group, help}; for one operation `help`, `fields`,
    * `answer`, `transaction`, `example`
    */
-  help(name?: string): R;
+  help(name?: string | 1): R;
 
   /**
    * Returns what the caller may do in the database.
@@ -1693,7 +1693,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `jobs`: each {_id, queue, state, priority, created, attempt, payload, result, errors,
    * ...}; and `more`: continue with `after` the last _id
    */
-  jobs(queue: string, options?: JobsOptions): R;
+  jobs(queue?: string | 1, options?: JobsOptions): R;
 
   /**
    * Returns the statistics of the queues of the database.

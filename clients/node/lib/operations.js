@@ -3,6 +3,7 @@
 
 /*
  * The rows by their methods. `target`: the name of the first parameter; null: it has none.
+ * `optional`: the target may be 1 or absent.
  * `again`: whether the operation may be repeated, or the option with which it may.
  * `commit`: whether it can be a part of a commit.
  */
@@ -10,6 +11,7 @@ module.exports = {
   help: {
     command: "truceHelp",
     target: "name",
+    optional: true,
     options: [],
     again: true,
     commit: false,
@@ -271,6 +273,7 @@ module.exports = {
   jobs: {
     command: "truceJobs",
     target: "queue",
+    optional: true,
     options: ["id", "state", "tag", "after", "limit"],
     again: true,
     commit: false,
@@ -285,6 +288,7 @@ module.exports = {
   queue: {
     command: "truceQueue",
     target: "queue",
+    optional: true,
     options: ["action", "id", "ids", "limit"],
     again: false,
     commit: true,
@@ -369,6 +373,7 @@ module.exports = {
   flow: {
     command: "truceFlow",
     target: "queue",
+    optional: true,
     options: ["jobs"],
     again: false,
     commit: true,
@@ -390,6 +395,7 @@ module.exports = {
   signal: {
     command: "truceSignal",
     target: "queue",
+    optional: true,
     options: ["id", "name", "event"],
     again: true,
     commit: true,

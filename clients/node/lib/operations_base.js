@@ -8,13 +8,14 @@ const isTime = (name) => name.endsWith("MS") || name === "keyTime";
 /* Returns the command of a row. */
 function commandOf(method, row, target, options) {
     const given = checked(options, row.options, method);
-    const document = { [row.command]: row.target === null ? 1 : target };
+    const document = { [row.command]: target ?? 1 };
     for (const name of Object.keys(given))
         document[name] = isTime(name) ? milliseconds(given[name]) : given[name];
     return document;
 }
 
 function checkTarget(method, row, target) {
+    if (row.optional && (target ?? 1) === 1) return;
     if (row.target === "changes" ? Array.isArray(target) : target?._bsontype === "Long") return;
     if (row.target === "cursor" && typeof target === "number") return;
     if (row.target === "changes" || typeof target !== "string" || target === "")
@@ -36,7 +37,6 @@ function addOperations(prototype, includes) {
             const most = (row.target === null ? 0 : 1) + (row.options.length > 0 ? 1 : 0);
             if (given.length > most)
                 throw new TypeError(`${method} has at most ${most} arguments, not ${given.length}`);
-            if (row.target === "name") return this._run({ truceHelp: target ?? 1 }, true);
             if (row.target !== null) checkTarget(method, row, target);
             const document = commandOf(method, row, target, options);
             const again =

@@ -410,6 +410,19 @@ async function checkJobs(db) {
     assert.deepEqual(await states("by hand"), ["delayed", "done", "done"]);
     assert.deepEqual(await db.claimJobs("by hand"), []);
   });
+  await check("jobs of all queues", async () => {
+    const { id } = await db.enqueue("tagged", { payload: {}, tags: ["of all queues"] });
+    for (const queue of [1, undefined])
+      assert.deepEqual((await db.jobs(queue, { tag: "of all queues" })).jobs.map((job) => job.queue), ["tagged"]);
+    await db.queue(1, { action: "cancel", id });
+    assert.deepEqual(await states("tagged"), ["cancelled"]);
+    assert.ok((await all(db.iterateJobs(1, { state: "cancelled" }))).some((job) => job.queue === "tagged"));
+    await db.commit((c) => void c.flow(1, { jobs: [{ name: "a", queue: "flows", payload: {} }] }));
+    assert.deepEqual(await states("flows"), ["ready"]);
+    await raises(TypeError, () => db.jobs(2));
+    await raises(TypeError, () => db.jobs(""));
+    await raises(TypeError, () => db.claim(1));
+  });
   await check("four jobs at a time", async () => {
     let running = 0, go;
     const four = new Promise((resolve) => (go = resolve));

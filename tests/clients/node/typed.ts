@@ -68,4 +68,7 @@ export async function main(): Promise<void> {
   await close();
   const id: truce.ObjectId = new truce.ObjectId();
   await db.jobs("mail", { id });
+  await db.jobs(1, { id });
+  // @ts-expect-error the queue of a claim is needed
+  await db.claim(1);
 }
