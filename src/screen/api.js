@@ -105,7 +105,7 @@ export async function aggregate(collection, pipeline) {
     return reply.cursor.firstBatch;
 }
 
-// Counts up to a maximum. Returns "10,000+" for more, and "many" if counting takes too long.
+// Counts up to COUNT_MAX. Returns COUNT_MAX + 1 if there are more, or if counting takes too long.
 export const COUNT_MAX = 10000;
 export async function count(collection, query) {
     try {
@@ -147,7 +147,7 @@ export async function watch(path, signal, onEvent) {
 // The error of a screen whose subject does not exist.
 export const missing = (message) => Object.assign(new Error(message), { http: 404 });
 
-// Returns a function that runs `read` at most once in `ms`.
+// Returns the result of `read`, which runs at most once in `ms` for each key.
 const memory = new Map();
 export function remember(key, ms, read) {
     const name = `${session.database}/${key}`,

@@ -356,7 +356,7 @@ export function ask(title, { body = [], fields = [], confirm = 'OK', danger = fa
 }
 
 // A button that changes the store. `run` returns a message, or null if nothing is to be read again. `may`: the
-// right that it needs; null: none. `may`: the right that it needs.
+// right that it needs; null: none. `after`: what follows instead of reading the regions again.
 export function action(
     label,
     run,
