@@ -1,5 +1,5 @@
 // Elements, tables, dialogs, and charts. Data becomes text nodes only; there is no innerHTML.
-import { write, text, num, keyName, Exact } from './exact.js';
+import { write, keyName, Exact } from './exact.js';
 import { op, session, OpError, COUNT_MAX } from './api.js';
 
 // Makes characters visible that would change the look or the direction of other text.
@@ -114,10 +114,6 @@ export const a = (parts, ...children) => h('a', { href: href(parts) }, children)
 export const code = (value) => h('code', value);
 // An _id in a path is its Extended JSON.
 export const idPart = (id) => write(id);
-export function shortId(id) {
-    const string = text(id);
-    return string.length > 26 ? `${string.slice(0, 24)}…` : string;
-}
 export const state = (name) => h('span.state', { 'data-state': name }, name);
 export const empty = (...children) => h('p.empty', children);
 export function card(title, ...children) {
@@ -666,5 +662,3 @@ export function filters(parts, query, fields, button = 'Filter') {
     );
     return form;
 }
-
-export { num };

@@ -1,5 +1,5 @@
 // Jobs: a list with filters and actions. A single job is in job.js.
-import { find, count, COUNT_MAX, session } from './api.js';
+import { find, count, optional, COUNT_MAX, session } from './api.js';
 import { parse, num, time, text } from './exact.js';
 import {
     h,
@@ -36,7 +36,6 @@ import {
     isId,
     oid,
 } from './work.js';
-import { optional } from './api.js';
 
 const PAGE = 50;
 const FIELDS = {

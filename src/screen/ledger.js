@@ -26,7 +26,7 @@ import {
 } from './dom.js';
 
 // Writes an amount with the digits of its currency, without loss.
-export function money(value, digits) {
+function money(value, digits) {
     const raw =
         value instanceof Exact || typeof value === 'number'
             ? String(value)

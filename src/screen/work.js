@@ -1,6 +1,6 @@
 // The common part of the screens of queues: reads of truce_queue, and actions on jobs.
 import { op, aggregate, count, find, remember } from './api.js';
-import { num, write } from './exact.js';
+import { num } from './exact.js';
 import { act, bars, capped, href, h, state } from './dom.js';
 
 export const JOBS = 'truce_queue';
@@ -16,7 +16,6 @@ export const STATES = [
     'discarded',
 ];
 const LIVE = new Set(['ready', 'running', 'delayed', 'waiting', 'blocked']);
-export const ENDED = ['done', 'dead', 'cancelled', 'discarded'];
 // The states that allow each action, as in the library.
 export const ALLOWED = {
     retry: ['delayed', 'dead', 'cancelled', 'discarded'],
@@ -27,7 +26,7 @@ export const ALLOWED = {
 export const isId = (string) => /^[0-9a-f]{24}$/.test(string ?? '');
 export const oid = (id) => ({ $oid: id });
 // Returns the smallest ObjectId of a time, which bounds a query by the index of _id.
-export const oidAt = (ms) =>
+const oidAt = (ms) =>
     oid(
         `${Math.floor(ms / 1000)
             .toString(16)
@@ -120,9 +119,9 @@ export function hourChart(label, one, options) {
     ];
 }
 
-export const workers = (queue) =>
+export const workers = () =>
     aggregate(JOBS, [
-        { $match: { 'undone.state': 'running', ...(queue ? { 'undone.queue': queue } : {}) } },
+        { $match: { 'undone.state': 'running' } },
         { $group: { _id: { queue: '$queue', worker: '$lease.worker' }, n: { $sum: 1 } } },
         { $limit: 1000 },
     ]);
@@ -184,4 +183,3 @@ export async function actOnAll(name, filter, most, progress) {
     }
     return total;
 }
-export const same = (one, other) => write(one) === write(other);
