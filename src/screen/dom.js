@@ -618,6 +618,7 @@ export function filters(parts, query, fields, button = 'Filter') {
                 location.hash = href(parts, {
                     ...query,
                     before: '',
+                    skip: '',
                     ...Object.fromEntries(new FormData(form)),
                 });
             },
