@@ -14,7 +14,7 @@ async function read() {
         queues(),
         optional(lastHour()),
         optional(workers()),
-        count('truce_conflicts'),
+        count('truce_conflicts', { state: 'open' }),
         count('truce_commits', { state: 'pending' }),
         find('truce_ledgers', { limit: 12, sort: { _id: 1 } }),
         doctor(),
