@@ -156,8 +156,9 @@ async function times(queue) {
 }
 
 async function read(queue) {
+    const statistics = queues();
     const [all, settings, running, lanes, hour, spent, counts] = await Promise.all([
-        queues(),
+        statistics,
         findOne('truce_queues', { _id: queue }),
         find(JOBS, {
             filter: jobFilter({ queue, state: 'running' }),
@@ -174,7 +175,7 @@ async function read(queue) {
         ),
         optional(lastHour()),
         times(queue),
-        stateCounts(queue),
+        stateCounts(queue, statistics),
     ]);
     const limiter =
         settings?.limiter &&

@@ -53,8 +53,8 @@ export function jobFilter({ queue, state: name, tag, lane, worker, path, value }
 export const queues = async () => (await op('truceQueues')).queues;
 
 // Counts by state: the live ones and the dead ones from the statistics, the others up to a maximum.
-export async function stateCounts(queue) {
-    const all = (await queues()).filter((one) => !queue || one.queue === queue),
+export async function stateCounts(queue, statistics = queues()) {
+    const all = (await statistics).filter((one) => !queue || one.queue === queue),
         counts = {};
     for (const name of STATES) {
         if (name === 'done' || name === 'cancelled' || name === 'discarded') continue;
