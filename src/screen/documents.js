@@ -10,6 +10,7 @@ import {
     session,
     count,
     COUNT_MAX,
+    READ_MS,
 } from './api.js';
 import { num, parse, text, time, write } from './exact.js';
 import {
@@ -43,7 +44,7 @@ async function collections() {
                     ? undefined
                     : await optional(
                           remember(`stats/${one.name}`, 15000, () =>
-                              op('collStats', { collection: one.name, maxTimeMS: 4000 }),
+                              op('collStats', { collection: one.name, maxTimeMS: READ_MS }),
                           ),
                       );
         }),
@@ -244,7 +245,7 @@ async function search(collection, query, head) {
                     op('explain', {
                         command: { find: collection, filter, sort, limit: PAGE + 1 },
                         verbosity: 'executionStats',
-                        maxTimeMS: 4000,
+                        maxTimeMS: READ_MS,
                     }),
                 plan,
                 0,

@@ -120,9 +120,11 @@ async function below(ledger, prefix) {
     return { groups: [...groups.values()], more, count: all.length };
 }
 
+const magnitude = (sum) => (sum < 0n ? -sum : sum);
+
 // A bar as long as the part that the sum is of the largest one.
 function share(sum, most) {
-    const part = Number(((sum < 0n ? -sum : sum) * 1000n) / most) / 10;
+    const part = Number((magnitude(sum) * 1000n) / most) / 10;
     return h(
         'svg.share',
         { viewBox: '0 0 100 8', role: 'img', 'aria-label': `${part} % of the largest sum` },
@@ -141,12 +143,7 @@ function tree(ledger, prefix, digits) {
         ({ groups, more }) => {
             const shown = groups.slice(0, 200),
                 most = shown.reduce(
-                    (top, one) =>
-                        (one.sum < 0n ? -one.sum : one.sum) > top
-                            ? one.sum < 0n
-                                ? -one.sum
-                                : one.sum
-                            : top,
+                    (top, one) => (magnitude(one.sum) > top ? magnitude(one.sum) : top),
                     1n,
                 );
             return [

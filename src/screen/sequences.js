@@ -1,5 +1,5 @@
 // Sequences and their last numbers.
-import { find } from './api.js';
+import { op } from './api.js';
 import { text } from './exact.js';
 import { act, action, ask, grouped, live, table } from './dom.js';
 
@@ -7,9 +7,8 @@ export function show({ head }) {
     return [
         head('Sequences'),
         live(
-            () =>
-                find('truce_sequences', { projection: { value: 1 }, sort: { _id: 1 }, limit: 500 }),
-            (all) =>
+            () => op('truceSequences', { limit: 500 }),
+            ({ sequences }) =>
                 table(
                     'Sequences',
                     [
@@ -37,7 +36,7 @@ export function show({ head }) {
                                 }),
                         },
                     ],
-                    all,
+                    sequences,
                     'There are no sequences in this database.',
                 ),
         ),

@@ -12,6 +12,7 @@ import {
     code,
     facts,
     filters,
+    href,
     live,
     plural,
     state,
@@ -159,7 +160,10 @@ export async function show({ args: [tree], query, head }) {
                                             h(
                                                 'a',
                                                 {
-                                                    href: `#/${location.hash.split('/')[1]}/trees/${encodeURIComponent(tree)}?from=${Math.max(0, num(one.version) - 1)}&to=${num(one.version)}`,
+                                                    href: href(['trees', tree], {
+                                                        from: Math.max(0, num(one.version) - 1),
+                                                        to: num(one.version),
+                                                    }),
                                                 },
                                                 text(one.version),
                                             ),
