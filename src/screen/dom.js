@@ -416,18 +416,15 @@ async function update(region, force) {
     region.busy = true;
     try {
         const data = await region.read();
-        const key = write(data ?? null);
-        const minute = Math.floor(Date.now() / 5000); // ages change
-        const changed = key !== region.key || minute !== region.minute;
         const used = region.element.querySelector(USED);
-        if (force || region.key === undefined || (changed && !used && region.element.isConnected)) {
+        // Equal data is shown again, too, because ages change.
+        if (force || !region.shown || (!used && region.element.isConnected)) {
             fill(region, region.show(data));
-            region.key = key;
-            region.minute = minute;
+            region.shown = true;
         }
         region.element.querySelector('.stale')?.remove();
     } catch (error) {
-        if (region.key === undefined) {
+        if (!region.shown) {
             fill(region, [note('bad', explainError(error))]);
         } else if (!region.element.querySelector('.stale')) {
             const message = `This part is not up to date: ${explainError(error)}`;
@@ -461,15 +458,15 @@ export function live(read, show, every = 5000, first = undefined) {
         read,
         show,
         every,
-        next: 0,
+        next: Date.now() + every,
+        shown: first !== undefined,
         element: h(
             'div.live',
-            { 'aria-busy': 'true' },
+            { 'aria-busy': first === undefined ? 'true' : undefined },
             first === undefined ? h('p.loading', 'Loading…') : show(first),
         ),
     };
     regions.add(region);
-    region.next = Date.now() + every;
     if (first === undefined) queueMicrotask(() => update(region, true));
     return region.element;
 }
