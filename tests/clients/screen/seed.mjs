@@ -1,7 +1,7 @@
 // Fills a store through HTTP: queues with many jobs, a ledger, conflicts, commits in flight, trees,
 // sets, copies, and hostile content in every field.
 const HOSTILE =
-    '<img src=x onerror="window.hacked=1">\u202egnp.exe\u0001\u0000'.replace('\u0000', '') +
+    '<img src=x onerror="window.hacked=1">\u202egnp.exe\u0001' +
     '{{7*7}}${7*7}\u200b"\'&lt;';
 
 export function client(base, headers = {}) {
