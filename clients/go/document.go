@@ -21,7 +21,7 @@ func decimal(n int) string { return strconv.Itoa(n) }
 func Ptr[T any](value T) *T { return &value }
 
 // A document is BSON that is being built: the fields of a command, in order. Each method omits an
-// absent value; put... never does. An error is kept until finish.
+// absent value; put... never does. finish returns the first error.
 type document struct {
 	buf []byte
 	err error

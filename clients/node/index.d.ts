@@ -469,7 +469,9 @@ export declare class Job<P extends Document = any> {
      */
     wait(name: string, options?: { timeoutMS?: Milliseconds }): Promise<Document | null>;
 
-    /** Extends the lease, and returns its length in milliseconds. `progress` is kept in the job. */
+    /**
+     * Extends the lease, and returns its length in milliseconds. `progress` is stored in the job.
+     */
     heartbeat(progress?: Document): Promise<number>;
     /** Runs a handler and reports the outcome, as a worker does. */
     run(handler: (job: this) => unknown, logger?: Logger): Promise<void>;

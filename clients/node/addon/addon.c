@@ -145,7 +145,7 @@ struct store {
     struct call *closing;
 };
 
-/* What JavaScript has of a store. */
+/* The reference of JavaScript to a store. */
 struct handle {
     struct environment *environment;
     /* NULL: closed. Only the JavaScript thread uses it. */

@@ -1,4 +1,4 @@
-// Looks at the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES [WORD...]
+// Examines the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES [WORD...]
 //
 // Each page is opened at two widths and in both themes. axe-core must find nothing, no page may be wider than its
 // window, and no request may leave the machine. The search must find a recipe. Pictures of some pages are kept.
