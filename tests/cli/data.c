@@ -153,6 +153,10 @@ TEST(indexes_are_made_listed_used_and_dropped)
             "60s");
     c = RUN("index", "list", "s");
     CHECK(strstr(c->out, "\"expireAfterSeconds\": 60") && !strstr(c->out, "hidden"));
+    ANSWERS(2, "", "--expire-after needs whole seconds, for example 90s or 24h, not \"500ms\"",
+            "index", "modify", "s", "a_1", "--expire-after", "500ms");
+    ANSWERS(2, "", "--expire-after needs whole seconds", "index", "create", "s", "{\"e\": 1}",
+            "--expire-after", "1500ms");
     ANSWERS(2, "", "truce: ", "index", "modify", "s", "a_1");
     ANSWERS(2, "", "truce: ", "index", "modify", "s", "a_1", "--hide", "--show");
     ANSWERS(2, "", "truce: ", "index", "modify", "s", "_id_", "--hide");

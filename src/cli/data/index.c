@@ -2,6 +2,24 @@
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 
+/* Reads --expire-after; -1: it is not given. An index stores whole seconds. */
+static bool index_read_expire(const struct cli *cli, int64_t *seconds)
+{
+    int64_t ms;
+
+    *seconds = -1;
+    if (!cli_duration(cli, "expire-after", 0, INT32_MAX * INT64_C(1000), -1, &ms))
+        return false;
+    if (ms > 0 && ms % 1000) {
+        cli_usage(cli, "--expire-after needs whole seconds, for example 90s or 24h, not \"%s\"",
+                  cli_text(cli, "expire-after"));
+        return false;
+    }
+    if (ms >= 0)
+        *seconds = ms / 1000;
+    return true;
+}
+
 /* ---- create -------------------------------------------------------------------------------- */
 
 static bool index_describe(const struct cli *cli, bson_t *index)
@@ -12,7 +30,7 @@ static bool index_describe(const struct cli *cli, bson_t *index)
 
     good &= cli_document(cli, cli->arguments[1], "KEYS", &keys);
     good &= cli_option_document(cli, "partial", &partial, &given);
-    good &= cli_duration(cli, "expire-after", 0, INT32_MAX * INT64_C(1000), -1, &expire);
+    good &= index_read_expire(cli, &expire);
     BSON_APPEND_DOCUMENT(index, "key", &keys);
     if (cli_text(cli, "name"))
         BSON_APPEND_UTF8(index, "name", cli_text(cli, "name"));
@@ -25,7 +43,7 @@ static bool index_describe(const struct cli *cli, bson_t *index)
     if (given)
         BSON_APPEND_DOCUMENT(index, "partialFilterExpression", &partial);
     if (expire >= 0)
-        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)(expire / 1000));
+        BSON_APPEND_INT32(index, "expireAfterSeconds", (int32_t)expire);
     bson_destroy(&keys);
     bson_destroy(&partial);
     return good;
@@ -82,7 +100,7 @@ static bool describe_changes(const struct cli *cli, bson_t *changes)
     bool hide = cli_flag(cli, "hide"), show = cli_flag(cli, "show");
     int64_t expire;
 
-    if (!cli_duration(cli, "expire-after", 0, INT32_MAX * INT64_C(1000), -1, &expire))
+    if (!index_read_expire(cli, &expire))
         return false;
     if (hide && show)
         return cli_usage(cli, "--hide and --show exclude each other"), false;
@@ -91,7 +109,7 @@ static bool describe_changes(const struct cli *cli, bson_t *changes)
     if (hide || show)
         BSON_APPEND_BOOL(changes, "hidden", hide);
     if (expire >= 0)
-        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)(expire / 1000));
+        BSON_APPEND_INT32(changes, "expireAfterSeconds", (int32_t)expire);
     return true;
 }
 
