@@ -196,8 +196,11 @@ static char *row_help(const struct operation_row *row, const struct operation_fi
 
             row_help_append_option(row, at + 1, size, &text);
             at += size + 1 + (at[size + 1] == '`');
-        } else {
-            truce__buffer_append_byte(&text, (uint8_t)*at++);
+        } else { /* up to the next character that may begin one of these */
+            size_t size = 1 + strcspn(at + 1, " ,;`");
+
+            truce__buffer_append(&text, at, size);
+            at += size;
         }
     }
     for (const char *const *word = field->words; word && *word; word++) {
