@@ -191,26 +191,11 @@ struct row_call {
     bson_t request;
 };
 
-/* Returns the index of the argument that has the field, or -1. `*word` is its word. */
-static int row_find_argument(const struct row_call *call, const char *field, const char **word)
-{
-    const char *at = call->cli->command->arguments;
-
-    for (int i = 0; at && *at; i++) {
-        *word = at + strspn(at, "[");
-        if (cli_row_is_argument(call->row, *word, strcspn(*word, "]. "), field))
-            return i;
-        at += strcspn(at, " ");
-        at += strspn(at, " ");
-    }
-    return -1;
-}
-
 /* Returns the value of the argument that has the field, or NULL. */
 static const char *row_argument(const struct row_call *call, const char *field)
 {
     const char *word;
-    int i = row_find_argument(call, field, &word);
+    int i = cli_row_find_argument(call->cli->command, call->row, field, &word);
 
     if (i < 0 || (call->more && bson_has_field(call->more, field)))
         return NULL;
@@ -224,7 +209,7 @@ static void row_write_argument(const struct row_call *call, const char *field,
 {
     const char *word = "";
 
-    (void)row_find_argument(call, field, &word);
+    (void)cli_row_find_argument(call->cli->command, call->row, field, &word);
     snprintf(said, ROW_NAME_MAX, "%.*s", (int)strcspn(word, "]. "), word);
 }
 

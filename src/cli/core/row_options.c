@@ -112,21 +112,18 @@ static bool row_lists(const char *words, const char *word)
     return false;
 }
 
-static bool row_has_argument(const struct cli_command *command, const struct cli_row *row,
-                             const char *field)
+int cli_row_find_argument(const struct cli_command *command, const struct cli_row *row,
+                          const char *field, const char **word)
 {
-    const char *at = command->arguments ? command->arguments : "";
+    const char *at = command->arguments;
 
-    while (*at) {
-        const char *from = at + strspn(at, "[");
-        size_t size = strcspn(from, "]. ");
-
-        if (cli_row_is_argument(row, from, size, field))
-            return true;
-        at += strcspn(at, " ");
-        at += strspn(at, " ");
+    for (int i = 0; at && *at; i++) {
+        *word = at + strspn(at, "[");
+        if (cli_row_is_argument(row, *word, strcspn(*word, "]. "), field))
+            return i;
+        (void)row_next_word(&at);
     }
-    return false;
+    return -1;
 }
 
 /* Returns whether the fields that the command sets ("{action: 'pause'}") have the name. */
@@ -146,12 +143,15 @@ static bool row_sets(const struct cli_row *row, const char *field)
 bool cli_row_has_option(const struct cli_command *command, const struct cli_row *row,
                         const struct operation_field *field)
 {
+    const char *word;
+
     if (row->fields && row->fields[0] != '!')
         return row_lists(row->fields, field->field.name);
     if (row->fields && row_lists(row->fields + 1, field->field.name))
         return false;
     return field->field.type != FIELD_IGNORED && field->field.type != FIELD_PLAIN &&
-           !row_has_argument(command, row, field->field.name) && !row_sets(row, field->field.name);
+           cli_row_find_argument(command, row, field->field.name, &word) < 0 &&
+           !row_sets(row, field->field.name);
 }
 
 /* ---- the help of an option ------------------------------------------------------------------- */

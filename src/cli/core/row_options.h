@@ -21,6 +21,10 @@ void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX]
 /* Returns whether an argument ("QUEUE", "LANE-WIDTH") is the field of that name. */
 bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
                          const char *field);
+/* Returns the index of the argument that is the field, or -1. `*word` is its word in the command's
+ * `arguments`, without "[". */
+int cli_row_find_argument(const struct cli_command *command, const struct cli_row *row,
+                          const char *field, const char **word);
 /* Returns the row of a command's operation. */
 const struct operation_row *cli_row_find(const struct cli_row *row);
 /* Returns whether the field is an option of the command. */
