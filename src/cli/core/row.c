@@ -438,22 +438,17 @@ static int row_print_list(struct row_call *call, const bson_t *reply, int64_t *p
     bool good = bson_iter_init_find(&list, reply, call->row->list) && bson_iter_recurse(&list, &at);
 
     while (good && bson_iter_next(&at)) {
-        bson_t element = BSON_INITIALIZER, read;
+        bson_t element;
 
         *last = at;
         if (BSON_ITER_HOLDS_DOCUMENT(&at)) {
-            const uint8_t *bytes;
-            uint32_t size;
-
-            bson_iter_document(&at, &size, &bytes);
-            good = bson_init_static(&read, bytes, size);
-            if (good)
-                bson_concat(&element, &read);
+            truce__value_bson(truce__value_of_iter(&at), &element);
         } else { /* times: {time: ...} */
+            bson_init(&element);
             bson_append_value(&element, call->row->list, (int)strlen(call->row->list) - 1,
                               bson_iter_value(&at));
         }
-        good = good && row_print(call, &element);
+        good = row_print(call, &element);
         (*printed)++;
         bson_destroy(&element);
     }
