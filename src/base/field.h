@@ -27,6 +27,14 @@ static inline int64_t truce__field_number(const bson_t *document, const char *na
     return bson_iter_init_find(&iter, document, name) ? bson_iter_as_int64(&iter) : 0;
 }
 
+/* Returns whether the field is true, or a number other than 0. */
+static inline bool truce__field_true(const bson_t *document, const char *name)
+{
+    bson_iter_t iter;
+
+    return bson_iter_init_find(&iter, document, name) && bson_iter_as_bool(&iter);
+}
+
 /* Reads an integer that a filter can find by its value: an int, or a whole double below 2^53. A
  * missing field is 0. Returns false for any other value. */
 static inline bool truce__field_whole(const bson_t *document, const char *name, int64_t *number)

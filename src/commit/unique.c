@@ -43,6 +43,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
@@ -73,13 +74,6 @@ static void plain_definition(const bson_t *definition, bson_t *plain)
     bson_init(plain);
     bson_copy_to_excluding_noinit(definition, plain, "hidden", "storageEngine", "clustered",
                                   "prepareUnique", NULL);
-}
-
-static bool says_unique(const bson_t *definition)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, definition, "unique") && bson_iter_as_bool(&iter);
 }
 
 static const char *shadow_name_of(const bson_t *definition)
@@ -126,7 +120,7 @@ static truce_status each_index(truce_store *store, const char *collection,
         status = truce__index_spec_parse(&plain, &spec, &strange);
         if (!status)
             status = function(&spec, arg, error);
-        else if (!says_unique(&plain) || is_ids(&plain))
+        else if (!truce__field_true(&plain, "unique") || is_ids(&plain))
             status = TRUCE_OK; /* An unsupported kind that does not matter. */
         else
             status =

@@ -574,7 +574,7 @@ static int row_list(struct row_call *call)
             code = row_not_found(call, &reply);
         if (!code)
             code = row_print_list(call, &reply, &printed, &last);
-        more = !code && bson_iter_init_find(&next, &reply, "more") && bson_iter_as_bool(&next);
+        more = !code && truce__field_true(&reply, "more");
         if (after.value_type)
             bson_value_destroy(&after);
         after = (bson_value_t){0};

@@ -181,13 +181,6 @@ static int import_mark_done(struct import *import)
     return status ? cli_error(import->cli, NULL, status, &error) : CLI_DONE;
 }
 
-static bool progress_is_done(const bson_t *progress)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, progress, "done") && bson_iter_as_bool(&iter);
-}
-
 static bool is_same_form(const struct import *import, const bson_t *progress)
 {
     bson_iter_t form;
@@ -211,7 +204,7 @@ static bool progress_is_same_file(const struct import *import, const bson_t *pro
 /* Resumes where `progress` says. */
 static int progress_resume(struct import *import, const bson_t *progress)
 {
-    bool done = progress_is_done(progress);
+    bool done = truce__field_true(progress, "done");
     bson_error_t error;
     bson_iter_t iter;
     truce_status status;
@@ -274,7 +267,7 @@ static int import_find_progress(struct import *import)
 
         if (cli_flag(import->cli, "again") ||
             (empty && truce__field_number(&progress, "imported")) ||
-            (!same && progress_is_done(&progress)))
+            (!same && truce__field_true(&progress, "done")))
             code = remove_progress(import);
         else if (same)
             code = progress_resume(import, &progress);

@@ -5,18 +5,13 @@
 
 static bool item_is_unchanged(const bson_t *reply)
 {
-    bson_iter_t added;
-
-    return !truce__field_number(reply, "matched") &&
-           !(bson_iter_init_find(&added, reply, "added") && bson_iter_as_bool(&added));
+    return !truce__field_number(reply, "matched") && !truce__field_true(reply, "added");
 }
 
 static bool item_print(struct cli *cli, const bson_t *reply)
 {
-    bson_iter_t added;
-
     (void)cli;
-    if (bson_iter_init_find(&added, reply, "added") && bson_iter_as_bool(&added))
+    if (truce__field_true(reply, "added"))
         return cli_put("added\n");
     return cli_put("matched %lld, modified %lld\n",
                    (long long)truce__field_number(reply, "matched"),

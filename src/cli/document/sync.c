@@ -57,13 +57,12 @@ const struct cli_command cli_sync_drop = {
 
 static bool sync_print_write(struct cli *cli, const bson_t *reply)
 {
-    bson_iter_t settled;
-    bool all = bson_iter_init_find(&settled, reply, "settled") && bson_iter_as_bool(&settled);
-
     return cli_put("%s; %lld copies written%s\n",
                    strcmp(cli->command->verb, "insert") ? "updated" : "inserted",
                    (long long)truce__field_number(reply, "copies"),
-                   all ? "" : "; `truce sync run` or the sweep writes the rest");
+                   truce__field_true(reply, "settled")
+                       ? ""
+                       : "; `truce sync run` or the sweep writes the rest");
 }
 
 const struct cli_command cli_sync_update = {

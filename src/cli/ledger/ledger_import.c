@@ -170,13 +170,6 @@ static truce_status items_check_fields(const bson_t *record, const struct field 
     return TRUCE_OK;
 }
 
-static bool is_true(const bson_t *record, const char *name)
-{
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, record, name) && bson_iter_as_bool(&iter);
-}
-
 /* ---- names ---------------------------------------------------------------------------------- */
 
 static truce_status import_currency(struct importing *importing, const char *code,
@@ -256,9 +249,9 @@ static truce_status import_rules(struct importing *importing, const bson_t *reco
         return status;
     *account = (truce_ledger_account){.account = name,
                                       .currency = currency->name,
-                                      .debit_only = is_true(record, "debitOnly"),
-                                      .credit_only = is_true(record, "creditOnly"),
-                                      .closed = is_true(record, "closed")};
+                                      .debit_only = truce__field_true(record, "debitOnly"),
+                                      .credit_only = truce__field_true(record, "creditOnly"),
+                                      .closed = truce__field_true(record, "closed")};
     if (opens) {
         known = import_add(&importing->accounts, name);
         if (!known->currency)
@@ -563,7 +556,7 @@ truce_status import_item(struct importing *importing, int64_t line, const bson_t
         status = items_read_date(record, "expires", &transaction->expires_ms, error);
     if (!status && transaction->kind == TRUCE_LEDGER_VOID)
         return TRUCE_OK;
-    if (!status && (!transaction->of || is_true(record, "part")))
+    if (!status && (!transaction->of || truce__field_true(record, "part")))
         status = items_read_entries(importing, item, error);
     return status;
 }

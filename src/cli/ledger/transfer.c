@@ -10,12 +10,9 @@
 
 static bool transfer_print_state(struct cli *cli, const bson_t *reply)
 {
-    bson_iter_t exists;
-    bool earlier = bson_iter_init_find(&exists, reply, "exists") && bson_iter_as_bool(&exists);
-
     (void)cli;
     return cli_put("%s%s\n", truce__field_text(reply, "state"),
-                   earlier ? " (it was started before)" : "");
+                   truce__field_true(reply, "exists") ? " (it was started before)" : "");
 }
 
 #define NO_TRANSFER "there is no transfer {id} in {collection}"

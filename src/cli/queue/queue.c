@@ -54,15 +54,13 @@ static bool put_line(struct cli *cli, const bson_t *one)
 {
     char oldest[24];
     bool good;
-    bson_iter_t iter;
-    bool paused = bson_iter_init_find(&iter, one, "paused") && bson_iter_as_bool(&iter);
 
     good = cli_put("%-24.24s", truce__field_text(one, "queue"));
     for (size_t i = 0; good && i < COLUMNS; i++)
         good = cli_put("%9lld", (long long)truce__field_number(one, columns[i]));
     (void)cli;
     say_time(truce__field_number(one, "oldest_ms"), oldest, sizeof oldest);
-    return good && cli_put("%8s%s\n", oldest, paused ? "  paused" : "");
+    return good && cli_put("%8s%s\n", oldest, truce__field_true(one, "paused") ? "  paused" : "");
 }
 
 static bool put_head(void)
@@ -233,11 +231,9 @@ static int run_redrive(struct cli *cli)
     int code;
 
     do {
-        bson_iter_t at;
-
         code = cli_row_send(cli, request, &reply);
         count += truce__field_number(&reply, "count");
-        more = !code && bson_iter_init_find(&at, &reply, "more") && bson_iter_as_bool(&at);
+        more = !code && truce__field_true(&reply, "more");
         bson_destroy(&reply);
     } while (more);
     BSON_APPEND_INT64(&answer, "retried", count);

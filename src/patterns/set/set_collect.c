@@ -517,13 +517,11 @@ truce_status truce_set_collect(truce_set *set, truce_set_collected *collected, b
 static truce_status set_is_protected(truce_set *set, bool *is, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, definition;
-    bson_iter_t iter;
     truce_status status;
 
     bson_append_utf8(&filter, "_id", -1, set->id, -1);
     status = truce_find_one(set->store, SET_DEFINITIONS, &filter, NULL, &definition, error);
-    *is =
-        !status && bson_iter_init_find(&iter, &definition, "protected") && bson_iter_as_bool(&iter);
+    *is = !status && truce__field_true(&definition, "protected");
     bson_destroy(&definition);
     bson_destroy(&filter);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;

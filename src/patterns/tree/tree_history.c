@@ -482,13 +482,12 @@ static truce_status take_head(truce_tree_import *import, const bson_t *head, bso
         .parent = *truce__field_text(head, "parent") ? truce__field_text(head, "parent") : NULL};
     truce_tree *named;
     truce_status status;
-    bson_iter_t iter;
 
     if (import->headed)
         return truce__fail(TRUCE_INVALID, error, "line {$tree: ...} occurs twice");
     import->headed = true;
     import->from = truce__field_count(head, "from");
-    import->whole = bson_iter_init_find(&iter, head, "whole") && bson_iter_as_bool(&iter);
+    import->whole = truce__field_true(head, "whole");
     if (import->from < 1 || !*names.collection)
         return truce__fail(TRUCE_INVALID, error,
                            "the line {$tree: ...} has no \"collection\" or no \"from\"");
