@@ -163,6 +163,15 @@ truce_status truce__operation_text(struct operation_call *call, const char **tex
     return TRUCE_OK;
 }
 
+truce_status truce__operation_optional_text(struct operation_call *call, const char **text,
+                                            bson_error_t *error)
+{
+    *text = NULL;
+    if (BSON_ITER_HOLDS_INT(&call->target) || BSON_ITER_HOLDS_DOUBLE(&call->target))
+        return TRUCE_OK;
+    return truce__operation_text(call, text, error);
+}
+
 truce_status truce__operation_oid(struct operation_call *call, const bson_oid_t **id,
                                   bson_error_t *error)
 {

@@ -168,6 +168,9 @@ const char *truce__operation_type(const struct operation_field *field);
 /* Returns the string of the operation's own field. Another type fails with TypeMismatch. */
 truce_status truce__operation_text(struct operation_call *call, const char **text,
                                    bson_error_t *error);
+/* The same for an optional field: a number, as its value is 1 if it is absent, returns NULL. */
+truce_status truce__operation_optional_text(struct operation_call *call, const char **text,
+                                            bson_error_t *error);
 /* Checks that the caller may read (`writes`: write) the collection, and that it is not a view. */
 truce_status truce__operation_collection(struct operation_call *call, const char *collection,
                                          bool writes, bson_error_t *error);

@@ -103,10 +103,9 @@ static truce_status flow_read(struct operation_call *call, const bson_t *jobs, s
                               bson_error_t *error)
 {
     uint32_t count = bson_count_keys(jobs);
-    bool named = !BSON_ITER_HOLDS_INT(&call->target) && !BSON_ITER_HOLDS_DOUBLE(&call->target);
-    const char *queue = NULL;
+    const char *queue;
     bson_iter_t at;
-    truce_status status = named ? truce__operation_text(call, &queue, error) : TRUCE_OK;
+    truce_status status = truce__operation_optional_text(call, &queue, error);
 
     *flow = (struct flow){0};
     if (status)

@@ -49,11 +49,17 @@ truce_status truce__operation_queue(struct operation_call *call, const char *wor
 truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
                                        struct handle **handle, bson_error_t *error)
 {
+    const char *name;
     bson_t *filter, job;
-    truce_status status;
+    truce_status status = id ? truce__operation_optional_text(call, &name, error)
+                             : truce__operation_text(call, &name, error);
 
-    if (!id || BSON_ITER_HOLDS_UTF8(&call->target))
-        return truce__operation_queue(call, NULL, 0, handle, error);
+    if (status)
+        return status;
+    if (name) {
+        *handle = truce__operation_queue_named(call, name, NULL, 0);
+        return TRUCE_OK;
+    }
     filter = BCON_NEW("_id", BCON_OID(id));
     status = truce_find_one(call->store, QUEUE, filter, NULL, &job, error);
     if (!status)
@@ -571,15 +577,14 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
                              bson_error_t *error)
 {
     const struct jobs_given *given = arg;
-    bool all = BSON_ITER_HOLDS_INT(&call->target) || BSON_ITER_HOLDS_DOUBLE(&call->target);
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1)),
            *projection = BCON_NEW("undone", BCON_INT32(0), "_rev", BCON_INT32(0), "_intent",
                                   BCON_INT32(0), "told", BCON_INT32(0), "then", BCON_INT32(0));
     const truce_find_options options = {.sort = sort, .projection = projection};
-    const char *name = NULL;
+    const char *name;
     struct reply_list list;
     truce_cursor *cursor;
-    truce_status status = all ? TRUCE_OK : truce__operation_text(call, &name, error);
+    truce_status status = truce__operation_optional_text(call, &name, error);
 
     truce__reply_list_begin(&list, given->limit);
     jobs_filter(given, name, &filter);

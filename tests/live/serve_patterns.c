@@ -683,6 +683,7 @@ TEST(jobs_are_added_found_and_looked_after)
         {"{truceQueue: 'mail', action: 'cancel', ids: [" JOB_1
          ", {$oid: 'ffffffffffffffffffffffff'}]}",
          0, "skipped", "1"},
+        {"{truceQueue: true, action: 'cancel', id: " JOB_1 "}", 14},
         {"{truceQueue: 'mail', action: 'cancel', ids: []}", 72},
         {"{truceQueue: 'mail', action: 'cancel', ids: [1]}", 14},
         {"{truceQueue: 'mail', action: 'cancel', ids: [" JOB_1 "], id: " JOB_1 "}", 72},
