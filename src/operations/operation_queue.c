@@ -69,12 +69,8 @@ truce_status truce__operation_queue_of(struct operation_call *call, const bson_o
     return status;
 }
 
-/* Returns whether a field of a job belongs to truce, and is not shown. */
-static bool is_inner(const char *field)
-{
-    return !strcmp(field, "undone") || !strcmp(field, "_rev") || !strcmp(field, "_intent") ||
-           !strcmp(field, "told") || !strcmp(field, "then");
-}
+/* The fields of a job that belong to truce. Replies do not show them. */
+static const char *const inner_fields[] = {"undone", "_rev", "_intent", "told", "then", NULL};
 
 void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, const char *key,
                                  bson_t *reply)
@@ -85,7 +81,7 @@ void truce__operation_append_job(const bson_t *job, const bson_oid_t *token, con
     BSON_APPEND_DOCUMENT_BEGIN(reply, key, &shown);
     (void)bson_iter_init(&at, job);
     while (bson_iter_next(&at))
-        if (!is_inner(bson_iter_key(&at)))
+        if (truce__operation_word(bson_iter_key(&at), inner_fields) < 0)
             BSON_APPEND_VALUE(&shown, bson_iter_key(&at), bson_iter_value(&at));
     if (token)
         BSON_APPEND_OID(&shown, "token", token);
@@ -573,13 +569,21 @@ static void jobs_filter(const struct jobs_given *given, const char *queue, bson_
         BSON_APPEND_UTF8(filter, "tags", given->tag);
 }
 
+static bson_t *jobs_projection(void)
+{
+    bson_t *projection = bson_new();
+
+    for (const char *const *field = inner_fields; *field; field++)
+        BSON_APPEND_INT32(projection, *field, 0);
+    return projection;
+}
+
 static truce_status run_jobs(struct operation_call *call, const void *arg, bson_t *reply,
                              bson_error_t *error)
 {
     const struct jobs_given *given = arg;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1)),
-           *projection = BCON_NEW("undone", BCON_INT32(0), "_rev", BCON_INT32(0), "_intent",
-                                  BCON_INT32(0), "told", BCON_INT32(0), "then", BCON_INT32(0));
+           *projection = jobs_projection();
     const truce_find_options options = {.sort = sort, .projection = projection};
     const char *name;
     struct reply_list list;
