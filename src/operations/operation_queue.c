@@ -584,13 +584,14 @@ static truce_status run_jobs(struct operation_call *call, const void *arg, bson_
     const struct jobs_given *given = arg;
     bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("_id", BCON_INT32(1)),
            *projection = jobs_projection();
-    const truce_find_options options = {.sort = sort, .projection = projection};
+    truce_find_options options = {.sort = sort, .projection = projection};
     const char *name;
     struct reply_list list;
     truce_cursor *cursor;
     truce_status status = truce__operation_optional_text(call, &name, error);
 
     truce__reply_list_begin(&list, given->limit);
+    options.limit = list.limit + 1; /* so that no plan sorts all jobs of a state */
     jobs_filter(given, name, &filter);
     if (!status)
         status = truce_find(call->store, QUEUE, &filter, &options, &cursor, error);
