@@ -3,12 +3,12 @@
 #include <string.h>
 
 #include "base/field.h"
-#include "base/limits.h"
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
 #include "cli/maintenance/archive.h"
+#include "store/decorators/database.h"
 #include "store/reserved.h"
 
 #define SKIP_MAX 1000000000000
@@ -75,52 +75,15 @@ static truce_status skip_sequence(struct restore_checks *checks, truce_store *st
     return status;
 }
 
-/* Opens a database of the restored store and checks it. `name` NULL: the store's own. */
-static truce_status restore_check_database(struct restore_checks *checks, const char *name,
+static truce_status restore_check_database(void *arg, truce_store *view, const char *name,
                                            bson_error_t *error)
 {
-    const truce_store_options options = {.must_exist = true, .database = name};
-    truce_store *store;
-    truce_status status = truce_store_open(checks->uri, &options, &store, error);
+    struct restore_checks *checks = arg;
+    truce_status status = each_id(checks, view, LEDGERS, verify_ledger, error);
 
-    if (status)
-        return status;
-    status = each_id(checks, store, LEDGERS, verify_ledger, error);
+    (void)name;
     if (!status && checks->skip)
-        status = each_id(checks, store, SEQUENCES, skip_sequence, error);
-    truce_store_close(store);
-    return status;
-}
-
-/* Checks the databases that have a collection of this name: "@school.truce_ledgers". */
-static truce_status restore_check_databases(struct restore_checks *checks, truce_store *store,
-                                            bson_error_t *error)
-{
-    truce_status status = restore_check_database(checks, NULL, error);
-    char database[TRUCE_NAMESPACE_MAX + 1] = "";
-    bson_iter_t iter, name;
-    bson_t list;
-
-    if (status)
-        return status;
-    status = truce_collection_list(store, &(truce_list_options){.unmeasured = true}, &list, error);
-    for (bson_iter_init(&iter, &list); !status && bson_iter_next(&iter);) {
-        const char *text, *dot;
-
-        if (!bson_iter_recurse(&iter, &name) || !bson_iter_find(&name, "name"))
-            continue;
-        text = bson_iter_utf8(&name, NULL);
-        dot = text[0] == '@' ? strchr(text, '.') : NULL;
-        /* The list is ordered, so the collections of a database are neighbours. */
-        if (!dot || (size_t)(dot - text - 1) >= sizeof database ||
-            (!strncmp(database, text + 1, (size_t)(dot - text - 1)) && !database[dot - text - 1]))
-            continue;
-        if (strcmp(dot + 1, LEDGERS) != 0 && strcmp(dot + 1, SEQUENCES) != 0)
-            continue;
-        snprintf(database, sizeof database, "%.*s", (int)(dot - text - 1), text + 1);
-        status = restore_check_database(checks, database, error);
-    }
-    bson_destroy(&list);
+        status = each_id(checks, view, SEQUENCES, skip_sequence, error);
     return status;
 }
 
@@ -136,7 +99,7 @@ static truce_status restore_check(struct restore_checks *checks, bson_error_t *e
         return status;
     status = truce_check(store, &check, restore_show_finding, checks, &report, error);
     if (!status)
-        status = restore_check_databases(checks, store, error);
+        status = truce__each_database(store, restore_check_database, checks, error);
     truce_store_close(store);
     return status;
 }
