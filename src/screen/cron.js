@@ -38,6 +38,19 @@ function words(line) {
     return line;
 }
 
+// Returns the options of the jobs of an entry, as truceCronSet and truceEnqueue name them.
+const jobOptions = (job) => ({
+    priority: job.priority,
+    attempts: job.attempts_max,
+    timeoutMS: job.timeout_ms,
+    keepMS: job.keep_ms,
+    keepCancelledMS: job.keep?.cancelled,
+    keepDiscardedMS: job.keep?.discarded,
+    keepDeadMS: job.keep?.dead,
+    metadata: job.metadata,
+    tags: job.tags,
+});
+
 async function edit(cron) {
     const job = cron?.job ?? {};
     const given = await ask(cron ? `Edit ${text(cron._id)}` : 'New cron entry', {
@@ -67,14 +80,9 @@ async function edit(cron) {
         line: given.line,
         zone: given.zone || undefined,
         missed: given.missed,
+        most: cron?.most,
         payload: parse(given.payload),
-        priority: job.priority,
-        attempts: job.attempts_max,
-        timeoutMS: job.timeout_ms,
-        keepMS: job.keep_ms,
-        keepCancelledMS: job.keep?.cancelled,
-        keepDiscardedMS: job.keep?.discarded,
-        keepDeadMS: job.keep?.dead,
+        ...jobOptions(job),
     });
     return 'The entry is saved.';
 }
@@ -129,10 +137,7 @@ export function show({ head }) {
                                             await act('truceEnqueue', {
                                                 queue: job.queue,
                                                 payload: job.payload,
-                                                priority: job.priority,
-                                                attempts: job.attempts_max,
-                                                timeoutMS: job.timeout_ms,
-                                                keepMS: job.keep_ms,
+                                                ...jobOptions(job),
                                             });
                                             return 'A job was added.';
                                         },

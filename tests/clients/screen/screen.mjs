@@ -335,10 +335,28 @@ await check('cron entries are made, run, paused, resumed, edited, and removed', 
         if (label === 'Pause') await confirm(page);
         await said(page, words_);
     }
+    await op('test', 'truceCronSet', {
+        cron: 'weekly',
+        queue: 'weeks',
+        line: '30 6 * * 1',
+        payload: {},
+        missed: 'all',
+        most: 7,
+        metadata: { by: 'ada' },
+        tags: ['eu'],
+    });
+    await go(page, 'cron');
     await row.getByRole('button', { name: 'Edit' }).click();
     await page.getByLabel('Schedule').fill('@daily');
     await confirm(page);
     await said(page, 'saved');
+    const edited = (await op('test', 'truceCrons')).crons.find((one) => one._id === 'weekly');
+    must(edited.line === '@daily' && edited.most === 7, 'the edit changes other fields');
+    must(edited.job.metadata.by === 'ada' && edited.job.tags[0] === 'eu', 'a field is lost');
+    await row.getByRole('button', { name: 'Run now' }).click();
+    await confirm(page);
+    await said(page, 'added');
+    must(await job({ queue: 'weeks', tags: 'eu' }), 'the job lacks the tags');
     await row.getByRole('button', { name: 'Remove' }).click();
     await confirm(page);
     await said(page, 'Removed');
