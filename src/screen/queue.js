@@ -12,15 +12,12 @@ import {
     href,
     live,
     plural,
-    refresh,
     state,
     table,
-    toast,
     capped,
     duration,
     ago,
     code,
-    explainError,
     empty,
 } from './dom.js';
 import {
@@ -115,20 +112,15 @@ async function editLimits(queue, limiter) {
             },
         ],
     });
-    if (!given) return;
-    try {
-        await act('truceQueueLimit', {
-            queue,
-            running: given.running ? Number(given.running) : undefined,
-            rate: given.rate ? Number(given.rate) : undefined,
-            perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
-            pool: limiter?._id?.pool,
-        });
-        toast('The limits are saved.');
-    } catch (error) {
-        toast(explainError(error), true);
-    }
-    refresh();
+    if (!given) return null;
+    await act('truceQueueLimit', {
+        queue,
+        running: given.running ? Number(given.running) : undefined,
+        rate: given.rate ? Number(given.rate) : undefined,
+        perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
+        pool: limiter?._id?.pool,
+    });
+    return 'The limits are saved.';
 }
 
 const percentile = (sorted, part) =>
@@ -137,7 +129,7 @@ async function times(queue) {
     const jobs = await optional(
         remember(`times/${queue}`, 20000, () =>
             find(JOBS, {
-                filter: { ...jobFilter({ queue, state: 'done' }) },
+                filter: jobFilter({ queue, state: 'done' }),
                 projection: { created: 1, ended: 1, lease: 1 },
                 sort: { _id: -1 },
                 limit: 500,
@@ -250,13 +242,7 @@ export async function show({ args: [queue], head }) {
                                 ['Pool', limiter?._id?.pool && text(limiter._id.pool)],
                             ]),
                         ),
-                        h(
-                            'p',
-                            action('Edit the limits', async () => {
-                                await editLimits(queue, limiter);
-                                return null;
-                            }),
-                        ),
+                        h('p', action('Edit the limits', () => editLimits(queue, limiter))),
                     ),
                     card(
                         'Times',
