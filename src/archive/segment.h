@@ -94,8 +94,8 @@ void truce__segment_name(const struct segment_name *name, char text[SEGMENT_NAME
 /* Returns false if the text is not the name of a segment. */
 bool truce__segment_name_parse(const char *text, struct segment_name *name);
 
-/* Returns the latest time of a commit so far in the generation, or if there is none, the time when
- * the segment was made. */
+/* Returns the latest time of a commit so far in the generation, or, before the first commit, the time
+ * when the segment was made. */
 int64_t truce__segment_time(const struct segment_head *head);
 
 /* Gives the page the checksum that it has in the file. Returns the checksum. */

@@ -688,7 +688,7 @@ static uint64_t verify_faults(void)
 static void flip(const char *name, off_t at)
 {
     char path[400];
-    uint8_t byte;
+    uint8_t byte = 0;
     int file;
 
     snprintf(path, sizeof path, "%s/%s", world.archive, name);
