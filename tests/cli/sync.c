@@ -51,6 +51,10 @@ TEST(reports_errors)
             "{$set: {author: \"me\"}}");
     ANSWERS(1, NULL, "comments has no document 9", "sync", "update", "comments", "9",
             "{$set: {a: 1}}");
+    ANSWERS(1, NULL, "comments has no document ", "sync", "update", "comments", "",
+            "{$set: {a: 1}}");
+    ANSWERS(2, NULL, "ID must be a value of Extended JSON or a word, not \"1, w: 2\"", "sync",
+            "update", "comments", "1, w: 2", "{$set: {a: 1}}");
     ANSWERS(2, NULL, "UPDATE", "sync", "update", "comments", "1", "{$set");
     ANSWERS(2, NULL, "maintained by truce", "sync", "insert", "comments", "{synced: 1}");
     ANSWERS(1, NULL, "no rule \"nope\"", "sync", "repair", "nope");

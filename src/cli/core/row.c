@@ -96,6 +96,8 @@ static bool row_is_json(const char *text)
 {
     char *end;
 
+    if (!*text)
+        return false;
     if (strchr("{[\"'", text[0]) || !strcmp(text, "true") || !strcmp(text, "false") ||
         !strcmp(text, "null") || strpbrk(text, " \t"))
         return true;
@@ -120,11 +122,12 @@ bool cli_row_append_value(const struct cli *cli, const char *said, const char *t
         bson_oid_init_from_string(&id, text);
         return BSON_APPEND_OID(to, key, &id);
     }
-    if (*text && !row_is_json(text))
+    if (!row_is_json(text))
         return BSON_APPEND_UTF8(to, key, text);
     wrapped = bson_strdup_printf("{\"v\": %s}", text);
     good = !truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored) &&
-           bson_iter_init_find(&at, &read, "v") && bson_append_iter(to, key, -1, &at);
+           bson_count_keys(&read) == 1 && bson_iter_init_find(&at, &read, "v") &&
+           bson_append_iter(to, key, -1, &at);
     if (!good)
         cli_usage(cli, "%s must be a value of Extended JSON or a word, not \"%s\"", said, text);
     truce__json_reader_release(&reader);

@@ -63,8 +63,7 @@ int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply);
 /* Returns all options of a command: its own, and those of its row. They live as long as the
  * process. */
 const struct cli_option *cli_command_options(const struct cli_command *command);
-/* Returns the words that a value may be: "a", "b", NULL. NULL: any. `name` is that of an option, or
- * of an argument. */
+/* Returns the words that the value of an option may be: "a", "b", NULL. NULL: any. */
 const char *const *cli_row_words(const struct cli_command *command, const char *name);
 
 /* Appends a value: Extended JSON, 24 hexadecimal digits, or a word. If the text is bad, prints the

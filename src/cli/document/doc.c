@@ -15,6 +15,7 @@
 #include "bson/value.h"
 #include "cli/commands.h"
 #include "cli/core/pretty.h"
+#include "cli/core/row.h"
 #include "merge/merge.h"
 #include "patterns/revision/revision.h"
 
@@ -26,49 +27,10 @@ static bool cli_doc_open(const struct cli *cli, truce_revision **revision);
 static void cli_doc_conflicts_print(const bson_t *entry);
 static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result);
 
-/* Returns true if the text begins like JSON and not like a word. */
-static bool is_json(const char *text)
-{
-    return text[0] == '{' || text[0] == '[' || text[0] == '"' || text[0] == '\'' ||
-           !strcmp(text, "true") || !strcmp(text, "false") || !strcmp(text, "null");
-}
-
-static bool doc_id_is_number(const char *text)
-{
-    char *end;
-
-    if (!text[0] || !strchr("-0123456789", text[0]) || strpbrk(text, "xXnNpP"))
-        return false;
-    (void)strtod(text, &end);
-    return *end == '\0';
-}
-
-/* Reads an ID: Extended JSON, 24 hexadecimal digits, or a word. `holder` stores it as the field
- * "v". */
 bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
 {
-    char *wrapped = bson_strdup_printf("{\"v\": %s}", text);
-    struct json_reader reader = {.typed = true};
-    bson_error_t ignored;
-    bson_oid_t oid;
-    bson_t read;
-    bool good = true;
-
     bson_init(holder);
-    if (bson_oid_is_valid(text, strlen(text))) {
-        bson_oid_init_from_string(&oid, text);
-        BSON_APPEND_OID(holder, "v", &oid);
-    } else if (!is_json(text) && !strpbrk(text, " \t") && !doc_id_is_number(text)) {
-        BSON_APPEND_UTF8(holder, "v", text);
-    } else if (truce__json_read(&reader, wrapped, strlen(wrapped), &read, NULL, &ignored))
-        good =
-            cli_usage(cli, "ID must be a value of Extended JSON or a word, not \"%s\"", text) < 0;
-    else {
-        bson_concat(holder, &read);
-    }
-    truce__json_reader_release(&reader);
-    bson_free(wrapped);
-    return good;
+    return cli_row_append_value(cli, "ID", text, "v", holder);
 }
 
 bson_value_t cli_doc_id_in(const bson_t *holder)
