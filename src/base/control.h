@@ -14,6 +14,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Returns the number of the first `size` bytes that are whole characters. text[size] is read. */
+static inline size_t truce__text_whole(const char *text, size_t size)
+{
+    while (size && ((unsigned char)text[size] & 0xc0) == 0x80)
+        size--;
+    return size;
+}
+
 /* Returns the first character and, in `size`, its number of bytes; 0 bytes: invalid UTF-8. */
 static inline uint32_t truce__text_code(const char *text, size_t length, size_t *size)
 {

@@ -79,6 +79,7 @@ static const struct operation_field databases_fields[] = {
     FIELD("filter", FIELD_DOCUMENT, "the databases to list; absent: all"),
     FIELD("nameOnly", FIELD_FLAG, "return only names"),
     {{0}}};
+
 #define DATA(variable, name_, role_, help_, target_, fields_)                                      \
     static const struct operation_row variable = {OPERATION(name_, role_, help_),                  \
                                                   .target = target_,                               \

@@ -1,4 +1,5 @@
-/* Queues: workflows, results of jobs, and events. Batches are options of truceEnqueue and truceQueue. */
+/* Queues: workflows, results of jobs, and events. Batches are options of truceEnqueue and
+ * truceQueue. */
 #include <stdio.h>
 
 #include "operations/operation_queue.h"
@@ -92,7 +93,7 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     if (status)
         return status;
     if (!given.queue && !queue)
-        return truce__refuse(CODE_BAD_VALUE, error, "it has no queue, and the workflow names none");
+        return truce__refuse(CODE_BAD_VALUE, error, "it has no queue, and neither has the workflow");
     flow->handles[flow->count] =
         truce__operation_queue_named(call, given.queue ? given.queue : queue, NULL, 0);
     job->queue = flow->handles[flow->count++]->thing;

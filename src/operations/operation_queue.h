@@ -5,10 +5,12 @@
 #include "operations/operation.h"
 #include "truce/queue.h"
 
-/* Returns the queue that the operation names. `worker` NULL: the name of the server. `lease_ms` 0: the default. */
+/* Returns the queue that the operation names. `worker` NULL: the name of the server. `lease_ms` 0:
+ * the default. */
 truce_status truce__operation_queue(struct operation_call *call, const char *worker,
                                     int64_t lease_ms, struct handle **handle, bson_error_t *error);
-/* The same; if the operation names no queue, that of the job. NOT_FOUND: no such job exists. */
+/* The same; if the operation names no queue, returns the queue of the job. NOT_FOUND: no such job
+ * exists. */
 truce_status truce__operation_queue_of(struct operation_call *call, const bson_oid_t *id,
                                        struct handle **handle, bson_error_t *error);
 /* Returns the queue of that name. */

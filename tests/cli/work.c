@@ -278,8 +278,8 @@ TEST(notifies_the_program_of_a_cancelled_job)
                   "\"reason\": \"lost\"}", NULL, __FILE__, __LINE__);
 }
 
-/* Stops a worker by SIGTERM after its job runs, and checks the state of the job. The program may wait
- * for the file $GO: it appears when the worker was asked. */
+/* Stops a worker by SIGTERM after its job runs, and checks the state of the job. The program may
+ * wait for the file $GO, which appears after the signal. */
 static void ends_when_asked(const char *program, const char *grace, const char *state)
 {
     pid_t worker;

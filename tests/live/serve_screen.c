@@ -1,6 +1,6 @@
 /*
- * The files of the screen over HTTP: their types and policies, caches, foreign pages, logins, and the
- * log of actions. tests/clients/screen drives the screen in a browser.
+ * The files of the screen over HTTP: their types and policies, caches, foreign pages, logins, and
+ * the log of actions. tests/clients/screen drives the screen in a browser.
  */
 #include <stdlib.h>
 #include <string.h>

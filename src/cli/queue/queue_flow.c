@@ -34,12 +34,9 @@ static void read_node(struct node *node, const bson_t *job)
     const char *name = truce__field_text(job, "name");
     bson_value_t id = truce__document_id(job);
     char text[25];
-    size_t length = strlen(name);
+    size_t length = truce__text_whole(name, strnlen(name, sizeof node->label - 1));
 
     bson_oid_to_string(&id.value.v_oid, text);
-    if (length >= sizeof node->label) /* only whole characters */
-        for (length = sizeof node->label - 1; ((unsigned char)name[length] & 0xc0) == 0x80;)
-            length--;
     bson_snprintf(node->label, sizeof node->label, "%.*s", *name ? (int)length : 24,
                   *name ? name : text);
 }

@@ -19,6 +19,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/control.h"
 #include "base/field.h"
 #include "bson/json.h"
 #include "bson/value.h"
@@ -191,19 +192,11 @@ truce_status job_done(struct job *job, int64_t chunk, const struct chunk_check *
 
 /* ---- rejected lines ---- */
 
-/* Returns at most `size`, so that no character is cut. */
-static size_t set_job_whole_characters(const char *text, size_t size)
-{
-    while (size && ((unsigned char)text[size] & 0xc0) == 0x80)
-        size--;
-    return size;
-}
-
 void reject_append(bson_t *array, uint32_t *index, int64_t line, const char *reason,
                    const char *text, size_t size)
 {
     bool cut = size > TEXT_BYTES_MAX;
-    size_t kept = cut ? set_job_whole_characters(text, TEXT_BYTES_MAX) : size;
+    size_t kept = cut ? truce__text_whole(text, TEXT_BYTES_MAX) : size;
     char buffer[16];
     const char *key;
     bson_t one;

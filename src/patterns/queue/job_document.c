@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/control.h"
 #include "base/field.h"
 #include "base/limits.h"
 #include "base/random.h"
@@ -158,12 +159,9 @@ void truce__job_update_commit(bson_t *update, const bson_t *document, const bson
  * not valid UTF-8, each byte above 127 becomes "?". Free it with bson_free. */
 static char *queue_clip(const char *text)
 {
-    size_t length = strnlen(text ? text : "", JOB_ERROR_BYTES_MAX);
+    size_t length = text ? truce__text_whole(text, strnlen(text, JOB_ERROR_BYTES_MAX)) : 0;
     char *clipped = bson_strndup(text ? text : "", length);
 
-    while (text && text[length] && length && ((unsigned char)text[length] & 0xc0) == 0x80)
-        length--;
-    clipped[length] = '\0';
     if (!bson_utf8_validate(clipped, length, false))
         for (char *at = clipped; *at; at++)
             *at = (unsigned char)*at < 0x80 ? *at : '?';

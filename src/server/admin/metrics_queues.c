@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/control.h"
 #include "base/field.h"
 #include "bson/value.h"
 #include "patterns/queue/queue_times.h"
@@ -34,11 +35,8 @@ struct queue_metrics {
 /* Writes the first bytes of a name as the value of a label. A cut is before a whole character. */
 static void queue_escape(const char *name, char escaped[2 * NAME_BYTES + 1])
 {
-    size_t size = strlen(name), at = 0;
+    size_t size = truce__text_whole(name, strnlen(name, NAME_BYTES)), at = 0;
 
-    if (size > NAME_BYTES)
-        for (size = NAME_BYTES; size && ((unsigned char)name[size] & 0xc0) == 0x80;)
-            size--;
     for (size_t i = 0; i < size; i++) {
         if (name[i] == '"' || name[i] == '\\' || name[i] == '\n')
             escaped[at++] = '\\';

@@ -41,7 +41,7 @@ truce_status serve_create_token(struct call *call, bson_t *reply, bson_error_t *
     if (!status && fields.expires_ms && fields.expires_ms <= truce__clock_wall_ms())
         status =
             truce__refuse(CODE_BAD_VALUE, error,
-                          "the field 'expiresMS' must be a time to come, ms since 1970, and is "
+                          "the field 'expiresMS' must be a time in the future, ms since 1970, not "
                           "%lld",
                           (long long)fields.expires_ms);
     if (!status)

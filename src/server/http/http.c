@@ -300,7 +300,7 @@ static void http_stop_watch(struct http *http)
     pthread_join(http->watch, NULL);
 }
 
-/* ---- who may ask ----------------------------------------------------------------------------- */
+/* ---- the source of a request ----------------------------------------------------------------- */
 
 /* Returns the length of the host in "HOST:PORT", "[ADDRESS]:PORT", or "HOST". */
 static size_t http_host_size(const char *authority)

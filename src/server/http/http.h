@@ -4,7 +4,7 @@
 /*
  * The commands of the server over HTTP.
  *
- *     POST /v1/DATABASE/OPERATION         a JSON object; the reply is the command's, as relaxed Extended JSON
+ *     POST /v1/DATABASE/OPERATION         a JSON object; the reply is relaxed Extended JSON
  *     GET  /v1/DATABASE/watch?collection  a change stream as server-sent events
  *     GET  /v1/openapi.json               the description of all operations
  *     GET  /ui/                           the screen (http_screen.h)
@@ -17,7 +17,8 @@
  *  2. With --auth, no body is read before the user is known. Without it, only this machine's
  *     loopback is served.
  *  3. A request is refused if its Host is not one of the server's names, or if a page of another
- *     origin sent it. Such a page may only link to the screen. A browser that visits a foreign page must not be able to use the server.
+ *     origin sent it. Such a page may only link to the screen. A browser that visits a foreign page
+ *     must not be able to use the server.
  *  4. The size of a body and of the headers, and the number of connections, have maxima.
  *  5. A connection ends if the head of its request does not arrive in time, also if single bytes
  *     arrive.

@@ -92,11 +92,11 @@ static truce_status registry_refuse(const struct snapshot_registry *registry, ui
                              number);
     if (age_ms > registry->window_ms)
         return truce__refuse(CODE_SNAPSHOT_TOO_OLD, error,
-                             "the time (%u, %u) is older than the oldest that is kept", seconds,
+                             "the time (%u, %u) is older than the oldest snapshot", seconds,
                              number);
     return truce__refuse(CODE_SNAPSHOT_UNAVAILABLE, error,
-                         "the time (%u, %u) is not kept: no read of this server was answered with "
-                         "it, or more than %d others were since",
+                         "the time (%u, %u) has no snapshot: no read of this server returned it, or "
+                         "more than %d later ones evicted it",
                          seconds, number, TRUCE_SERVER_PASTS_MAX);
 }
 
@@ -153,7 +153,7 @@ static truce_status registry_make(struct snapshot_registry *registry,
     if (!registry_enter(registry, made, &gone)) {
         registry_end(made);
         return truce__fail(TRUCE_LIMIT, error,
-                           "%d moments are read by cursors, which is the maximum",
+                           "cursors read %d snapshots, which is the maximum",
                            TRUCE_SERVER_PASTS_MAX);
     }
     if (gone)
