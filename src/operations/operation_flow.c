@@ -93,7 +93,8 @@ static truce_status flow_read_job(struct operation_call *call, const bson_iter_t
     if (status)
         return status;
     if (!given.queue && !queue)
-        return truce__refuse(CODE_BAD_VALUE, error, "it has no queue, and neither has the workflow");
+        return truce__refuse(CODE_BAD_VALUE, error,
+                             "it has no queue, and neither has the workflow");
     flow->handles[flow->count] =
         truce__operation_queue_named(call, given.queue ? given.queue : queue, NULL, 0);
     job->queue = flow->handles[flow->count++]->thing;

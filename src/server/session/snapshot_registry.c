@@ -94,10 +94,11 @@ static truce_status registry_refuse(const struct snapshot_registry *registry, ui
         return truce__refuse(CODE_SNAPSHOT_TOO_OLD, error,
                              "the time (%u, %u) is older than the oldest snapshot", seconds,
                              number);
-    return truce__refuse(CODE_SNAPSHOT_UNAVAILABLE, error,
-                         "the time (%u, %u) has no snapshot: no read of this server returned it, or "
-                         "more than %d later ones evicted it",
-                         seconds, number, TRUCE_SERVER_PASTS_MAX);
+    return truce__refuse(
+        CODE_SNAPSHOT_UNAVAILABLE, error,
+        "the time (%u, %u) has no snapshot: no read of this server returned it, or "
+        "more than %d later ones evicted it",
+        seconds, number, TRUCE_SERVER_PASTS_MAX);
 }
 
 static truce_status registry_find(struct snapshot_registry *registry, uint64_t time,
@@ -152,8 +153,7 @@ static truce_status registry_make(struct snapshot_registry *registry,
     }
     if (!registry_enter(registry, made, &gone)) {
         registry_end(made);
-        return truce__fail(TRUCE_LIMIT, error,
-                           "cursors read %d snapshots, which is the maximum",
+        return truce__fail(TRUCE_LIMIT, error, "cursors read %d snapshots, which is the maximum",
                            TRUCE_SERVER_PASTS_MAX);
     }
     if (gone)
