@@ -656,27 +656,33 @@ static void *write_on(void *arg)
     return NULL;
 }
 
-/* Follows the stream from the token, and advances the token, until the server is gone or (until >=
- * 0) that number arrived. Each number arrives once, in order. */
+/* Follows the stream from the token, and advances the token, until the server ends, which may be
+ * before the stream opens, or (until >= 0) that number arrived. Each number arrives once, in order. */
 static void follow(int port, char token[100], int *next, int until)
 {
     struct stream_of stream;
     char text[400];
+    int empty = 0; /* the number of batches since the last event */
 
     snprintf(text, sizeof text,
              "{'aggregate': 'c', 'pipeline': [{'$changeStream': {%s%s%s}}], 'cursor': {}, "
              "'$db': 'test'}",
              token[0] ? "'resumeAfter': {'_data': '" : "", token, token[0] ? "'}" : "");
     stream = open_stream_at(port, text);
-    snprintf(token, 100, "%s", stream.token);
-    while (until < 0 || *next < until) {
+    if (stream.reply)
+        snprintf(token, 100, "%s", stream.token);
+    while (stream.reply && (until < 0 || *next < until)) {
         bson_t event;
 
         event_of(&stream, 3, 1000, &event);
         if (!stream.reply)
             break;
-        if (bson_empty(&event))
+        if (bson_empty(&event)) {
+            if (!CHECK_INT(++empty, <, 60))
+                break;
             continue;
+        }
+        empty = 0;
         CHECK_TEXT("insert", text_of(&event, "operationType"));
         if (!CHECK_INT(reply_number(&event, "documentKey._id"), ==, *next))
             break;

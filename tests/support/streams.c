@@ -40,6 +40,8 @@ struct stream_of open_stream_at(int port, const char *aggregate)
     const char *dot;
 
     take_reply(&stream, ask_on(stream.end, aggregate, 0), "firstBatch");
+    if (!stream.reply)
+        return stream;
     if (!CHECK_INT(reply_number(stream.reply, "ok"), ==, 1))
         fprintf(stderr, "    %s\n", text_of(stream.reply, "errmsg"));
     dot = strchr(text_of(stream.reply, "cursor.ns"), '.');
@@ -55,7 +57,10 @@ struct stream_of open_stream_at(int port, const char *aggregate)
 
 struct stream_of open_stream(const char *aggregate)
 {
-    return open_stream_at(server_port(server), aggregate);
+    struct stream_of stream = open_stream_at(server_port(server), aggregate);
+
+    CHECK(stream.reply);
+    return stream;
 }
 
 struct stream_of watch_c(const char *options, const char *stages)
