@@ -14,8 +14,8 @@
 extern truce_store *store;
 extern struct server *server;
 
-int dial(void); /* to the server */
-int dial_port(int port);
+int dial(void);          /* to the server */
+int dial_port(int port); /* -1: the server ended; no reply comes */
 
 void put_uint32(struct buffer *out, uint32_t number);
 /* Makes a message of a command; `flags`: 1 has a checksum, 2 wants no answer. */
