@@ -423,8 +423,8 @@ static enum turn wait_published(struct writer *writer, struct write_op *group, u
     }
 }
 
-static void finish_told(struct writer *writer, struct write_op *group, struct write_op *own,
-                        uint64_t promise)
+static void finish_committed(struct writer *writer, struct write_op *group, struct write_op *own,
+                             uint64_t promise)
 {
     hand_over(writer);
     if (is_relaxed(group))
@@ -455,7 +455,7 @@ static enum turn writer_publish(struct writer *writer, struct write_op *op)
     if (truce__combine_publish(&writer->combine, is_relaxed(group)))
         turn = wait_published(writer, group, &promise);
     if (turn == DONE_THERE)
-        finish_told(writer, group, op, promise);
+        finish_committed(writer, group, op, promise);
     else
         writer_put_back(writer, group);
     return turn;
@@ -669,7 +669,7 @@ static bool touched_any(const struct writer *writer)
     return all;
 }
 
-static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_t *error)
+static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_error_t *error)
 {
     bool changed = touched_any(writer), wrote;
     uint64_t promised = 0;
@@ -698,7 +698,7 @@ static truce_status commit_told(struct writer *writer, bool relaxed, bson_error_
 
 static truce_status group_commit(struct writer *writer, bool relaxed, bson_error_t *error)
 {
-    truce_status status = commit_told(writer, relaxed, error);
+    truce_status status = commit_and_notify(writer, relaxed, error);
 
     truce__cache_end(writer->cache, !status);
     if (status)

@@ -203,18 +203,18 @@ static bool tell_is_same(const struct copy_part *part)
 static void tell_collection(const struct copy *copy, const struct copy_part *part)
 {
     char hash[FINGERPRINT_TEXT];
-    bson_t *told;
+    bson_t *summary;
 
     truce__fingerprint_text(&part->from_sum, hash);
-    told = BCON_NEW("collection", BCON_UTF8(part->collection), "documents",
-                    BCON_INT64(part->documents), "hash", BCON_UTF8(hash), "indexes",
-                    BCON_INT64(part->indexes), "inserted", BCON_INT64(part->inserted), "replaced",
-                    BCON_INT64(part->replaced), "removed", BCON_INT64(part->removed), "kept",
-                    BCON_INT64(part->kept), "missing", BCON_INT64(part->missing), "other",
-                    BCON_INT64(part->other), "extra", BCON_INT64(part->extra), "same",
-                    BCON_BOOL(tell_is_same(part)));
-    copy->options.collection(told, copy->options.arg);
-    bson_destroy(told);
+    summary = BCON_NEW("collection", BCON_UTF8(part->collection), "documents",
+                       BCON_INT64(part->documents), "hash", BCON_UTF8(hash), "indexes",
+                       BCON_INT64(part->indexes), "inserted", BCON_INT64(part->inserted),
+                       "replaced", BCON_INT64(part->replaced), "removed", BCON_INT64(part->removed),
+                       "kept", BCON_INT64(part->kept), "missing", BCON_INT64(part->missing),
+                       "other", BCON_INT64(part->other), "extra", BCON_INT64(part->extra), "same",
+                       BCON_BOOL(tell_is_same(part)));
+    copy->options.collection(summary, copy->options.arg);
+    bson_destroy(summary);
 }
 
 /* Calls the options' functions for all collections and for the remaining differences. */

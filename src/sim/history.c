@@ -352,8 +352,9 @@ static const char *check_answers(struct checker *checker)
 
     for (int t = 0; t < history->txns_count; t++) {
         const struct sim_txn *txn = &history->txns[t];
-        bool told_ok = txn->ended && txn->status == TRUCE_OK;
-        bool told_no = txn->ended && txn->status != TRUCE_OK && txn->status != TRUCE_UNKNOWN;
+        bool returned_ok = txn->ended && txn->status == TRUCE_OK;
+        bool returned_failure =
+            txn->ended && txn->status != TRUCE_OK && txn->status != TRUCE_UNKNOWN;
         int wrote = 0, should = 0;
 
         for (int d = 0; d < SIM_DOCUMENTS; d++) {
@@ -364,15 +365,15 @@ static const char *check_answers(struct checker *checker)
 
         if (wrong)
             return wrong;
-        if (told_no && wrote)
+        if (returned_failure && wrote)
             return history_say(checker, "a commit was reported as failed, but it was applied", t,
                                0);
         if (wrote && wrote != should)
             return history_say(checker, "a commit was applied partially", t, 0);
-        if (told_ok && !txn->script->key && wrote != should)
+        if (returned_ok && !txn->script->key && wrote != should)
             return history_say(checker, "a commit was reported as done, but it was not applied", t,
                                0);
-        if (told_ok && !txn->script->key)
+        if (returned_ok && !txn->script->key)
             checker->decided[t] = true;
     }
     return NULL;

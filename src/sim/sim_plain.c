@@ -135,7 +135,7 @@ static bool was_released(struct run *run, const bson_t *document)
            count_with(run, "truce_commits", BCON_NEW("_id", BCON_OID(bson_iter_oid(&iter)))) == 1;
 }
 
-static bool plain_is_told(struct run *run, const bson_t *document)
+static bool plain_is_reported(struct run *run, const bson_t *document)
 {
     bson_iter_t iter;
 
@@ -177,7 +177,7 @@ static void observe_place(struct run *run, int place)
     } else if (count < plain->count) {
         if (!was_released(run, &document))
             sim_plain_wrong(run, "a plain write is overwritten", &document);
-        else if (!plain_is_told(run, &document))
+        else if (!plain_is_reported(run, &document))
             sim_plain_wrong(run, "a plain write is overwritten and the loss is not reported",
                             &document);
         plain->count = count;

@@ -135,20 +135,20 @@ static void transfer_end_all(struct run *run, truce_transfers *transfers)
 }
 
 /* Checks that the result of a call stays true. */
-static void sim_check_told(struct run *run, const struct transfer_call *call, int txn,
-                           const char *state)
+static void sim_check_returned(struct run *run, const struct transfer_call *call, int txn,
+                               const char *state)
 {
-    truce_status told = (truce_status)run->patterns.about[txn];
+    truce_status returned = (truce_status)run->patterns.about[txn];
     const char *expected = NULL;
-    bson_t *about = BCON_NEW("call", BCON_INT32(txn), "told", BCON_UTF8(truce_status_name(told)),
-                             "state", BCON_UTF8(state));
+    bson_t *about = BCON_NEW("call", BCON_INT32(txn), "told",
+                             BCON_UTF8(truce_status_name(returned)), "state", BCON_UTF8(state));
 
     if (call->verb == CANCEL)
-        expected = !told ? "canceled" : told == TRUCE_REFUSED ? "done" : NULL;
+        expected = !returned ? "canceled" : returned == TRUCE_REFUSED ? "done" : NULL;
     else if (call->verb == IN_COMMIT)
-        expected = !told ? "done" : "";
+        expected = !returned ? "done" : "";
     else
-        expected = !told ? "done" : told == TRUCE_REFUSED ? "canceled" : NULL;
+        expected = !returned ? "done" : returned == TRUCE_REFUSED ? "canceled" : NULL;
     if (run->patterns.calls[txn].known && expected && strcmp(expected, state) != 0)
         truce__sim_fail(run, "a transfer contradicts the result of its call", about);
     bson_destroy(about);
@@ -191,7 +191,7 @@ static void sim_check_transfers(struct run *run, const bson_t *document)
         char state[16];
 
         transfer_read_state(run, transfers, call->shared ? call->shared : t, state);
-        sim_check_told(run, call, t, state);
+        sim_check_returned(run, call, t, state);
         if (strcmp(state, "done") != 0 || !call->from ||
             (call->shared && counted[call->shared - SHARED]))
             continue;

@@ -144,16 +144,16 @@ void cli_paint(const char *sequence)
 
 int cli_output_end(int code)
 {
-    static bool told; /* a command may call this before main does. */
+    static bool reported; /* a command may call this before main does. */
 
     end_table();
     errno = 0;
     if (written(fflush(stdout) == 0) && !ferror(stdout))
         return code;
-    if (output_errno != EPIPE && !told)
+    if (output_errno != EPIPE && !reported)
         fprintf(stderr, "truce: standard output cannot be written: %s\n",
                 strerror(output_errno ? output_errno : EIO));
-    told = true;
+    reported = true;
     return CLI_FAILED;
 }
 

@@ -27,8 +27,8 @@ struct copying {
     int64_t pinned;
     truce_copy_options options;
     struct cli_progress shown;
-    bool comparing; /* the progress line is about comparing. */
-    int64_t told;   /* differences that were printed. */
+    bool comparing;  /* the progress line is about comparing. */
+    int64_t printed; /* differences that were printed. */
 };
 
 /* ---- the two stores -------------------------------------------------------------------------- */
@@ -185,7 +185,7 @@ static void show_difference(const bson_t *note, void *arg)
     const char *index = truce__field_text(note, "index");
     struct buffer out = {0};
 
-    copying->told++;
+    copying->printed++;
     if (copying->cli->json) {
         cli_print(note, JSON_CANONICAL);
         return;
@@ -270,8 +270,8 @@ static void copy_answer(const struct copying *copying, const truce_copy_report *
     BSON_APPEND_INT64(&done, "differences", report->differences);
     BSON_APPEND_INT64(&done, "pinned_bytes", copying->pinned);
     BSON_APPEND_BOOL(&done, "verified", report->differences == 0);
-    if (report->differences > copying->told)
-        snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->told);
+    if (report->differences > copying->printed)
+        snprintf(more, sizeof more, " (%" PRId64 " of them above)", copying->printed);
     if (report->differences)
         cli_answer(cli, &done,
                    "%" PRId64 " documents of %" PRId64 " collections %s, differences: %" PRId64

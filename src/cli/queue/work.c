@@ -253,7 +253,7 @@ void work_lost(struct work *work, struct work_job *at)
 
 struct open_job {
     struct work_job at;
-    int64_t told_ns; /* when the cancel line was sent; 0 if it was not. */
+    int64_t notified_ns; /* when the cancel line was sent; 0 if it was not. */
 };
 
 /* One program and its jobs. */
@@ -311,7 +311,7 @@ static void send_cancel(struct program_run *run, struct open_job *job)
     work_open_append(&line, text);
     work_child_send(&run->child, &line);
     truce__buffer_release(&line);
-    job->told_ns = truce__clock_monotonic_ns();
+    job->notified_ns = truce__clock_monotonic_ns();
 }
 
 /* ---- lines from it --------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ static bool work_open_is_over(const struct program_run *run)
 
 static bool work_open_has_room(const struct program_run *run)
 {
-    return !work_open_is_over(run) && run->count < run->work->at_once && !run->child.told_ns &&
+    return !work_open_is_over(run) && run->count < run->work->at_once && !run->child.notified_ns &&
            !run->child.silent_ns && !run->fault;
 }
 
@@ -479,9 +479,9 @@ static void look_after_jobs(struct program_run *run)
         struct open_job *job = &run->jobs[i];
 
         work_look_after(run->work, &job->at);
-        if (!job->told_ns && (job->at.lost || job->at.timed_out))
+        if (!job->notified_ns && (job->at.lost || job->at.timed_out))
             send_cancel(run, job);
-        else if (job->told_ns && work_is_over(job->told_ns, grace_ms))
+        else if (job->notified_ns && work_is_over(job->notified_ns, grace_ms))
             run->gives_back = true; /* O5 */
     }
 }
@@ -511,7 +511,7 @@ static char *work_open_reason_of(const struct program_run *run)
 {
     if (run->fault)
         return bson_strdup(run->fault);
-    if (run->child.silent_ns && run->child.told_ns)
+    if (run->child.silent_ns && run->child.notified_ns)
         return bson_strdup("the program closed its input or output and did not end");
     return work_child_end(&run->child);
 }

@@ -240,10 +240,10 @@ int work_child_start(struct work_child *child, const struct work *work)
 
 void work_child_tell(struct work_child *child, int64_t grace_ms)
 {
-    if (!child->told_ns) {
-        child->told_ns = truce__clock_monotonic_ns();
+    if (!child->notified_ns) {
+        child->notified_ns = truce__clock_monotonic_ns();
         kill(-child->pid, SIGTERM);
-    } else if (!child->killed && work_is_over(child->told_ns, grace_ms)) {
+    } else if (!child->killed && work_is_over(child->notified_ns, grace_ms)) {
         child->killed = true;
         kill(-child->pid, SIGKILL);
     }
@@ -425,9 +425,9 @@ struct attempt {
     struct work *work;
     struct work_job at;
     pid_t child;
-    int in, out, err; /* files in memory */
-    int state;        /* as waitpid returns it */
-    int64_t told_ns;  /* when SIGTERM was sent */
+    int in, out, err;    /* files in memory */
+    int state;           /* as waitpid returns it */
+    int64_t notified_ns; /* when SIGTERM was sent */
     bool abandoned;
 };
 
@@ -569,12 +569,13 @@ static void wait_for_it(struct attempt *attempt)
         /* the program may end by itself within the grace time */
         if (attempt->abandoned && !grace_ns)
             grace_ns = truce__clock_monotonic_ns();
-        if (!attempt->told_ns && (attempt->at.lost || attempt->at.timed_out ||
-                                  (grace_ns && work_is_over(grace_ns, attempt->work->grace_ms)))) {
-            attempt->told_ns = truce__clock_monotonic_ns();
+        if (!attempt->notified_ns &&
+            (attempt->at.lost || attempt->at.timed_out ||
+             (grace_ns && work_is_over(grace_ns, attempt->work->grace_ms)))) {
+            attempt->notified_ns = truce__clock_monotonic_ns();
             program_tell(attempt, SIGTERM);
-        } else if (attempt->told_ns && !killed &&
-                   work_is_over(attempt->told_ns, attempt->work->grace_ms)) {
+        } else if (attempt->notified_ns && !killed &&
+                   work_is_over(attempt->notified_ns, attempt->work->grace_ms)) {
             killed = true;
             program_tell(attempt, SIGKILL);
         }
@@ -706,7 +707,7 @@ static void program_conclude(struct attempt *attempt)
 
     if (at->lost) {
         work_lost(attempt->work, at);
-    } else if (attempt->abandoned && attempt->told_ns && !good) {
+    } else if (attempt->abandoned && attempt->notified_ns && !good) {
         work_later(attempt->work, at, 0, "abandoned");
     } else if (good && !at->timed_out) {
         end_well(attempt);

@@ -36,7 +36,7 @@ struct work_child {
     int state; /* as waitpid returns it, after its end. */
     int64_t silent_ns,
         /* when it closed its output or its input, and when it got SIGTERM; 0 if it did not. */
-        told_ns;
+        notified_ns;
     bool killed;
 };
 

@@ -61,7 +61,7 @@ static bool serve_tell(const struct cli *cli, const struct server_options *optio
     const char *metrics = server_metrics(server), *http = server_http(server);
     int port = server_port(server);
     char *uri = serve_uri(options, port);
-    bool both = port && options->socket, told;
+    bool both = port && options->socket, printed;
     bson_t *document = BCON_NEW("listening", BCON_UTF8(uri));
 
     if (port)
@@ -72,13 +72,13 @@ static bool serve_tell(const struct cli *cli, const struct server_options *optio
         BSON_APPEND_UTF8(document, "http", http);
     if (metrics)
         BSON_APPEND_UTF8(document, "metrics", metrics);
-    told =
+    printed =
         cli_answer(cli, document, "listening on %s%s%s%s%s%s%s (Ctrl-C ends it)", uri,
                    both ? ", socket " : "", both ? options->socket : "", http ? ", HTTP at " : "",
                    http ? http : "", metrics ? ", metrics at " : "", metrics ? metrics : "");
     bson_destroy(document);
     bson_free(uri);
-    return told && !fflush(stdout); /* the process that started the server waits for this line */
+    return printed && !fflush(stdout); /* the process that started the server waits for this line */
 }
 
 /* Waits for the end. SIGUSR1 rotates the log in the meantime. */

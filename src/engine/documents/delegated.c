@@ -178,15 +178,15 @@ static void delegated_pack_number(bson_t *packed, const char *name, int64_t numb
 
 static void pack_error(bson_t *packed, const bson_error_t *error)
 {
-    bson_t told;
+    bson_t reply;
 
-    bson_append_document_begin(packed, "e", 1, &told);
-    delegated_pack_number(&told, "d", error->domain);
-    delegated_pack_number(&told, "c", error->code);
+    bson_append_document_begin(packed, "e", 1, &reply);
+    delegated_pack_number(&reply, "d", error->domain);
+    delegated_pack_number(&reply, "c", error->code);
     /* A message may end within a character. */
-    bson_append_binary(&told, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
+    bson_append_binary(&reply, "m", 1, BSON_SUBTYPE_BINARY, (const uint8_t *)error->message,
                        (uint32_t)strlen(error->message));
-    bson_append_document_end(packed, &told);
+    bson_append_document_end(packed, &reply);
 }
 
 static void delegated_pack_outcome(bson_t *packed, const truce_write_outcome *outcome)
@@ -202,7 +202,7 @@ static void delegated_pack_outcome(bson_t *packed, const truce_write_outcome *ou
         pack_error(packed, &outcome->error);
 }
 
-static int64_t delegated_told(struct value document, const char *name)
+static int64_t delegated_number(struct value document, const char *name)
 {
     struct value value = truce__value_field(document, name, 1);
 
@@ -214,15 +214,15 @@ static void unpack_error(const bson_t *outcome, bson_error_t *error)
     const uint8_t *message = NULL;
     uint32_t length = 0;
     bson_iter_t iter;
-    bson_t told;
+    bson_t reply;
 
-    if (!truce__value_subdocument(outcome, "e", &told))
+    if (!truce__value_subdocument(outcome, "e", &reply))
         return;
-    if (bson_iter_init_find(&iter, &told, "m") && BSON_ITER_HOLDS_BINARY(&iter))
+    if (bson_iter_init_find(&iter, &reply, "m") && BSON_ITER_HOLDS_BINARY(&iter))
         bson_iter_binary(&iter, NULL, &length, &message);
-    bson_set_error(error, (uint32_t)delegated_told(truce__value_document(&told), "d"),
-                   (uint32_t)delegated_told(truce__value_document(&told), "c"), "%.*s", (int)length,
-                   message ? (const char *)message : "");
+    bson_set_error(error, (uint32_t)delegated_number(truce__value_document(&reply), "d"),
+                   (uint32_t)delegated_number(truce__value_document(&reply), "c"), "%.*s",
+                   (int)length, message ? (const char *)message : "");
 }
 
 /* Checks whether such a write can have the outcome. */
@@ -245,20 +245,20 @@ static bool delegated_is_possible(const truce_write *write, const truce_write_ou
 }
 
 /* Returns false if such a write cannot have the outcome. */
-static bool delegated_unpack_outcome(struct value told, const truce_write *write,
+static bool delegated_unpack_outcome(struct value reply, const truce_write *write,
                                      truce_write_outcome *outcome)
 {
     bson_t document;
     bson_iter_t iter;
 
-    if (told.type != BSON_TYPE_DOCUMENT)
+    if (reply.type != BSON_TYPE_DOCUMENT)
         return false;
-    truce__value_bson(told, &document);
-    outcome->status = (truce_status)delegated_told(told, "s");
-    outcome->result.matched = delegated_told(told, "m");
-    outcome->result.modified = delegated_told(told, "n");
-    outcome->result.inserted = delegated_told(told, "i");
-    outcome->result.removed = delegated_told(told, "r");
+    truce__value_bson(reply, &document);
+    outcome->status = (truce_status)delegated_number(reply, "s");
+    outcome->result.matched = delegated_number(reply, "m");
+    outcome->result.modified = delegated_number(reply, "n");
+    outcome->result.inserted = delegated_number(reply, "i");
+    outcome->result.removed = delegated_number(reply, "r");
     outcome->result.upserted = bson_iter_init_find(&iter, &document, "u");
     if (outcome->result.upserted)
         bson_value_copy(bson_iter_value(&iter), &outcome->result.upserted_id);
@@ -451,16 +451,16 @@ static bool unpack_outcomes(struct value list, struct bulk *bulk)
 static bool bulk_unpack(struct write_op *op, struct bytes answer)
 {
     struct bulk *bulk = (struct bulk *)op;
-    struct value told, list;
+    struct value reply, list;
     bson_t packed;
 
     op->reset(op);
     if (!truce__document_borrow(answer.data, answer.size, &packed))
         return false;
-    told = truce__value_document(&packed);
-    list = truce__value_field(told, "o", 1);
-    bulk->first = (truce_status)delegated_told(told, "s");
-    bulk->first_at = (size_t)delegated_told(told, "a");
+    reply = truce__value_document(&packed);
+    list = truce__value_field(reply, "o", 1);
+    bulk->first = (truce_status)delegated_number(reply, "s");
+    bulk->first_at = (size_t)delegated_number(reply, "a");
     if (list.type == BSON_TYPE_DOCUMENT && unpack_outcomes(list, bulk))
         return true;
     op->reset(op);

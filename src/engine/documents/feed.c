@@ -214,7 +214,7 @@ static truce_status put_entry(struct writer *writer, int64_t position, bson_t *e
     return ++end->fresh < PRUNE_EACH ? TRUCE_OK : feed_prune(writer, &removed, &more, error);
 }
 
-static bool feed_is_told(struct writer *writer, const char *collection)
+static bool feed_covers(struct writer *writer, const char *collection)
 {
     return writer->catalog && writer->catalog->feed.table &&
            !(writer->suppressed && writer->suppressed(collection));
@@ -249,7 +249,7 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     truce_status status;
     int64_t position;
 
-    if (!feed_is_told(writer, collection->name) || (before && after && bson_equal(before, after)))
+    if (!feed_covers(writer, collection->name) || (before && after && bson_equal(before, after)))
         return TRUCE_OK;
     status = feed_find_end(writer, error);
     if (status)
@@ -274,10 +274,10 @@ truce_status truce__feed_tell(struct writer *writer, const struct collection *co
     return status;
 }
 
-static bool is_told_of(struct writer *writer, const struct feed_fact *fact)
+static bool feed_covers_fact(struct writer *writer, const struct feed_fact *fact)
 {
     return writer->catalog->feed.table &&
-           (fact->kind == FEED_DROP_DATABASE || feed_is_told(writer, fact->name));
+           (fact->kind == FEED_DROP_DATABASE || feed_covers(writer, fact->name));
 }
 
 truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact *fact,
@@ -289,7 +289,7 @@ truce_status truce__feed_tell_fact(struct writer *writer, const struct feed_fact
     int64_t position;
     bson_t entry;
 
-    if (status || !is_told_of(writer, fact))
+    if (status || !feed_covers_fact(writer, fact))
         return status;
     status = feed_find_end(writer, error);
     if (status)

@@ -269,7 +269,7 @@ truce_status truce_tree_untag(truce_tree *tree, const char *name, bson_error_t *
 
 struct collecting {
     truce_tree *tree;
-    truce_tree_collected *told;
+    truce_tree_collected *totals;
     struct tree_master master;
 };
 
@@ -292,7 +292,7 @@ static truce_status collect_remove_all(struct collecting *collecting, const char
         status =
             truce_remove(collecting->tree->store, collection, filter, &options, &result, error);
         if (counted)
-            collecting->told->items += result.removed;
+            collecting->totals->items += result.removed;
         truce_write_result_release(&result);
     } while (truce__repeatable(status) && !truce__worker_wait(&worker, "the store", NULL));
     bson_destroy(filter);
@@ -310,9 +310,9 @@ static truce_status collect_settle_all(struct collecting *collecting, bson_error
         status = truce__tree_settle(collecting->tree, &done, error);
         if (status || !done)
             break;
-        collecting->told->settled++;
+        collecting->totals->settled++;
     }
-    collecting->told->more = !status && done;
+    collecting->totals->more = !status && done;
     return status;
 }
 
@@ -482,12 +482,12 @@ static truce_status collect_superseded(struct collecting *collecting, bson_error
     bool done;
 
     while (!status && version < collecting->master.gone &&
-           collecting->told->items < TREE_COLLECT_ROUND)
+           collecting->totals->items < TREE_COLLECT_ROUND)
         status = collect_version(collecting, ++version, error);
     if (!status && version > collecting->master.collected)
         status = raise(collecting, "collected", version, &done, error);
     if (version < collecting->master.gone)
-        collecting->told->more = true;
+        collecting->totals->more = true;
     return status;
 }
 
@@ -530,7 +530,7 @@ static truce_status drop_edit(struct collecting *collecting, const bson_t *recor
         status = collect_remove_all(
             collecting, TREE_EDITS,
             BCON_NEW("_id", BCON_OID(&token), "state", BCON_UTF8("given up")), false, error);
-    collecting->told->edits += !status;
+    collecting->totals->edits += !status;
     return status;
 }
 
@@ -593,7 +593,7 @@ static truce_status release_common(truce_tree *tree, bson_error_t *error)
 static truce_status truce__tree_collect(truce_tree *tree, truce_tree_collected *collected,
                                         bson_error_t *error)
 {
-    struct collecting collecting = {.tree = tree, .told = collected};
+    struct collecting collecting = {.tree = tree, .totals = collected};
     truce_status status = collect_settle_all(&collecting, error);
 
     if (!status)

@@ -439,7 +439,7 @@ struct truce_tree_import {
     bool headed, begun, whole, ended;
     /* The first version of the lines; the first version of the tree that they create, or 0. */
     int64_t from, first;
-    truce_tree_imported told;
+    truce_tree_imported totals;
 };
 
 truce_tree_import *truce_tree_import_new(truce_tree *tree)
@@ -516,7 +516,7 @@ static truce_status end_version(truce_tree_import *import, bson_error_t *error)
         status = truce_tree_flush(import->edit, error);
         if (!status)
             status = truce_tree_publish(import->edit, NULL, NULL, error);
-        import->told.published += !status;
+        import->totals.published += !status;
         truce_tree_edit_free(import->edit);
         import->edit = NULL;
     }
@@ -531,7 +531,7 @@ static truce_status history_pass(truce_tree_import *import, const struct tree_ma
     bson_t entry;
     truce_status status;
 
-    import->told.passed++;
+    import->totals.passed++;
     /* It was collected here. */
     if (version < truce__tree_kept(master))
         return TRUCE_OK;
@@ -603,7 +603,7 @@ static truce_status take_version(truce_tree_import *import, const bson_t *line, 
             status = history_begin_edit(import, line, error);
     }
     import->begun = !status;
-    import->told.version = version;
+    import->totals.version = version;
     truce__tree_master_release(&master);
     return status;
 }
@@ -654,7 +654,7 @@ truce_status truce_tree_import_end(truce_tree_import *import, truce_tree_importe
                                    bson_error_t *error)
 {
     if (imported)
-        *imported = import->told;
+        *imported = import->totals;
     if (!import->headed)
         return truce__fail(TRUCE_INVALID, error, "the history must begin with a line {$tree: ...}");
     return import->ended ? TRUCE_OK

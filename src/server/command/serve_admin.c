@@ -205,7 +205,7 @@ truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *erro
         {"force", FIELD_IGNORED, 0}, {"timeoutSecs", FIELD_IGNORED, 0}, {0}};
     struct server *server = call->server;
     truce_status status = check_admin(call, error);
-    bson_t *told;
+    bson_t *details;
     char nothing;
 
     (void)reply;
@@ -216,10 +216,10 @@ truce_status serve_shutdown(struct call *call, bson_t *reply, bson_error_t *erro
                                "this server is ended by the program that it is in");
     if (status)
         return status;
-    told = BCON_NEW("from", BCON_UTF8(call->connection->peer));
+    details = BCON_NEW("from", BCON_UTF8(call->connection->peer));
     log_write(server->log, TRUCE_LOG_INFO, LOG_SERVER, call->connection->number,
-              "shutdown asked for", told);
-    bson_destroy(told);
+              "shutdown asked for", details);
+    bson_destroy(details);
     server->shutdown(server->shutdown_arg);
     return TRUCE_OK;
 }

@@ -73,7 +73,7 @@ static truce_status explained_look(struct call *call, struct explained *explaine
     return status;
 }
 
-/* ---- what is told of it ---------------------------------------------------------------------- */
+/* ---- the reply ------------------------------------------------------------------------------ */
 
 /* Is it {_id: a value} alone, of which nothing else is asked? */
 static bool is_by_id(const bson_t *filter, const truce_find_options *options)

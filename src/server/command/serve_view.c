@@ -512,7 +512,7 @@ truce_status view_drop(struct call *call, const char *name, bool *was, bson_erro
     return status;
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- replies -------------------------------------------------------------------------------- */
 
 void view_describe(const struct view *view, bool name_only, bson_t *document)
 {

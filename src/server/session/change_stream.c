@@ -533,10 +533,10 @@ static void free_one(struct source *base)
     bson_free(base);
 }
 
-static truce_status stages_check_id(const bson_t *event, const bson_t *told, bson_error_t *error)
+static truce_status stages_check_id(const bson_t *event, const bson_t *shaped, bson_error_t *error)
 {
     struct value before = truce__value_field(truce__value_document(event), "_id", 3);
-    struct value after = truce__value_field(truce__value_document(told), "_id", 3);
+    struct value after = truce__value_field(truce__value_document(shaped), "_id", 3);
 
     if (truce__value_identical(before, after))
         return TRUCE_OK;
@@ -546,10 +546,10 @@ static truce_status stages_check_id(const bson_t *event, const bson_t *told, bso
                          "it impossible to resume the stream from that point");
 }
 
-/* `*told`: what the stages leave of the event; NULL: nothing; bson_destroy. */
+/* `*shaped`: what the stages leave of the event; NULL: nothing; bson_destroy. */
 static truce_status change_stream_stages_run(struct pipeline *pipeline, struct engine *engine,
                                              struct arena *arena, const bson_t *event,
-                                             bson_t **told, bson_error_t *error)
+                                             bson_t **shaped, bson_error_t *error)
 {
     struct one *one = bson_malloc0(sizeof *one);
     struct query_context context = truce__engine_context(engine, arena);
@@ -558,7 +558,7 @@ static truce_status change_stream_stages_run(struct pipeline *pipeline, struct e
     struct budget budget;
     truce_status status;
 
-    *told = NULL;
+    *shaped = NULL;
     *one = (struct one){{.next = next_of_one, .free = free_one}, event};
     truce__engine_budget(engine, 0, &budget);
     context.budget = &budget;
@@ -569,7 +569,7 @@ static truce_status change_stream_stages_run(struct pipeline *pipeline, struct e
     if (!status && document)
         status = stages_check_id(event, document, error);
     if (!status && document)
-        *told = bson_copy(document);
+        *shaped = bson_copy(document);
     output->free(output);
     return status;
 }
@@ -879,16 +879,16 @@ static truce_status change_stream_complete(struct change_stream *watch, struct e
 }
 
 /* The maximum applies to the event after the stages. */
-static truce_status check_size(const bson_t *told, bson_error_t *error)
+static truce_status check_size(const bson_t *shaped, bson_error_t *error)
 {
-    if (told->len <= EVENT_BYTES)
+    if (shaped->len <= EVENT_BYTES)
         return TRUCE_OK;
     return truce__refuse(CODE_BSON_OBJECT_TOO_LARGE, error,
                          "BSONObj size: %u (0x%X) is invalid. Size must be between 0 and %d(16MB)",
-                         told->len, told->len, EVENT_BYTES);
+                         shaped->len, shaped->len, EVENT_BYTES);
 }
 
-static void append_told(bson_t *batch, uint32_t *count, const bson_t *document)
+static void change_stream_append(bson_t *batch, uint32_t *count, const bson_t *document)
 {
     char buffer[16];
     const char *key;
@@ -941,7 +941,7 @@ static void change_stream_send_fragment(struct change_stream *watch, bson_t *bat
     fragment = change_stream_fragment(watch->split, watch->fragments, &token);
     *fits = !*count || batch->len + fragment->len <= TRUCE_DOCUMENT_BYTES_MAX;
     if (*fits) {
-        append_told(batch, count, fragment);
+        change_stream_append(batch, count, fragment);
         watch->at = token;
         if (++watch->fragment == watch->fragments)
             end_split(watch);
@@ -966,7 +966,7 @@ static truce_status change_stream_send(struct change_stream *watch, bson_t *docu
     else
         status = check_size(document, error);
     if (!status) {
-        append_told(batch, count, document);
+        change_stream_append(batch, count, document);
         pop(watch);
     }
     bson_destroy(document);
@@ -978,7 +978,7 @@ static truce_status change_stream_tell(struct change_stream *watch, bson_t *batc
                                        bool *fits, bson_error_t *error)
 {
     struct event *event = watch->first;
-    bson_t *told = NULL;
+    bson_t *shaped = NULL;
     truce_status status = TRUCE_OK;
 
     if (watch->split) {
@@ -991,17 +991,18 @@ static truce_status change_stream_tell(struct change_stream *watch, bson_t *batc
     status = change_stream_complete(watch, event, error);
     if (!status && watch->pipeline)
         status = change_stream_stages_run(watch->pipeline, watch->engine, &watch->arena,
-                                          event->document, &told, error);
+                                          event->document, &shaped, error);
     if (status) {
-        if (told)
-            bson_destroy(told);
+        if (shaped)
+            bson_destroy(shaped);
         return status;
     }
-    if (!told && watch->pipeline) {
+    if (!shaped && watch->pipeline) {
         pop(watch);
         return TRUCE_OK;
     }
-    return change_stream_send(watch, told ? told : bson_copy(event->document), batch, count, error);
+    return change_stream_send(watch, shaped ? shaped : bson_copy(event->document), batch, count,
+                              error);
 }
 
 truce_status change_stream_read(struct change_stream *watch, int64_t most, bson_t *batch,

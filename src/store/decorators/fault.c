@@ -153,28 +153,28 @@ static void lie(const truce_write *writes, size_t number, truce_write_outcome *o
 /* A rewrite that writes nothing, whatever is computed. */
 struct lying_rewrite {
     truce_rewrite base; /* first */
-    truce_rewrite *told;
+    truce_rewrite *original;
 };
 
 static void begin_lying(truce_rewrite *rewrite)
 {
-    truce_rewrite *told = ((struct lying_rewrite *)rewrite)->told;
+    truce_rewrite *original = ((struct lying_rewrite *)rewrite)->original;
 
-    told->begin(told);
+    original->begin(original);
 }
 
 static bool make_lying(truce_rewrite *rewrite, size_t number, const bson_t *before, bson_t *after)
 {
-    truce_rewrite *told = ((struct lying_rewrite *)rewrite)->told;
+    truce_rewrite *original = ((struct lying_rewrite *)rewrite)->original;
 
-    (void)told->make(told, number, before, after);
+    (void)original->make(original, number, before, after);
     return false;
 }
 
 static truce_status rewrite_in_vain(struct decorator *decorator, const struct decorated_call *call,
                                     bson_error_t *error)
 {
-    struct lying_rewrite lying = {.base = *call->rewrite, .told = call->rewrite};
+    struct lying_rewrite lying = {.base = *call->rewrite, .original = call->rewrite};
     struct decorated_call changed = *call;
 
     lying.base.begin = begin_lying;

@@ -287,7 +287,7 @@ struct trace_store {
 };
 
 /* The event of a call. */
-struct told {
+struct call_event {
     uint64_t number;
     int thread;
     int64_t begin_ns, end_ns;
@@ -311,26 +311,26 @@ static int thread_number(struct trace_store *trace)
     return trace->threads_count++;
 }
 
-static void number_call(struct trace_store *trace, struct told *told)
+static void number_call(struct trace_store *trace, struct call_event *call_event)
 {
     pthread_mutex_lock(&trace->mutex);
-    told->number = ++trace->calls;
-    told->thread = thread_number(trace);
+    call_event->number = ++trace->calls;
+    call_event->thread = thread_number(trace);
     pthread_mutex_unlock(&trace->mutex);
 }
 
-static void trace_describe(const struct decorated_call *call, const struct told *told,
+static void trace_describe(const struct decorated_call *call, const struct call_event *call_event,
                            bson_t *event)
 {
-    BSON_APPEND_INT64(event, "n", (int64_t)told->number);
+    BSON_APPEND_INT64(event, "n", (int64_t)call_event->number);
     BSON_APPEND_UTF8(event, "verb", truce__decorated_name(call));
     if (call->collection)
         BSON_APPEND_UTF8(event, "collection", call->collection);
-    BSON_APPEND_INT32(event, "thread", told->thread);
-    BSON_APPEND_INT64(event, "begin", told->begin_ns);
-    if (told->end_ns)
-        BSON_APPEND_INT64(event, "end", told->end_ns);
-    BSON_APPEND_DOCUMENT(event, "arguments", &told->arguments);
+    BSON_APPEND_INT32(event, "thread", call_event->thread);
+    BSON_APPEND_INT64(event, "begin", call_event->begin_ns);
+    if (call_event->end_ns)
+        BSON_APPEND_INT64(event, "end", call_event->end_ns);
+    BSON_APPEND_DOCUMENT(event, "arguments", &call_event->arguments);
 }
 
 static void trace_tell(struct trace_store *trace, const bson_t *event)
@@ -360,21 +360,22 @@ static void trace_append_answer(bson_t *parent, const struct decorated_call *cal
 }
 
 static void tell_begin(struct trace_store *trace, const struct decorated_call *call,
-                       const struct told *told)
+                       const struct call_event *call_event)
 {
     bson_t event = BSON_INITIALIZER;
 
-    trace_describe(call, told, &event);
+    trace_describe(call, call_event, &event);
     trace_tell(trace, &event);
     bson_destroy(&event);
 }
 
 static void tell_end(struct trace_store *trace, const struct decorated_call *call,
-                     const struct told *told, truce_status status, const bson_error_t *error)
+                     const struct call_event *call_event, truce_status status,
+                     const bson_error_t *error)
 {
     bson_t event = BSON_INITIALIZER;
 
-    trace_describe(call, told, &event);
+    trace_describe(call, call_event, &event);
     BSON_APPEND_UTF8(&event, "status", truce_status_name(status));
     if (status)
         append_error(&event, error);
@@ -388,18 +389,18 @@ static truce_status trace_on_call(struct decorator *decorator, const struct deco
                                   bson_error_t *error)
 {
     struct trace_store *trace = (struct trace_store *)decorator;
-    struct told told = {.arguments = BSON_INITIALIZER};
+    struct call_event call_event = {.arguments = BSON_INITIALIZER};
     truce_status status;
 
-    number_call(trace, &told);
-    trace_add_arguments(&told.arguments, call);
-    told.begin_ns = truce__clock_monotonic_ns();
+    number_call(trace, &call_event);
+    trace_add_arguments(&call_event.arguments, call);
+    call_event.begin_ns = truce__clock_monotonic_ns();
     if (trace->options.beginnings)
-        tell_begin(trace, call, &told);
+        tell_begin(trace, call, &call_event);
     status = truce__decorated_run(decorator, call, error);
-    told.end_ns = truce__clock_monotonic_ns();
-    tell_end(trace, call, &told, status, error);
-    bson_destroy(&told.arguments);
+    call_event.end_ns = truce__clock_monotonic_ns();
+    tell_end(trace, call, &call_event, status, error);
+    bson_destroy(&call_event.arguments);
     return status;
 }
 

@@ -779,13 +779,13 @@ static truce_status mongo_index_modify(truce_store *base, const char *collection
 }
 
 /* Appends the server's definition in the form of every store, if possible. */
-static void schema_append_definition(struct array *indexes, const bson_t *told)
+static void schema_append_definition(struct array *indexes, const bson_t *listed)
 {
     struct index_spec spec = {0};
     bson_t known, definition;
 
     bson_init(&known);
-    bson_copy_to_excluding_noinit(told, &known, "ns", "background", NULL);
+    bson_copy_to_excluding_noinit(listed, &known, "ns", "background", NULL);
     if (!truce__index_spec_parse(&known, &spec, NULL)) {
         truce__index_describe(&spec, &definition);
         truce__array_add_document(indexes, &definition);
@@ -807,7 +807,7 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
         .body = &body,
     };
     truce_cursor *cursor = NULL;
-    const bson_t *told = NULL;
+    const bson_t *listed = NULL;
     struct array list = {.to = indexes};
     truce_status status;
 
@@ -815,12 +815,12 @@ truce_status truce__mongo_index_list(truce_store *base, const char *collection, 
     BSON_APPEND_UTF8(&body, "listIndexes", collection);
     status = truce__mongo_cursor(schema_of(base), &command, &cursor, error);
     while (!status) {
-        told = NULL;
-        status = cursor->ops->next(cursor, &told, error);
-        if (status || !told)
+        listed = NULL;
+        status = cursor->ops->next(cursor, &listed, error);
+        if (status || !listed)
             break;
-        if (*truce__field_text(told, "name"))
-            schema_append_definition(&list, told);
+        if (*truce__field_text(listed, "name"))
+            schema_append_definition(&list, listed);
         else
             status =
                 truce__fail(TRUCE_IO, error, "%s: the server's answer has an index without a name",
@@ -859,34 +859,34 @@ static void free_names(struct names *names)
 }
 
 /* Returns the name of a user's collection. Views and the server's own collections are skipped. */
-static const char *schema_name_of(const bson_t *told)
+static const char *schema_name_of(const bson_t *listed)
 {
     bson_iter_t iter;
     const char *name;
 
-    if (bson_iter_init_find(&iter, told, "type") && BSON_ITER_HOLDS_UTF8(&iter) &&
+    if (bson_iter_init_find(&iter, listed, "type") && BSON_ITER_HOLDS_UTF8(&iter) &&
         strcmp(bson_iter_utf8(&iter, NULL), "collection") != 0)
         return NULL;
-    if (!bson_iter_init_find(&iter, told, "name") || !BSON_ITER_HOLDS_UTF8(&iter))
+    if (!bson_iter_init_find(&iter, listed, "name") || !BSON_ITER_HOLDS_UTF8(&iter))
         return NULL;
     name = bson_iter_utf8(&iter, NULL);
     return strncmp(name, "system.", 7) && strcmp(name, PROBE) ? name : NULL;
 }
 
-static bool schema_is_option(const bson_t *told, const char *path, const char *value)
+static bool schema_is_option(const bson_t *listed, const char *path, const char *value)
 {
     bson_iter_t iter, option;
 
-    return bson_iter_init(&iter, told) && bson_iter_find_descendant(&iter, path, &option) &&
+    return bson_iter_init(&iter, listed) && bson_iter_find_descendant(&iter, path, &option) &&
            BSON_ITER_HOLDS_UTF8(&option) && !strcmp(bson_iter_utf8(&option, NULL), value);
 }
 
-static bson_t *schema_validator_of(const bson_t *told)
+static bson_t *schema_validator_of(const bson_t *listed)
 {
     bson_iter_t iter, options;
     bson_t view;
 
-    if (!bson_iter_init(&iter, told) ||
+    if (!bson_iter_init(&iter, listed) ||
         !bson_iter_find_descendant(&iter, "options.validator", &options) ||
         !BSON_ITER_HOLDS_DOCUMENT(&options))
         return NULL;
@@ -895,10 +895,10 @@ static bson_t *schema_validator_of(const bson_t *told)
 }
 
 /* Returns whether the validator refuses writes, and does not just warn. */
-static bool refuses(const bson_t *told)
+static bool refuses(const bson_t *listed)
 {
-    return !schema_is_option(told, "options.validationAction", "warn") &&
-           !schema_is_option(told, "options.validationLevel", "off");
+    return !schema_is_option(listed, "options.validationAction", "warn") &&
+           !schema_is_option(listed, "options.validationLevel", "off");
 }
 
 /* Lists all collections, or the requested one, with their validators unless only names are
@@ -909,7 +909,7 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
     bson_t body = BSON_INITIALIZER, filter;
     struct mongo_command command = {.what = "list the collections", .body = &body};
     truce_cursor *cursor = NULL;
-    const bson_t *told = NULL;
+    const bson_t *listed = NULL;
     truce_status status;
 
     BSON_APPEND_INT32(&body, "listCollections", 1);
@@ -923,16 +923,16 @@ static truce_status schema_read_names(struct mongo_store *store, const char *onl
     while (!status) {
         const char *name;
 
-        told = NULL;
-        status = cursor->ops->next(cursor, &told, error);
-        if (status || !told)
+        listed = NULL;
+        status = cursor->ops->next(cursor, &listed, error);
+        if (status || !listed)
             break;
-        name = schema_name_of(told);
+        name = schema_name_of(listed);
         if (!name || (only && strcmp(name, only) != 0))
             continue;
         names->items = bson_realloc(names->items, (names->count + 1) * sizeof *names->items);
         names->items[names->count++] =
-            (struct name){bson_strdup(name), schema_validator_of(told), refuses(told)};
+            (struct name){bson_strdup(name), schema_validator_of(listed), refuses(listed)};
     }
     truce_cursor_close(cursor);
     bson_destroy(&body);

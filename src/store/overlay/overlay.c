@@ -1025,8 +1025,8 @@ static void close_overlay(truce_store *base)
 {
     struct overlay *overlay = overlay_of(base);
 
-    if (overlay->told)
-        atomic_fetch_sub(&overlay->options.total->bytes, overlay->told);
+    if (overlay->counted)
+        atomic_fetch_sub(&overlay->options.total->bytes, overlay->counted);
     while (overlay->parts) {
         struct collection_part *part = overlay->parts;
 

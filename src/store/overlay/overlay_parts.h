@@ -53,7 +53,7 @@ struct overlay {
     struct collection_part *parts;
     uint64_t writes;         /* Begun so far. */
     size_t bytes, documents; /* The sums over all entries. */
-    size_t told;             /* The part of the bytes that is counted in options.total. */
+    size_t counted;          /* The part of the bytes that is counted in options.total. */
     bool spoiled;            /* It cannot be committed, because an undo failed. */
 };
 

@@ -533,8 +533,8 @@ static truce_status check_total(struct overlay *overlay, bson_error_t *error)
 
     if (!total)
         return TRUCE_OK;
-    atomic_fetch_add(&total->bytes, overlay->bytes - overlay->told);
-    overlay->told = overlay->bytes;
+    atomic_fetch_add(&total->bytes, overlay->bytes - overlay->counted);
+    overlay->counted = overlay->bytes;
     return atomic_load(&total->bytes) <= total->bytes_max
                ? TRUCE_OK
                : truce__refuse(CODE_TRANSACTION_TOO_LARGE, error,
