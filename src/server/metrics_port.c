@@ -12,8 +12,9 @@
 #include "server/net/listen.h"
 
 #define CONNECTIONS_MAX 16
-#define IDLE_S          3           /* that a connection may be */
-#define MEMORY_BYTES    (16 * 1024) /* of one: its lines and headers, longer ones are refused */
+#define IDLE_S          3 /* The maximum idle time of a connection. */
+/* The maximum of a request: longer lines and headers are refused. */
+#define MEMORY_BYTES (16 * 1024)
 
 struct metrics_port {
     struct MHD_Daemon *daemon;
@@ -24,7 +25,7 @@ struct metrics_port {
 static enum MHD_Result port_answer(struct MHD_Connection *connection, unsigned code,
                                    const void *text, size_t size)
 {
-    /* it takes what it only reads as if it wrote */
+    /* The function only reads the bytes, although its type says otherwise. */
     struct MHD_Response *response =
         MHD_create_response_from_buffer(size, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
     enum MHD_Result result;
@@ -36,7 +37,7 @@ static enum MHD_Result port_answer(struct MHD_Connection *connection, unsigned c
                                                       : "text/plain; charset=utf-8");
     if (code == MHD_HTTP_METHOD_NOT_ALLOWED)
         (void)MHD_add_response_header(response, "Allow", "GET, HEAD");
-    if (code != MHD_HTTP_OK) /* whatever else it sends is not read */
+    if (code != MHD_HTTP_OK) /* The rest of the request is not read. */
         (void)MHD_add_response_header(response, "Connection", "close");
     result = MHD_queue_response(connection, code, response);
     MHD_destroy_response(response);
@@ -49,7 +50,7 @@ static enum MHD_Result port_refuse(struct MHD_Connection *connection, unsigned c
     return port_answer(connection, code, sentence, strlen(sentence));
 }
 
-/* Called when the headers are there, before a body. */
+/* Called after the headers, before a body. */
 static enum MHD_Result port_serve(void *arg, struct MHD_Connection *connection, const char *url,
                                   const char *method, const char *version, const char *body,
                                   size_t *body_size, void **state)

@@ -25,10 +25,12 @@
 #include "store/reserved.h"
 #include "truce/sys/store.h"
 
-#define SOCKET_MODE    0600
-#define FEED_EACH      150 /* of ACCEPT_MS */
-#define ACCEPT_MS      200 /* so often it looks whether to stop, and for cursors that are too old */
-#define INTERRUPTED_MS 2000 /* for interrupted calls to reply before connections are cut */
+#define SOCKET_MODE 0600
+#define FEED_EACH   150 /* In units of ACCEPT_MS. */
+/* The interval at which the accepter checks for a stop and for expired cursors. */
+#define ACCEPT_MS 200
+/* The time for interrupted calls to reply before their connections are closed. */
+#define INTERRUPTED_MS 2000
 
 /* ---- listening ------------------------------------------------------------------------------- */
 
@@ -84,7 +86,7 @@ static void welcome(struct server *server, int socket, const struct sockaddr *fr
     connection->started =
         !pthread_create(&connection->thread, NULL, server_run_connection, connection);
     if (!connection->started)
-        connection_leave(connection); /* no thread can be had: the same as too many connections */
+        connection_leave(connection); /* Without a thread, the client is treated as one too many. */
 }
 
 static void server_accept(struct server *server, int listener)
@@ -96,7 +98,7 @@ static void server_accept(struct server *server, int listener)
     if (socket >= 0)
         welcome(server, socket, listener == server->listener ? (struct sockaddr *)&from : NULL);
     else if (errno == EMFILE || errno == ENFILE)
-        truce__clock_sleep_ms(ACCEPT_MS); /* wait until a descriptor is closed */
+        truce__clock_sleep_ms(ACCEPT_MS); /* Waits until a descriptor is closed. */
 }
 
 static void *server_accept_all(void *arg)
@@ -126,7 +128,7 @@ static void prune_feed(struct server *server)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);
     struct feed_state state;
-    bson_error_t ignored; /* it is tried again */
+    bson_error_t ignored; /* The next pass tries again. */
     bool more = true;
 
     if (truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table || !state.bytes)
@@ -165,9 +167,9 @@ static truce_status start_feed(struct server *server, const struct server_feed *
     if (!status && engine)
         status = truce__engine_feed_state(engine, &state, error);
     if (!status && engine &&
-        state.spec.table) /* streams may begin there, so it is behind what is gone */
+        state.spec.table) /* The position after all pruned entries, where streams may start. */
         (void)truce__feed_pass(&engine->writer, state.last + 1);
-    if (!status && engine) /* without a thread the writers do it alone */
+    if (!status && engine) /* Without the thread, only writers prune the feed. */
         server->prunes = !pthread_create(&server->pruner, NULL, keep_feed, server);
     return status;
 }
@@ -397,7 +399,7 @@ void server_stop(struct server *server, int64_t drain_ms)
     atomic_store(&server->stopping, true);
     pthread_mutex_unlock(&server->mutex);
     sweeper_stop(server->sweeper);
-    (void)shutdown(server->listener, SHUT_RDWR); /* wakes the accepter */
+    (void)shutdown(server->listener, SHUT_RDWR); /* Wakes the accepter. */
     pthread_join(server->accepter, NULL);
     metrics_close(server->metrics_port);
     http_quiesce(server->http);

@@ -16,20 +16,20 @@
 #include "bson/date.h"
 #include "bson/json.h"
 
-#define UNKNOWN "\xef\xbf\xbd" /* U+FFFD: for a byte that is no UTF-8 */
+#define UNKNOWN "\xef\xbf\xbd" /* U+FFFD replaces a byte that is not valid UTF-8. */
 #define PLAIN                                                                                      \
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"                               \
     "._:/@+$-"
 
 struct log {
     struct log_options options;
-    pthread_mutex_t mutex; /* over all below */
+    pthread_mutex_t mutex; /* Guards the fields below. */
     int file;
-    char *path; /* of a file of its own; NULL: the descriptor of the options */
+    char *path; /* The path of a log file; NULL: the log writes to the descriptor of the options. */
     bool renames;
     struct buffer line;
     int64_t lost, all;
-    char *kept[LOG_KEPT_MAX]; /* line n at n % LOG_KEPT_MAX */
+    char *kept[LOG_KEPT_MAX]; /* Line n is at n % LOG_KEPT_MAX. */
 };
 
 struct log *log_new(const struct log_options *options)
@@ -172,7 +172,7 @@ static size_t character(const char *text, size_t left, bool *good)
     return 1;
 }
 
-/* Quoted, and cut. */
+/* Appends the text in quotes, cut to the maximum. */
 static void put_quoted(struct buffer *out, const char *text, size_t length)
 {
     struct buffer one = {0};
@@ -189,7 +189,7 @@ static void put_quoted(struct buffer *out, const char *text, size_t length)
             log_put(out, "...");
             break;
         }
-        truce__buffer_append(out, one.bytes + 1, one.size - 2); /* without its quotes */
+        truce__buffer_append(out, one.bytes + 1, one.size - 2); /* Without its quotes. */
     }
     log_put(out, "\"");
     truce__buffer_release(&one);
@@ -300,7 +300,7 @@ void log_append(struct log *log, bson_t *array, int64_t *all)
     pthread_mutex_unlock(&log->mutex);
 }
 
-/* False: it cannot be written now. */
+/* Returns false if the line cannot be written now. */
 static bool write_out(struct log *log, const struct event *event, bool keeps)
 {
     struct pollfd look = {.fd = log->file, .events = POLLOUT};
@@ -327,7 +327,7 @@ static void log_write_lost(struct log *log)
     const struct event lost = {TRUCE_LOG_WARNING, LOG_SERVER, 0, "lines of this log were lost",
                                count};
 
-    if (write_out(log, &lost, false)) /* nothing of what is kept was lost */
+    if (write_out(log, &lost, false)) /* No line is lost: getLog still has it. */
         log->lost = 0;
     bson_destroy(count);
 }

@@ -28,9 +28,9 @@
 #include "base/status.h"
 #include "truce/hooks.h"
 
-#define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe takes it whole or not at all */
+#define LOG_LINE_MAX 4096 /* PIPE_BUF: a pipe accepts such a line as a whole. */
 #define LOG_TEXT_MAX 500
-#define LOG_KEPT_MAX 1024 /* lines for getLog, as MongoDB keeps them */
+#define LOG_KEPT_MAX 1024 /* The lines of getLog, as many as in MongoDB. */
 
 enum log_part {
     /* Start and stop. */

@@ -15,12 +15,12 @@
 #include "server/call/call.h"
 #include "store/file/file.h"
 
-/* Upper ends of the histogram's steps, in microseconds; the last has none. */
+/* The upper bounds of the histogram's buckets, in microseconds. The last bucket has none. */
 static const int64_t steps_us[] = {100,     250,     500,     1000,    2500,   5000,
                                    10000,   25000,   50000,   100000,  250000, 500000,
                                    1000000, 2500000, 5000000, 10000000};
 #define STEPS      (sizeof steps_us / sizeof *steps_us)
-#define GROUPS_MAX 24 /* of commands: by what they count as, and the patterns' */
+#define GROUPS_MAX 24 /* The groups of MongoDB's commands, and those of the patterns. */
 #define LINE_BYTES 400
 
 struct timing {
@@ -35,13 +35,13 @@ struct times {
 };
 
 struct failures {
-    atomic_uint code; /* code + 1; 0: unused */
+    atomic_uint code; /* The error code + 1; 0: unused. */
     atomic_ullong count;
 };
 
 struct metrics {
     struct failures failures[METRICS_CODES_MAX];
-    atomic_ullong others; /* of codes that came later */
+    atomic_ullong others; /* Errors with further codes. */
     atomic_ullong received, sent;
     struct timing timings[GROUPS_MAX];
     /* The table of MongoDB's commands, and its length. */
@@ -65,7 +65,7 @@ static uint64_t get(const atomic_ullong *from)
 
 /* ---- the table of counters ------------------------------------------------------------------- */
 
-/* How many commands; they are put into `metrics`, if it is there. */
+/* Counts the commands, and adds them to `metrics` unless it is NULL. */
 static size_t put_plain(const struct command_table *table, struct metrics *metrics)
 {
     static const char *const names[COUNTED_KINDS] = {"insert", "query",   "update",
@@ -349,7 +349,7 @@ static void metrics_put_feed(truce_store *store, struct buffer *out)
 {
     struct engine *engine = truce__file_engine_or_null(store);
     struct feed_state state;
-    bson_error_t ignored; /* without it there are no such lines */
+    bson_error_t ignored; /* If the store fails, these lines are missing. */
 
     if (!engine || truce__engine_feed_state(engine, &state, &ignored) || !state.spec.table)
         return;
@@ -379,7 +379,7 @@ static void metrics_put_archive(truce_store *store, struct buffer *out)
             (double)archive.failing_ms / 1000);
 }
 
-/* As the clients of Prometheus name them. */
+/* These names are those of Prometheus' client libraries. */
 static void put_process(struct buffer *out)
 {
     struct timespec used;

@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "server/call/call.h"
 
-/* Commands that read, and nothing else (explain, too). An aggregate that writes says so itself
- * (budget_watch). */
+/* Returns whether the command only reads (explain, too). An aggregate with a writing stage reports
+ * it itself (budget_watch). */
 static bool may_be_killed(const struct call *call)
 {
     return (call->command->need.kind == NEED_COLLECTION &&

@@ -19,10 +19,10 @@ struct server;
 
 struct operation {
     pthread_mutex_t mutex;
-    struct call *call; /* NULL: the connection waits for its next request */
+    struct call *call; /* NULL: the connection waits for its next request. */
     int64_t number, started_ns;
-    char user[LOGIN_TAG_MAX]; /* who called */
-    int killed;               /* looked at by the call's own thread */
+    char user[LOGIN_TAG_MAX]; /* The user of the call. */
+    int killed;               /* The thread of the call reads it. */
 };
 
 void operation_begin(struct call *call);

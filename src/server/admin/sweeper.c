@@ -7,18 +7,18 @@
 #include "base/field.h"
 #include "server/call/state.h"
 
-#define ROUNDS_MAX    1000 /* of a turn; the next one goes on */
+#define ROUNDS_MAX    1000 /* The maximum of rounds in a pass. The next pass continues. */
 #define FAILURE_BYTES 600
 
 struct sweeper {
     pthread_t thread;
     bool started;
     char failure[FAILURE_BYTES],
-        unrepaired[FAILURE_BYTES]; /* of the last turn; of the thread alone */
-    pthread_mutex_t mutex;         /* over all below */
+        unrepaired[FAILURE_BYTES]; /* The failures of the last pass. Used only by the thread. */
+    pthread_mutex_t mutex;         /* Guards the fields below. */
     pthread_cond_t wake;
     bool stops;
-    int clients; /* that sweep just now */
+    int clients; /* The number of clients that are sweeping. */
     struct sweep_sums sums;
 };
 
@@ -76,7 +76,7 @@ static void keep_first(const bson_t *finding, void *arg)
                  truce__field_text(finding, "ns"), truce__field_text(finding, "text"));
 }
 
-/* Tells it unless it is what the turn before had, too; "": there is nothing to tell. */
+/* Logs a failure, unless the previous pass had the same. "": no failure. */
 static void sweeper_log_failure(struct log *log, char last[FAILURE_BYTES], const char *now,
                                 const char *message, int64_t count)
 {
@@ -125,7 +125,7 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
     sweeper_add_report(&sweeper->sums.all, &sum);
     pthread_mutex_unlock(&sweeper->mutex);
     sweeper_log_result(server->log, &sum, (truce__clock_monotonic_ns() - begun_ns) / 1000000);
-    if (ends) /* what was interrupted has failed, and is no failure */
+    if (ends) /* An interrupted part reports an error that is not a failure. */
         return;
     sweeper_log_failure(server->log, sweeper->failure, status ? error.message : "",
                         "the sweep failed", 1);
@@ -135,7 +135,7 @@ static void sweeper_sweep(struct server *server, struct sweeper *sweeper)
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
-/* Waits until the next turn. Returns false if the loop ends. */
+/* Waits until the next pass. Returns false if the loop ends. */
 static bool sweeper_wait_for_turn(struct sweeper *sweeper)
 {
     int64_t begun_ns = truce__clock_monotonic_ns(), at_ns;
@@ -178,7 +178,7 @@ bool sweeper_start(struct server *server)
 
     if (!sweeper->sums.every_ms)
         return true;
-    server->sweeping = true; /* no other thread exists yet */
+    server->sweeping = true; /* No other thread exists yet. */
     sweeper->started = !pthread_create(&sweeper->thread, NULL, sweeper_run, server);
     server->sweeping = sweeper->started;
     return sweeper->started;

@@ -22,26 +22,26 @@ struct server;
 struct sweeper;
 
 struct sweep_sums {
-    int64_t every_ms; /* 0: there is no loop */
-    int64_t turns, skipped,
-        broken;             /* that were run, left out; that ended with an error, of `turns` */
-    truce_sweep_report all; /* of all of them */
+    int64_t every_ms; /* 0: the server does not sweep. */
+    /* The number of passes that ran, that were skipped, and that ran and ended with an error. */
+    int64_t turns, skipped, broken;
+    truce_sweep_report all; /* The sum of all passes. */
 };
 
 struct sweeper *sweeper_new(int64_t every_ms);
 void sweeper_free(struct sweeper *sweeper);
 
-/* Begins the loop, if there is to be one; server->sweeping until it has ended. False: no thread
- * can be had. */
+/* Starts the loop, if the options request it; server->sweeping is set until the loop has ended.
+ * Returns false if the thread cannot be created. */
 bool sweeper_start(struct server *server);
-/* It begins nothing any more. */
+/* Makes the loop end before its next round. */
 void sweeper_stop(struct sweeper *sweeper);
 /* Sets the interval of a running loop. The current wait counts from its beginning. */
 void sweeper_set_every(struct sweeper *sweeper, int64_t every_ms);
-/* Waits for the end of its thread, if there is one. */
+/* Waits for the end of the thread, if it exists. */
 void sweeper_join(struct sweeper *sweeper);
 
-/* Around a sweep by a client. */
+/* Enclose a client's sweep. */
 void sweeper_enter(struct sweeper *sweeper);
 void sweeper_leave(struct sweeper *sweeper);
 

@@ -5,7 +5,7 @@
 
 #include "base/field.h"
 
-#define SLOTS        2048 /* a power of 2 */
+#define SLOTS        2048 /* A power of 2. */
 #define TOP_NAME_MAX 400
 
 enum { TOTAL, READ_LOCK, WRITE_LOCK, QUERIES, GETMORE, INSERT, UPDATE, REMOVE, COMMANDS, KINDS };
@@ -16,15 +16,15 @@ static const char *const kind_names[KINDS] = {"total",   "readLock", "writeLock"
 static const int kind_of[COUNTED_KINDS] = {INSERT, QUERIES, UPDATE, REMOVE, GETMORE, COMMANDS};
 
 struct used {
-    char *name;   /* NULL: an empty slot */
-    int64_t last; /* the number of the use */
+    char *name;   /* NULL: an empty slot. */
+    int64_t last; /* The number of the last use. */
     struct {
         int64_t ns, count;
     } kinds[KINDS];
 };
 
 struct top {
-    pthread_mutex_t mutex; /* over all below */
+    pthread_mutex_t mutex; /* Guards the fields below. */
     int count;
     int64_t uses;
     struct used slots[SLOTS];
@@ -113,7 +113,7 @@ static void top_count(struct top *top, const char *name, int kind, bool writes, 
     }
 }
 
-/* All of a database; `collection` NULL: of all of it. */
+/* Removes the collections of a database; `collection` NULL: all of them. */
 static void top_drop(struct top *top, const char *database, const char *collection)
 {
     size_t length = strlen(database);
@@ -131,7 +131,7 @@ static void top_drop(struct top *top, const char *database, const char *collecti
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* The collection that the call is about; NULL: none, or several. */
+/* Returns the collection of the call; NULL: none, or several. */
 static const char *top_collection_of(const struct call *call)
 {
     bson_iter_t at;

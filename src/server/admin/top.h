@@ -19,7 +19,7 @@ struct top;
 struct top *top_new(void);
 void top_free(struct top *top);
 
-/* The call was done, and took so long. */
+/* Counts a finished call and its duration in ns. */
 void top_ran(struct top *top, const struct call *call, int64_t ns);
 /* {note, "school.students": {total: {time, count}, readLock, writeLock, queries, getmore, insert,
  * update, remove, commands} ...}; times are microseconds. */

@@ -60,7 +60,7 @@ truce_status access_need_collection(struct call *call, const char *database, con
 static truce_status check_need(struct call *call, const struct need *need, const bson_iter_t *value,
                                bson_error_t *error);
 
-/* {explain: {find: "students", ...}} */
+/* Checks the inner command of {explain: {find: "students", ...}}. */
 static truce_status check_inner(struct call *call, const bson_iter_t *value, bson_error_t *error)
 {
     const struct command *command = NULL;
@@ -70,7 +70,7 @@ static truce_status check_inner(struct call *call, const bson_iter_t *value, bso
         bson_iter_next(&inner))
         command = call->server->commands->find(bson_iter_key(&inner));
     if (!command || command->need.kind == NEED_INNER)
-        return TRUCE_OK; /* there is nothing that could be explained */
+        return TRUCE_OK; /* The handler refuses it, because it has no inner command. */
     return check_need(call, &command->need, &inner, error);
 }
 

@@ -19,35 +19,36 @@ struct call;
 struct command;
 
 enum need_kind {
-    NEED_REFUSED, /* what no row says anything of */
-    NEED_NOTHING, /* not even a login */
+    NEED_REFUSED, /* The row does not name any access: the command is refused. */
+    NEED_NOTHING, /* Allowed before the login. */
     NEED_LOGIN,
-    NEED_COLLECTION, /* the actions in the collection that the command names first */
-    NEED_DATABASE,   /* in the database that it is sent to */
+    NEED_COLLECTION, /* The actions on the command's own collection. */
+    NEED_DATABASE,   /* The actions on the database of the command. */
     NEED_SERVER,
     /* The actions on the server. Without --test-commands the command does not exist. */
     NEED_TESTS,
-    NEED_INNER, /* what the command within it needs */
+    NEED_INNER, /* The access that the inner command needs. */
 };
 
 struct need {
     enum need_kind kind;
-    uint32_t actions; /* enum action */
+    uint32_t actions; /* Bits of enum action. */
 };
 
 truce_status access_check(struct call *call, bson_error_t *error);
 
-/* May who calls do all of that in the database (NULL: of the server)? */
+/* Returns whether the user may do all the actions in the database (NULL: on the server). */
 bool access_may(const struct call *call, const char *database, uint32_t actions);
-/* The same; Unauthorized (13). */
+/* Does the same, and fails with Unauthorized (13). */
 truce_status access_need(struct call *call, const char *database, uint32_t actions,
                          bson_error_t *error);
-/* The same in a collection, which may be the users' records. */
+/* Does the same for a collection, which may contain the users' records. */
 truce_status access_need_collection(struct call *call, const char *database, const char *collection,
                                     uint32_t actions, bson_error_t *error);
-/* A write that passes by the validator needs a role for that, besides. */
+/* Returns the additional actions of the call: a write that bypasses the validator needs a role for
+ * that. */
 uint32_t access_more_actions(const struct call *call);
-/* May who calls read the users' own records? Only with --auth. */
+/* Returns whether the user may read the users' own records. Always false without --auth. */
 bool access_reads_users(const struct call *call);
 truce_status access_refuse(struct call *call, const char *database, bson_error_t *error);
 

@@ -10,7 +10,7 @@
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-/* Until the time is over, or the client is gone. */
+/* Waits until the delay is over or the client has hung up. */
 static void wait_a_while(struct connection *connection)
 {
     int64_t until_ns =
@@ -129,7 +129,7 @@ struct start {
     bool brief;
 };
 
-/* Fields that are not known are passed over: drivers send some. */
+/* Ignores unknown fields, because drivers send some. */
 static void login_read_start(const bson_t *document, struct start *start)
 {
     bson_iter_t at, option;
@@ -188,7 +188,8 @@ truce_status login_start(struct call *call, const bson_t *document, const char *
         return login_fail(call, database, wrong, error);
     status = login_look_up(call, database, &lacks, error);
     if (!status && early && lacks)
-        status = login_refuse(error); /* the driver chooses another by what hello tells */
+        /* The driver then chooses another mechanism from the reply to hello. */
+        status = login_refuse(error);
     if (status) {
         login_forget(login);
         return status;
@@ -238,7 +239,7 @@ truce_status login_continue(struct call *call, const uint8_t *payload, size_t si
 
 /* ---- by a password ---------------------------------------------------------------------------- */
 
-/* Looks the user up with the keys of one mechanism, and compares. */
+/* Reads the user's keys for one mechanism, and compares. */
 static bool login_matches(struct call *call, const char *database, enum scram_mechanism mechanism,
                           const char *password, truce_status *status, bson_error_t *error)
 {

@@ -33,13 +33,13 @@ struct connection;
 #define LOGIN_TAG_MAX (DATABASE_NAME_MAX + SCRAM_NAME_MAX + 2)
 
 struct login {
-    /* The conversation; NULL: none. */
+    /* The SCRAM conversation; NULL: none. */
     struct scram *scram;
-    /* The user that the conversation is about; NULL: an unknown one. */
+    /* The user of the conversation; NULL: an unknown one. */
     struct user *asking;
-    /* The client wants no empty exchange at the end. */
+    /* The client skips the empty exchange at the end. */
     bool brief;
-    /* The password was right; the empty exchange is left. */
+    /* The password was right. The client has still to send the empty exchange. */
     bool proved;
     /* The user that is logged in; NULL: none. */
     struct user *user;
@@ -67,7 +67,7 @@ truce_status login_by_password(struct connection *connection, const char *databa
  * AuthenticationFailed (18), as late as a login by SCRAM. */
 truce_status login_by_token(struct connection *connection, const char *token, int64_t *expires_ms,
                             bson_error_t *error);
-/* Returns the digest of a user's document, by which a change of it is recognised. */
+/* Returns the digest of a user's document, which shows whether the document has changed. */
 void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES]);
 void login_out(struct login *login);
 /* Reads the roles of the user again if they may have changed. */

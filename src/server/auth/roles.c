@@ -12,15 +12,15 @@
 #define MONITORS (ACTION_LIST_DATABASES | ACTION_SERVER)
 
 enum reach {
-    REACH_OWN, /* the database that it is granted on */
-    REACH_ANY, /* all but those of the server itself, config and local */
+    REACH_OWN, /* On the database of the role. */
+    REACH_ANY, /* On all databases except those of the server: config and local. */
     REACH_ALL,
 };
 
 static const struct role {
     const char *name;
     enum reach reach;
-    uint32_t actions, server; /* in a database; of the server */
+    uint32_t actions, server; /* Actions in a database, and on the server. */
     bool reads_users;
 } roles[] = {{"read", REACH_OWN, READS, 0, false},
              {"readWrite", REACH_OWN, WRITES, 0, false},
@@ -157,7 +157,7 @@ void grants_append(const struct grants *grants, const char *key, bson_t *documen
     bson_append_array_end(document, &array);
 }
 
-/* MongoDB's names */
+/* The names that MongoDB uses. */
 static const char *const names[ACTION_KINDS][10] = {
     {"find", "killCursors"},
     {"collStats", "dbStats"},
@@ -190,7 +190,7 @@ static void append_actions(uint32_t actions, bson_t *privilege)
     bson_append_array_end(privilege, &array);
 }
 
-/* `database` NULL: of the server */
+/* `database` NULL: the server. */
 static void append_privilege(const char *database, uint32_t actions, uint32_t *count, bson_t *array)
 {
     char buffer[16];

@@ -1,10 +1,8 @@
 #ifndef TRUCE_SERVER_AUTH_ROLES_H
 #define TRUCE_SERVER_AUTH_ROLES_H
 
-/*
- * Roles, as MongoDB has them built in, and what they allow. A role is granted on a database;
- * those of all databases, and of the server, are granted on admin.
- */
+/* MongoDB's built-in roles, and the actions that each allows. A role is granted on a database.
+ * Roles for all databases, and for the server, are granted on admin. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -19,20 +17,20 @@
 enum action {
     ACTION_FIND = 1 << 0,
     ACTION_STATS = 1 << 1,
-    ACTION_LIST = 1 << 2,  /* collections and indexes */
-    ACTION_WRITE = 1 << 3, /* documents */
-    ACTION_SHAPE = 1 << 4, /* make, drop and rename collections and indexes */
-    ACTION_ADMIN = 1 << 5, /* validators and what passes by them, whole databases */
+    ACTION_LIST = 1 << 2,  /* Collections and indexes. */
+    ACTION_WRITE = 1 << 3, /* Documents. */
+    ACTION_SHAPE = 1 << 4, /* Creates, drops, and renames collections and indexes. */
+    ACTION_ADMIN = 1 << 5, /* Validators, writes that bypass them, and whole databases. */
     ACTION_USERS = 1 << 6,
-    /* of the server, and not of a database: */
+    /* On the server, not on a database: */
     ACTION_LIST_DATABASES = 1 << 7,
-    ACTION_SERVER = 1 << 8, /* its counters and settings */
-    ACTION_KILL = 1 << 9,   /* what others have begun */
+    ACTION_SERVER = 1 << 8, /* The server's counters and settings. */
+    ACTION_KILL = 1 << 9,   /* Other users' operations. */
     ACTION_KINDS = 10,
 };
 
 struct grant {
-    int role; /* as role_of has it */
+    int role; /* The number of role_of. */
     char database[DATABASE_NAME_MAX + 1];
 };
 
@@ -41,21 +39,21 @@ struct grants {
     int count;
 };
 
-/* -1: there is no such role (on that database). */
+/* Returns the number of the role; -1: the database has no such role. */
 int role_of(const char *name, const char *database);
-/* The i-th; NULL: there are no more. */
+/* Returns the name of role number i; NULL after the last one. */
 const char *role_name(int i);
 
 uint32_t grants_actions(const struct grants *grants, const char *database);
-/* May it read the users' own records, with what their logins are checked by? */
+/* Returns whether the roles allow reading the users' own records, with their keys. */
 bool grants_read_users(const struct grants *grants);
 
-/* From [{role, db}, "role", ...]; a text is of `database`. RoleNotFound (31); `lenient`: what is
- * not known is passed over. */
+/* Reads [{role, db}, "role", ...]; a string is a role of `database`. Fails with RoleNotFound (31).
+ * `lenient`: unknown roles are ignored. */
 truce_status grants_read(const bson_t *array, const char *database, bool lenient,
                          struct grants *grants, bson_error_t *error);
 void grants_append(const struct grants *grants, const char *key, bson_t *document);
-/* [{resource: {...}, actions: [...]}, ...] */
+/* Appends [{resource: {...}, actions: [...]}, ...]. */
 void grants_append_privileges(const struct grants *grants, const char *key, bson_t *document);
 
 #endif

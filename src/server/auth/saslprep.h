@@ -13,8 +13,8 @@
  */
 #include "base/status.h"
 
-/* `*prepared` is the caller's; BadValue, if the password is empty afterwards, cannot be prepared,
- * or has more than TRUCE_PASSWORD_MAX bytes. */
+/* The caller frees `*prepared`. Fails with BadValue if the password cannot be prepared, is empty
+ * afterwards, or has more than TRUCE_PASSWORD_MAX bytes. */
 truce_status saslprep(const char *password, char **prepared, bson_error_t *error);
 
 #endif

@@ -14,7 +14,7 @@
 static const struct {
     const char *name;
     int iterations, key,
-        salt; /* bytes; MongoDB's: the salt fills a block of the hash with a number of 4 */
+        salt; /* In bytes, as in MongoDB: the salt and a 4-byte number fill a block of the hash. */
 } mechanisms[SCRAM_MECHANISMS] = {
     [SCRAM_SHA_256] = {"SCRAM-SHA-256", 15000, 32, 28},
     [SCRAM_SHA_1] = {"SCRAM-SHA-1", 10000, 20, 16},
@@ -106,7 +106,7 @@ static void scram_hash(enum scram_mechanism mechanism, const uint8_t *bytes,
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-/* hex(MD5("NAME:mongo:PASSWORD")) */
+/* Returns hex(MD5("NAME:mongo:PASSWORD")). */
 static char *digest_of(const char *name, const char *password)
 {
     char *text = bson_strdup_printf("%s:mongo:%s", name, password), *hex = bson_malloc0(33);
@@ -199,7 +199,8 @@ void scram_unknown_user(enum scram_mechanism mechanism, const uint8_t secret[SCR
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* The message as a text; false: it is too long, empty, or has a zero in it. */
+/* Copies the message as a string. Returns false if it is empty, is too long, or contains a zero
+ * byte. */
 static bool scram_text_of(const uint8_t *message, size_t size, char text[SCRAM_TEXT_MAX + 1])
 {
     if (!size || size > SCRAM_TEXT_MAX || memchr(message, 0, size))
@@ -291,8 +292,8 @@ void scram_challenge(struct scram *scram, const char *half)
              credential->iterations);
 }
 
-/* Is the proof, the client key hidden by a signature of the conversation, that of the stored
- * key? */
+/* Returns whether the proof is right: removing the conversation's signature from it gives the
+ * client key, whose hash is the stored key. */
 static bool proves(const struct scram_credential *credential, const char *conversation,
                    const uint8_t proof[SCRAM_KEY_MAX])
 {

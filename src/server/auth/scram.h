@@ -42,9 +42,9 @@ enum scram_mechanism { SCRAM_SHA_256, SCRAM_SHA_1, SCRAM_MECHANISMS };
 
 #define SCRAM_KEY_MAX     32
 #define SCRAM_SALT_MAX    28
-#define SCRAM_NONCE_BYTES 24  /* of the server, before they are Base64 */
-#define SCRAM_TEXT_MAX    512 /* of a message of the client */
-#define SCRAM_NAME_MAX    128 /* bytes of a user's name */
+#define SCRAM_NONCE_BYTES 24  /* The server's nonce before Base64. */
+#define SCRAM_TEXT_MAX    512 /* A message of the client. */
+#define SCRAM_NAME_MAX    128 /* The name of a user. */
 
 /* The keys of a user for one mechanism. */
 struct scram_credential {
@@ -58,14 +58,14 @@ struct scram_credential {
 struct scram {
     struct scram_credential credential;
     char name[SCRAM_NAME_MAX + 1];
-    char header[8];                     /* "n,," */
-    char first[SCRAM_TEXT_MAX + 1];     /* the client's first message without its header */
-    char challenge[2 * SCRAM_TEXT_MAX]; /* the server's first message */
-    char nonce[SCRAM_TEXT_MAX + 64];    /* the client's half, then both */
+    char header[8];                     /* For example "n,,". */
+    char first[SCRAM_TEXT_MAX + 1];     /* The client's first message without its header. */
+    char challenge[2 * SCRAM_TEXT_MAX]; /* The server's first message. */
+    char nonce[SCRAM_TEXT_MAX + 64];    /* The client's half, and later both halves. */
 };
 
 const char *scram_name(enum scram_mechanism mechanism);
-/* Returns false for an unknown mechanism. */
+/* Returns the mechanism of that name. Returns false for an unknown one. */
 bool scram_mechanism_of(const char *name, enum scram_mechanism *mechanism);
 int scram_key_size(enum scram_mechanism mechanism);
 

@@ -1,4 +1,4 @@
-/* saslStart, saslContinue, logout, connectionStatus; and what hello says of logins. */
+/* saslStart, saslContinue, logout, connectionStatus, and the fields of hello about logins. */
 #include "server/command/handlers.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The commands of tokens: createToken, tokensInfo, revokeToken. They need the right to change users
- * of the database, as a password of the user does. */
+/* createToken, tokensInfo, revokeToken. As for passwords, a caller needs the right to change users
+ * of the database. */
 #include "base/clock.h"
 #include "server/auth/tokens.h"
 #include "server/auth/users.h"
@@ -83,7 +83,7 @@ truce_status serve_revoke_token(struct call *call, bson_t *reply, bson_error_t *
     if (status == TRUCE_NOT_FOUND)
         status = truce__refuse(CODE_BAD_VALUE, error, "the user has no token with the id \"%.40s\"",
                                fields.id);
-    /* Every connection reads again what its user may do. */
+    /* Each connection reads its user's roles again. */
     atomic_fetch_add(&call->server->changes, 1);
     return status;
 }

@@ -71,7 +71,7 @@ static bool is_self(const struct call *call, const char *name, const char *datab
 
 /* ---- users ----------------------------------------------------------------------------------- */
 
-/* Which are asked for, as a filter: {_id: {$in: [...]}}, {db: ...}, {} */
+/* Adds the users that usersInfo names to the filter: {_id: {$in: [...]}}, {db: ...}, or {}. */
 static truce_status add_user(struct call *call, const bson_iter_t *at, bson_t *ids, uint32_t *count,
                              bson_error_t *error)
 {
@@ -99,8 +99,8 @@ static truce_status info_filter_of(struct call *call, bson_t *filter, bson_error
     bson_iter_t at;
     bson_t in, ids;
 
-    if (is_all_databases(
-            value)) /* as local shows: of all databases, and not of each that it has a role for */
+    /* A role on a single database is not enough. */
+    if (is_all_databases(value))
         return access_need(call, "", ACTION_USERS, error);
     if (truce__field_is_number(value)) {
         BSON_APPEND_UTF8(filter, "db", call->database);
@@ -250,7 +250,7 @@ truce_status serve_roles(struct call *call, bson_t *reply, bson_error_t *error)
 struct user_fields {
     const char *password;
     const bson_t *roles, *custom, *mechanisms;
-    bool digest; /* the password is as it was typed */
+    bool digest; /* The password is not hashed by the client. */
 };
 
 static const struct field user_fields[] = {
@@ -267,7 +267,7 @@ static const struct field role_fields[] = {
 
 static const struct field no_fields[] = {{NULL, FIELD_IGNORED, 0}};
 
-/* Every connection reads again what its user may do. */
+/* Makes each connection read its user's roles again. */
 static truce_status user_changed(struct call *call, truce_status status)
 {
     atomic_fetch_add(&call->server->changes, 1);
@@ -283,7 +283,7 @@ static truce_status user_name_of(struct call *call, const char **name, bson_erro
     return users_check_name(*name, error);
 }
 
-/* The roles, which who calls must be allowed to grant where they are of. */
+/* Reads the roles. The caller needs the right to grant each on its database. */
 static truce_status read_roles(struct call *call, const bson_t *array, struct grants **grants,
                                bson_error_t *error)
 {

@@ -20,7 +20,7 @@ static void token_hash(const char *token, uint8_t hash[SHA256_BYTES])
     truce__sha256_end(&sha, hash);
 }
 
-/* Base64 with the letters of URLs, without padding. */
+/* Encodes in Base64 with the alphabet of URLs, without padding. */
 static void token_make(char token[TOKEN_MAX], char id[TOKEN_ID_MAX])
 {
     uint8_t bytes[TOKEN_BYTES + 4];

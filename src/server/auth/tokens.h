@@ -18,15 +18,15 @@
 #include "truce/store.h"
 
 #define TOKEN_PREFIX "truce_"
-#define TOKEN_MAX    80 /* bytes of a token, with its end */
-#define TOKEN_ID_MAX 9  /* of its id, with its end */
+#define TOKEN_MAX    80 /* The size of a token with its terminator. */
+#define TOKEN_ID_MAX 9  /* The size of an id with its terminator. */
 
 /* Adds a token to the user and removes those that have expired. `expires_ms`: since 1970; 0: never.
  * The token is returned here and never again. UserNotFound (11). */
 truce_status tokens_add(truce_store *store, const char *database, const char *name,
                         int64_t expires_ms, char token[TOKEN_MAX], char id[TOKEN_ID_MAX],
                         bson_error_t *error);
-/* NOT_FOUND: the user has no token with the id. */
+/* Revokes a token. Fails with NOT_FOUND if the user has no token with the id. */
 truce_status tokens_revoke(truce_store *store, const char *database, const char *name,
                            const char *id, bson_error_t *error);
 /* Returns the user's tokens as an array of {id, created, expires}, which is always initialised. */

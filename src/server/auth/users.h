@@ -30,7 +30,7 @@ struct user {
 struct user_facts {
     const char *name, *database;
     const char *password;
-    uint32_t mechanisms; /* bits of enum scram_mechanism */
+    uint32_t mechanisms; /* Bits of enum scram_mechanism. */
     const struct grants *grants;
     const bson_t *custom;
 };
@@ -58,7 +58,7 @@ bool users_load(const bson_t *document, struct user *user);
 /* Reads the keys for the mechanism in `credential`. Returns false if the user has none. */
 bool users_credential(const bson_t *document, struct scram_credential *credential);
 uint32_t users_mechanisms(const bson_t *document);
-/* Appends their names as an array. */
+/* Appends the names of the mechanisms as an array. */
 void users_append_mechanisms(uint32_t mechanisms, const char *key, bson_t *document);
 
 #endif

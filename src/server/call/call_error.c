@@ -107,7 +107,7 @@ static bool duplicate_read_message(const char *at, struct duplicate *duplicate)
     if (!duplicate_take(&at, " is taken in the unique index \"", &duplicate->values) ||
         !duplicate_take(&at, "\" {", &duplicate->name))
         return false;
-    at--; /* back to the brace */
+    at--; /* Moves back to the brace. */
     if (!duplicate_take(&at, "} of ", &duplicate->pattern))
         return false;
     duplicate->pattern.size++;
@@ -280,7 +280,7 @@ static const char *error_stream_label(uint32_t code)
     if (code == CODE_CHANGE_STREAM_FATAL || code == CODE_CHANGE_STREAM_HISTORY_LOST ||
         code == CODE_BSON_OBJECT_TOO_LARGE)
         return "NonResumableChangeStreamError";
-    /* FailedToSatisfyReadPreference, StaleEpoch, RetryChangeStream */
+    /* FailedToSatisfyReadPreference, StaleEpoch, RetryChangeStream. */
     return error_is_retryable(code) || code == 133 || code == 150 || code == 234
                ? "ResumableChangeStreamError"
                : NULL;
@@ -342,7 +342,7 @@ void call_append_error(struct call *call, bson_t *reply, truce_status status,
     if (code == CODE_COLLECTION_UUID_MISMATCH && call->mismatch)
         call_append_mismatch(call->mismatch, reply);
     call_append_labels(call, reply, code, false);
-    if (call->concern) /* MongoDB reports both errors, too */
+    if (call->concern) /* As in MongoDB, the reply reports both errors. */
         BSON_APPEND_DOCUMENT(reply, "writeConcernError", call->concern);
     if (call->command && call->command->append_error)
         call->command->append_error(call, status, code, reply);

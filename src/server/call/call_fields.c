@@ -104,7 +104,7 @@ static truce_status fields_add(struct call *call, const uint8_t *bytes, uint32_t
     if (documents->count == TRUCE_BULK_MAX)
         return truce__refuse(CODE_INVALID_LENGTH, error, "a command may have %d statements at most",
                              TRUCE_BULK_MAX);
-    if (!(documents->count & (documents->count - 1))) { /* 0, 1, 2, 4 ...: room for as many more */
+    if (!(documents->count & (documents->count - 1))) { /* At 0, 1, 2, 4, ... the array doubles. */
         size_t room = documents->count ? 2 * (size_t)documents->count : 1;
         const bson_t **wider = truce__arena_take(&call->arena, room * sizeof *wider);
 

@@ -20,7 +20,7 @@
 #include "bson/value.h"
 #include "server/call/call.h"
 
-#define CONCERN_MEMBERS_MAX 50 /* MongoDB's maximum of a replica set */
+#define CONCERN_MEMBERS_MAX 50 /* The maximum number of members of a replica set in MongoDB. */
 
 /* Keeps the writeConcernError of a write concern that a set of one member cannot satisfy. The
  * write itself is done. */
@@ -255,7 +255,7 @@ static truce_status options_read_field(struct call *call, const bson_iter_t *at,
     truce_status status;
 
     if (BSON_ITER_HOLDS_NULL(at) && strcmp(name, "$db") != 0)
-        return TRUCE_OK; /* the same as absent, as in call_fields */
+        return TRUCE_OK; /* As in call_fields, the same as an absent field. */
     if (!strcmp(name, "$db")) {
         if (!BSON_ITER_HOLDS_UTF8(at))
             return truce__refuse(CODE_TYPE_MISMATCH, error, "$db must be a string");

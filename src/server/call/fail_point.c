@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "server/command/handlers.h"
 
-#define SLICE_MS 5 /* of a wait */
+#define SLICE_MS 5 /* The interval at which a wait checks whether the connection has ended. */
 
 struct fail_data {
     const bson_t *commands, *labels, *concern;
@@ -24,7 +24,7 @@ struct order {
 };
 
 struct fail_point {
-    pthread_mutex_t mutex; /* over all below */
+    pthread_mutex_t mutex; /* Guards the fields below. */
     struct order commands, writes, more;
 };
 
@@ -119,7 +119,7 @@ static bool point_fails(struct order *order)
     return does;
 }
 
-/* The order's data, as a view that lives as long as the call does. */
+/* Returns the data of the order as a view that lives as long as the call. */
 static const bson_t *data_of(struct call *call, const struct order *order)
 {
     uint32_t size = order->data->len;
@@ -193,8 +193,8 @@ void fail_point_leave(struct call *call, bson_t *reply)
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* `before`: one that an exception is ordered for is counted before it is done, any other when it
- * was. */
+/* Takes the failure of the write. A failure with an exception is counted before the statement, any
+ * other one after it. */
 static bool take_write(struct call *call, bool before, struct fail_write *write)
 {
     struct fail_point *point = call->server->fail_point;

@@ -45,7 +45,7 @@ struct call;
 struct fail_point;
 
 struct fail_point *fail_point_new(void);
-void fail_point_free(struct fail_point *point); /* or NULL */
+void fail_point_free(struct fail_point *point); /* NULL is allowed. */
 
 /* Runs before a command. If the command was chosen, waits and refuses it. The connection may end
  * (connection->ends). */

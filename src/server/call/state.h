@@ -74,7 +74,8 @@ struct server {
     /* Answers a request. `reply` is always initialised. Returns the class of its error. */
     truce_status (*dispatch)(struct connection *connection, const struct wire_request *request,
                              bson_t *reply);
-    /* Reads again what the user of a call may do, if it is time; NULL: there are no users. */
+    /* Reads the roles of the call's user again if they may have changed; NULL: the server has no
+     * users. */
     truce_status (*refresh_login)(struct call *call, bson_error_t *error);
     int listener, port, connections_max;
     /* The Unix socket; NULL: none. */

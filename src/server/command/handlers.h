@@ -4,15 +4,15 @@
 /* The handlers of the commands, by file; server/commands.c has the table. */
 #include "server/call/call.h"
 
-/* MongoDB 8.0: clients of all ages come with it */
+/* Clients of all ages accept MongoDB 8.0. */
 /* The version of MongoDB whose commands these are. */
 #define SPOKEN_VERSION "8.0.0"
 
 #define SERVED(name)   truce_status name(struct call *call, bson_t *reply, bson_error_t *error)
 
 /* serve_session.c */
-/* A pipeline that begins with $listLocalSessions as one that begins with their $documents; any
- * other as it is. Lives as long as the call. */
+/* Replaces a leading $listLocalSessions by $documents with the sessions. Any other pipeline is
+ * returned as it is. The result lives as long as the call. */
 truce_status serve_sessions_stage(struct call *call, const bson_t **pipeline, bson_error_t *error);
 
 /* serve_read.c */
@@ -48,8 +48,8 @@ SERVED(serve_kill_op);
 SERVED(serve_validate);
 /* Returns whether the pipeline begins with a stage of the server ($collStats, $currentOp). */
 bool serve_is_stage(const bson_t *pipeline);
-/* Answers such an aggregate, `most` documents at first; the stages behind it read no other
- * collection. */
+/* Runs such an aggregate. Its first batch has at most `most` documents; stages after the first read
+ * no other collection. */
 truce_status serve_stage(struct call *call, const bson_t *pipeline, int64_t most, bson_t *reply,
                          bson_error_t *error);
 
@@ -83,7 +83,7 @@ struct modified_index {
 
 truce_status serve_modified_index(struct call *call, const char *place, const bson_t *index,
                                   struct modified_index *found, bson_error_t *error);
-/* {hidden_old, hidden_new ...}: what differs now. */
+/* Appends the fields that differ: hidden_old, hidden_new, ... */
 void serve_append_modified(const struct modified_index *found, bson_t *reply);
 
 /* serve_collection.c */
@@ -91,15 +91,15 @@ SERVED(serve_create);
 SERVED(serve_modify_collection);
 SERVED(serve_drop);
 SERVED(serve_rename);
-/* The place of "school.students", in which who calls must be allowed to do that, and which is no
- * view (166). */
+/* Returns the place of a namespace such as "school.students". The caller needs the actions there.
+ * Fails with 166 for a view. */
 truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
                             char place[PLACE_MAX], bson_error_t *error);
 
 /* serve_sizes.c */
 SERVED(serve_collection_stats);
 SERVED(serve_database_stats);
-/* The same as collStats, of a stage: {scale}. */
+/* Does the same for a stage with the field {scale}. */
 truce_status serve_sizes(struct call *call, const bson_t *asked, bson_t *reply,
                          bson_error_t *error);
 
@@ -144,7 +144,8 @@ SERVED(serve_end_sessions);
 SERVED(serve_end_all_sessions);
 /* Replies with ok: 1. */
 SERVED(serve_nothing);
-SERVED(serve_outside); /* refuses: there is no transaction */
+/* Refuses commitTransaction and abortTransaction outside of a transaction. */
+SERVED(serve_outside);
 /* Runs the command of the call, in the transaction that it belongs to. */
 truce_status serve_in_session(struct call *call, bson_t *reply, bson_error_t *error);
 

@@ -53,12 +53,12 @@ truce_status request_read_find(struct call *call, struct find_request *find, bso
         status = check_not_negative(find->skip, "skip", error);
     if (!status)
         status = check_not_negative(find->batch, "batchSize", error);
-    if (find->limit < 0) { /* a driver of old: so many, and no second batch */
+    if (find->limit < 0) { /* Old drivers request a single batch by a negative limit. */
         find->one_batch = true;
         find->limit = find->limit == INT64_MIN ? 0 : -find->limit;
     }
     if (find->limit && find->limit <= find->batch)
-        find->one_batch = true; /* there is no second one to come back for */
+        find->one_batch = true; /* No cursor stays open. */
     find->options = (truce_find_options){.projection = find->projection,
                                          .sort = find->sort,
                                          .hint = find->hint,
@@ -152,7 +152,7 @@ truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *mos
     return status;
 }
 
-/* {aggregate: 1} has no collection, as for $documents. The place is a reserved one. */
+/* {aggregate: 1} reads no collection, as with $documents. The place is then a reserved one. */
 static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], const char **name,
                                     bson_error_t *error)
 {
@@ -166,7 +166,7 @@ static truce_status aggregate_place(struct call *call, char place[PLACE_MAX], co
     return call_place_of(call, "cmd.aggregate", place, error);
 }
 
-/* $documents is of no collection, and nothing else is. */
+/* Only $documents may start a pipeline without a collection, and it needs one. */
 static truce_status question_check_documents(struct call *call, const bson_t *pipeline,
                                              bson_error_t *error)
 {
@@ -213,7 +213,7 @@ static truce_status allow_place(void *arg, const char *database, const char *col
         error);
 
     if (writes)
-        truce__budget_watch(NULL); /* others' writes may go with it */
+        truce__budget_watch(NULL); /* Another thread's writes may share this call's write. */
     if (!status)
         status = writes ? view_refuse(arg, database, collection, true, error)
                         : view_join(arg, database, collection, error);
@@ -316,7 +316,7 @@ truce_status request_find_of_view(struct call *call, const struct find_request *
     if (untaken)
         return truce__refuse(CODE_INVALID_PIPELINE_OPERATOR, error,
                              "Option %s not supported in aggregation.", untaken);
-    if (natural) /* it is of the collection behind the view */
+    if (natural) /* The order is that of the collection that the view reads. */
         aggregate->hint = find->sort;
     ask_filter(&asked, find->filter);
     if (find->sort && !natural && !bson_empty(find->sort))

@@ -4,15 +4,15 @@
 /* The fields of find, count, distinct, and aggregate. */
 #include "server/call/call.h"
 
-#define FIRST_BATCH 101 /* as MongoDB: small questions end with their first answer */
+#define FIRST_BATCH 101 /* As in MongoDB: a result of at most 101 documents needs one batch. */
 
 struct find_request {
     const bson_t *filter, *sort, *projection, *hint, *let;
-    const bson_t *min, *max; /* that no view takes, ... */
+    const bson_t *min, *max; /* Options that no view supports. */
     int64_t skip, limit, batch;
     bool one_batch, disk;
-    bool no_timeout, partial, keys, record_id; /* ... nor these */
-    truce_find_options options;                /* of it */
+    bool no_timeout, partial, keys, record_id; /* Further options that no view supports. */
+    truce_find_options options;                /* Options of the store's read. */
 };
 
 struct count_request {
@@ -30,13 +30,13 @@ struct aggregate_request {
     const bson_t *pipeline, *cursor, *hint, *let;
     bool disk, explain, unvalidated;
     int64_t batch;
-    const char *name; /* of the collection, as the client knows it */
+    const char *name; /* The collection's name, as the client knows it. */
     char place[PLACE_MAX];
-    const bson_t *shown; /* its pipeline, with that of the view that it reads */
+    const bson_t *shown; /* The pipeline, including that of the view that it reads. */
     truce_aggregate_options options;
 };
 
-/* Each reads the command of the call. The variables of `let` hold from here on (call_let). */
+/* These read the command of the call. The variables of `let` apply from then on (call_let). */
 truce_status request_read_find(struct call *call, struct find_request *find, bson_error_t *error);
 truce_status request_read_count(struct call *call, struct count_request *count,
                                 bson_error_t *error);
@@ -62,12 +62,12 @@ void request_count_of_view(struct call *call, const struct count_request *count,
 void request_distinct_of_view(struct call *call, const struct distinct_request *distinct,
                               const struct view_source *source,
                               struct aggregate_request *aggregate);
-/* The same, of whichever of the three the call's command is. */
+/* Does the same for the call's own command, which is one of the three. */
 truce_status request_of_view(struct call *call, const struct view_source *source,
                              struct aggregate_request *aggregate, bson_error_t *error);
 
-/* {batchSize} of a command's `cursor` (NULL: not given); *most is left as it is where there is
- * none. */
+/* Reads {batchSize} from a command's `cursor`; NULL: not given. Without the field, *most stays
+ * unchanged. */
 truce_status request_batch(struct call *call, const bson_t *cursor, int64_t *most,
                            bson_error_t *error);
 

@@ -49,9 +49,9 @@ static bool has_uuid(const bson_t *facts, const uint8_t uuid[16], bool *any)
 }
 
 struct look {
-    const char *found; /* the place with the UUID, borrowed from the list; NULL: none */
-    bool any;          /* some collection has one */
-    bool there;        /* there are collections */
+    const char *found; /* The place with the UUID, borrowed from the list; NULL: none. */
+    bool any;          /* At least one collection has a UUID. */
+    bool there;        /* At least one collection exists. */
 };
 
 static struct look collection_look_at(const bson_t *list, const uint8_t uuid[16])

@@ -21,8 +21,8 @@ truce_status same_collection_check(struct call *call, bson_error_t *error);
 truce_status same_collection_of(struct call *call, const char *ns, const bson_value_t *uuid,
                                 bson_error_t *error);
 
-/* Around the command: before it is looked at, for those that drop or rename, and at its end, for
- * all. */
+/* Enclose the command. Commands that drop or rename wait in the first call; the second one ends
+ * every command. */
 void same_collection_begin(struct call *call);
 void same_collection_end(struct call *call);
 

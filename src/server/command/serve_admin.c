@@ -46,7 +46,7 @@ truce_status serve_log(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* {logRotate: 1 | "server"}: there is no log for audits. */
+/* {logRotate: 1 or "server"}. There is no audit log to rotate. */
 truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const struct field fields[] = {{0}};
@@ -67,7 +67,7 @@ truce_status serve_rotate(struct call *call, bson_t *reply, bson_error_t *error)
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 struct parameters {
-    const bson_value_t *lifetime, *pause, *fixed; /* the last: of those that stay as they are */
+    const bson_value_t *lifetime, *pause, *fixed; /* `fixed`: parameters that cannot change. */
 };
 
 #define PARAMETER(name, member)                                                                    \
@@ -83,7 +83,7 @@ static const struct field parameter_fields[] = {
     PARAMETER("requireApiVersion", fixed),
     {0}};
 
-/* Seconds, from 1 to a day. */
+/* Reads a number of seconds, from 1 to a day. */
 static truce_status read_seconds(const bson_value_t *value, const char *name, int64_t *ms,
                                  bson_error_t *error)
 {
@@ -160,7 +160,7 @@ truce_status serve_set_parameter(struct call *call, bson_t *reply, bson_error_t 
     return status;
 }
 
-/* There is no profiler: level 0 with slowms says what is slow in the log. */
+/* The server has no profiler. At level 0, slowms sets which commands the log reports as slow. */
 truce_status serve_profile(struct call *call, bson_t *reply, bson_error_t *error)
 {
     struct profile {

@@ -54,8 +54,8 @@ static const struct field bulk_fields[] = {
 
 /* The places of nsInfo, in the arena. */
 struct target {
-    const char *place;    /* NULL: it is a view, or not the collection that it is taken for */
-    bson_error_t refusal; /* then */
+    const char *place;    /* NULL: a view, or a collection with another UUID. */
+    bson_error_t refusal; /* The error of statements in that case. */
     const struct uuid_mismatch *mismatch;
 };
 
@@ -75,8 +75,8 @@ static const struct field target_fields[] = {
     {"encryptionInformation", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* A view refuses each statement, as in MongoDB, and not the command; so does a collection that is
- * another one. */
+/* Reads a namespace. As in MongoDB, a view, or a collection with another UUID, refuses each
+ * statement and not the command. */
 static truce_status read_target(struct call *call, const bson_t *document, struct target *target,
                                 bson_error_t *error)
 {
@@ -127,7 +127,7 @@ static truce_status read_targets(struct call *call, struct targets *targets, bso
 struct operation_fields {
     int64_t target;
     const bson_t *document;
-    struct write_update update; /* its filter, multi and hint are a delete's, too */
+    struct write_update update; /* A delete uses its filter, multi, and hint. */
 };
 
 #define OPERATION(field) offsetof(struct operation_fields, field)
@@ -178,7 +178,7 @@ static truce_status bulk_fill(const struct operation_fields *given, truce_write 
     }
 }
 
-/* Its first field says of what kind it is. */
+/* The first field names the kind of the operation. */
 static truce_status bulk_read_operation(struct call *call, const bson_t *statement,
                                         const struct targets *targets, const struct target **target,
                                         truce_write *write, bson_error_t *error)
@@ -216,7 +216,7 @@ static truce_status bulk_read_operation(struct call *call, const bson_t *stateme
 
 struct operations {
     const truce_write *writes;
-    const struct target **targets; /* of each */
+    const struct target **targets; /* The target of each operation. */
     truce_write_outcome *outcomes;
     uint32_t count;
 };

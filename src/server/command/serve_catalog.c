@@ -19,13 +19,13 @@
 
 /* ---- what is there --------------------------------------------------------------------------- */
 
-/* The collections of the store, each as truce_collection_list says. */
+/* The collections of the store, in the form of truce_collection_list. */
 struct places {
     bson_t list;
     bson_iter_t at;
 };
 
-/* `only`, `measured`: as truce_list_options. */
+/* `only` and `measured` are those of truce_list_options. */
 static truce_status places_begin(struct call *call, const char *only, bool measured,
                                  struct places *places, bson_error_t *error)
 {
@@ -37,7 +37,7 @@ static truce_status places_begin(struct call *call, const char *only, bool measu
     return status;
 }
 
-/* The next one; `facts` is a view. */
+/* Returns the next collection; `facts` is a view. */
 static bool places_next(struct places *places, const char **place, bson_t *facts)
 {
     const uint8_t *bytes;
@@ -83,7 +83,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
     bson_t facts;
     truce_status status = places_begin(call, NULL, false, &places, error);
 
-    if (!status && !strcmp(call->database, "admin")) /* the users are there */
+    if (!status && !strcmp(call->database, "admin")) /* Users are stored in admin. */
         status = truce__refuse(CODE_ILLEGAL_OPERATION, error,
                                "Dropping the 'admin' database is prohibited.");
     while (!status && places_next(&places, &place, &facts))
@@ -91,9 +91,9 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
             status = truce_collection_drop(call->server->store, place, error);
             any = any || !status;
             if (status == TRUCE_NOT_FOUND)
-                status = TRUCE_OK; /* another client has dropped it */
+                status = TRUCE_OK; /* Another client has dropped it. */
         }
-    if (!status && any && engine) /* who follows hears that it was all of them */
+    if (!status && any && engine) /* Change streams of the database then receive dropDatabase. */
         status = truce__engine_feed_note(engine, FEED_DROP_DATABASE, call->database, error);
     bson_destroy(&places.list);
     BSON_APPEND_UTF8(reply, "dropped", call->database);
@@ -105,7 +105,7 @@ truce_status serve_drop_database(struct call *call, bson_t *reply, bson_error_t 
 struct list {
     const bson_t *filter;
     bool names_only;
-    const bson_t *cursor; /* of collections only */
+    const bson_t *cursor; /* For collections only. */
 };
 
 static const struct field list_fields[] = {
@@ -116,7 +116,7 @@ static const struct field list_fields[] = {
     {"cursor", FIELD_DOCUMENT, offsetof(struct list, cursor)},
     {NULL, FIELD_IGNORED, 0}};
 
-/* A list that grows by what matches the client's filter. */
+/* A list of the entries that match the client's filter. */
 struct sifted {
     struct match *match;
     struct query_context context;
@@ -170,7 +170,7 @@ static void catalog_describe_collection(const char *name, const bson_t *facts, b
     if (bson_has_field(facts, "images"))
         BCON_APPEND(&options, "changeStreamPreAndPostImages", "{", "enabled", BCON_BOOL(true), "}");
     BSON_APPEND_BOOL(&info, "readOnly", false);
-    if (truce__reserved(name)) /* a viewer can hide it */
+    if (truce__reserved(name)) /* A viewer can hide truce's own collections. */
         BSON_APPEND_BOOL(&info, "truce", true);
     if (bson_iter_init_find(&uuid, facts, "uuid"))
         bson_append_iter(&info, "uuid", 4, &uuid);

@@ -1,4 +1,4 @@
-/* aggregate with $changeStream, and getMore of what it opens (lease_watch.h). */
+/* aggregate with $changeStream, and getMore on its cursor (session/change_stream.h). */
 #include "server/command/handlers.h"
 
 #include <limits.h>
@@ -9,8 +9,8 @@
 #include "bson/value.h"
 #include "server/session/change_stream.h"
 
-#define WAIT_MS  1000 /* of a getMore that does not say how long, as MongoDB */
-#define SLICE_MS 100  /* between two looks whether to end */
+#define WAIT_MS  1000 /* The default wait of getMore, as in MongoDB. */
+#define SLICE_MS 100  /* The time between two checks whether the wait must end. */
 
 struct stage {
     const char *full, *before;
@@ -33,7 +33,7 @@ static const struct field stage_fields[] = {
 
 /* ---- the first stage ------------------------------------------------------------------------- */
 
-/* Returns the number of stages before $changeStream; -1: there is no $changeStream. */
+/* Returns the number of stages before $changeStream; -1: the pipeline has none. */
 static int place_of_stage(const bson_t *pipeline, bson_iter_t *stage)
 {
     bson_iter_t at;
@@ -131,12 +131,12 @@ static truce_status read_reach(struct call *call, const struct stage *stage, con
         return refuse_internal(call->database, error);
     if (!whole && truce__place_is_system(name))
         return refuse_internal(name, error);
-    /* in no database that anybody has a role for alone */
+    /* No role of a single database covers all databases. */
     return stage->all && !access_may(call, "", ACTION_FIND) ? access_refuse(call, "admin", error)
                                                             : TRUCE_OK;
 }
 
-/* The stages behind the first, as an array of their own. */
+/* Returns the stages after the first, as an array. */
 static void rest_of(const bson_t *pipeline, bson_t *stages)
 {
     uint32_t count = 0;
@@ -209,8 +209,8 @@ static void change_stream_append_place(const struct change_stream *watch, bson_t
     bson_append_document_end(cursor, &token);
 }
 
-/* {cursor: {NAME: batch, postBatchResumeToken, id, ns}}; the stream is kept, or closed if it is
- * over or has failed. */
+/* Appends {cursor: {NAME: batch, postBatchResumeToken, id, ns}}. A stream that has ended or failed
+ * is closed; any other one is registered again. */
 static truce_status change_stream_answer(struct call *call, struct cursor_entry *entry,
                                          const char *name, const bson_t *batch, truce_status status,
                                          bson_t *reply, bson_error_t *error)

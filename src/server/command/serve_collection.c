@@ -1,4 +1,4 @@
-/* Collections: create, collMod, drop and renameCollection; of views, too. */
+/* create, collMod, drop, and renameCollection, for collections and views. */
 #include "server/command/handlers.h"
 
 #include <stdio.h>
@@ -16,11 +16,11 @@
 /* ---- collections ----------------------------------------------------------------------------- */
 
 struct shape {
-    const bson_t *validator, *images; /* NULL: not given */
-    const bson_t *index;              /* of collMod alone */
-    const bson_t *id_index;           /* of create alone */
+    const bson_t *validator, *images; /* NULL: not given. */
+    const bson_t *index;              /* Only in collMod. */
+    const bson_t *id_index;           /* Only in create. */
     const char *level, *action;
-    struct view_fields view; /* of a view, instead */
+    struct view_fields view; /* The fields of a view, which excludes the others. */
 };
 
 #define SHAPE_FIELDS                                                                               \
@@ -80,8 +80,8 @@ static truce_status read_enabled(struct call *call, const bson_t *images, bool *
                                  name);
 }
 
-/* {enabled}: the documents of the collection as they were are kept by the feed, which a file
- * has. */
+/* Checks {enabled}. Only a store with a change feed, a file, keeps documents as they were before a
+ * change. */
 static truce_status check_images(struct call *call, const bson_t *images, bool *enabled,
                                  bson_error_t *error)
 {
@@ -115,7 +115,7 @@ static truce_status collection_check_shape(struct call *call, const struct shape
     return status ? status : check_images(call, shape->images, images, error);
 }
 
-/* The fields of create or collMod, and the place that it names. */
+/* Reads the fields of create or collMod, and the place that it names. */
 static truce_status read_shape(struct call *call, const struct field *fields, struct shape *shape,
                                char place[PLACE_MAX], bson_error_t *error)
 {
@@ -174,7 +174,7 @@ static truce_status modify_view(struct call *call, const struct view *view,
     return status ? status : view_modify(call, view, &shape->view, error);
 }
 
-/* In one step, which a file has; `index` NULL: none is changed. */
+/* Makes the changes in one step, which needs a file. `index` NULL: no index is changed. */
 static truce_status modify_to(struct call *call, const char *place, const struct shape *shape,
                               const bool *images, const struct modified_index *index,
                               bson_error_t *error)
@@ -252,7 +252,7 @@ static const struct field create_fields[] = {
     {"timeseries", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* With its options in one step, where that is to be had. */
+/* Creates the collection and sets its options, in one step where the store supports it. */
 static truce_status collection_make_collection(struct call *call, const char *place,
                                                const struct shape *shape, bool images,
                                                bson_error_t *error)
@@ -275,7 +275,7 @@ static truce_status refuse_view(struct call *call, const char *name, bson_error_
                          call_namespace(call, name));
 }
 
-/* Every collection has the index {_id: 1}; its options are checked, and change nothing. */
+/* Every collection has the index {_id: 1}. Its options are checked, and have no effect. */
 static truce_status check_id_index(const bson_t *specification, bson_error_t *error)
 {
     struct index_spec spec = {0};
@@ -315,7 +315,8 @@ static truce_status create_collection(struct call *call, const char *place,
                              call_namespace(call, name));
     if (!status)
         status = collection_make_collection(call, place, shape, images, error);
-    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW /* made just now */
+    /* Another client has just created it. */
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW
                ? refuse_view(call, name, error)
                : status;
 }
@@ -334,7 +335,7 @@ truce_status serve_create(struct call *call, bson_t *reply, bson_error_t *error)
                   : view_create(call, bson_iter_utf8(&call->value, NULL), &shape.view, error);
 }
 
-/* The definitions of views go with the views, or with the database. */
+/* View definitions are removed with their views or their database, never alone. */
 static truce_status check_drop(struct call *call, const char *name, bson_error_t *error)
 {
     const struct view *all;
@@ -363,7 +364,7 @@ truce_status serve_drop(struct call *call, bson_t *reply, bson_error_t *error)
         status = truce_collection_drop(call->server->store, place, error);
     if (!status)
         BSON_APPEND_UTF8(reply, "ns", call_namespace(call, bson_iter_utf8(&call->value, NULL)));
-    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* as MongoDB since 7.0 */
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* As in MongoDB since 7.0. */
 }
 
 /* ---- by their whole names: "school.students" ------------------------------------------------- */
@@ -374,7 +375,7 @@ static truce_status refuse_target(const char *ns, bson_error_t *error)
                          "a view already exists with that name: %.200s", ns);
 }
 
-/* `target`: nothing is there yet, as renameCollection has it. */
+/* Converts a namespace of renameCollection. `target`: its collection must not exist yet. */
 static truce_status place_of_namespace(struct call *call, const char *ns, uint32_t actions,
                                        bool target, char place[PLACE_MAX], bson_error_t *error)
 {
@@ -409,7 +410,7 @@ truce_status serve_place_of(struct call *call, const char *ns, uint32_t actions,
 
 struct rename {
     const char *to;
-    const bson_value_t *drop, *uuid; /* drop: true, or the uuid of what is dropped */
+    const bson_value_t *drop, *uuid; /* `drop` is true or the UUID of the collection to drop. */
 };
 
 static const struct field rename_fields[] = {
@@ -425,7 +426,7 @@ static bool is_same_database(const char *from, const char *to)
     return length == strcspn(to, ".") && !strncmp(from, to, length);
 }
 
-/* Are both the collections that they are taken for? */
+/* Returns whether both collections still have the UUIDs that the client knows. */
 static truce_status collection_check_same(struct call *call, const char *from,
                                           const struct rename *rename, bson_error_t *error)
 {
@@ -442,7 +443,7 @@ static truce_status collection_check_same(struct call *call, const char *from,
     return status;
 }
 
-/* True, or the uuid of a collection: then it was looked at. */
+/* Reads `drop`: true, or a UUID, which same_collection.h has checked. */
 static truce_status read_drop(const bson_value_t *given, bool *drop, bson_error_t *error)
 {
     bson_iter_t at;
@@ -476,7 +477,8 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
     if (!status && (!rename.to || !ns))
         status = truce__refuse(40414, error, "renameCollection must have two namespaces");
     if (!status && !is_same_database(ns, rename.to)) {
-        away |= ACTION_FIND | ACTION_WRITE; /* it is taken out there, and put in here */
+        /* The collection leaves one database and enters the other. */
+        away |= ACTION_FIND | ACTION_WRITE;
         there |= ACTION_WRITE;
     }
     if (!status)
@@ -488,7 +490,8 @@ truce_status serve_rename(struct call *call, bson_t *reply, bson_error_t *error)
     if (status)
         return status;
     status = truce_collection_rename(call->server->store, from, to, drop, error);
-    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW /* made just now */
+    /* Another client has just created it. */
+    return status && error->code == CODE_COMMAND_NOT_SUPPORTED_ON_VIEW
                ? refuse_target(rename.to, error)
                : status;
 }

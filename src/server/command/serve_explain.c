@@ -39,18 +39,18 @@
 #include "server/command/write.h"
 #include "store/store.h"
 
-/* A read, and what is done with what it finds. */
+/* A read, and the change that the command makes to the documents that it finds. */
 struct explained {
-    const char *place, *ns; /* as the store and as the client knows it */
+    const char *place, *ns; /* The collection, as the store and as the client know it. */
     const bson_t *filter;
     truce_find_options options;
     bool count;
-    const char *writes; /* "UPDATE", "DELETE"; NULL: it reads */
-    bool executes;      /* executionStats are asked for */
-    bool returns;       /* of findAndModify: a document comes back */
+    const char *writes; /* "UPDATE", "DELETE"; NULL: the command only reads. */
+    bool executes;      /* The client requested executionStats. */
+    bool returns;       /* findAndModify, which returns a document. */
     bool upserts;
-    int64_t modified; /* documents that an update would change; -1: it is no update */
-    /* what was found */
+    int64_t modified; /* The number of documents that an update would change; -1: not an update. */
+    /* The store's plan. */
     bson_t plan;
     int64_t took_ms;
 };
@@ -75,7 +75,8 @@ static truce_status explained_look(struct call *call, struct explained *explaine
 
 /* ---- the reply ------------------------------------------------------------------------------ */
 
-/* Is it {_id: a value} alone, of which nothing else is asked? */
+/* Returns whether the filter is {_id: VALUE}, without a sort or other options that change the
+ * plan. */
 static bool is_by_id(const bson_t *filter, const truce_find_options *options)
 {
     bson_iter_t at, inner;
@@ -89,7 +90,7 @@ static bool is_by_id(const bson_t *filter, const truce_find_options *options)
            !bson_iter_next(&inner) || bson_iter_key(&inner)[0] != '$';
 }
 
-/* The stage, which of a document that is found by its _id has MongoDB's name for that. */
+/* Appends a stage. MongoDB has a name of its own for a read of one document by _id. */
 static void explained_append_stage(const bson_t *stage, bool by_id, bson_t *out)
 {
     const char *name = truce__field_text(stage, "stage");
@@ -127,14 +128,15 @@ static void explained_append_winning(const struct explained *explained, bson_t *
     BSON_APPEND_UTF8(out, "stage", explained->writes);
     BSON_APPEND_DOCUMENT_BEGIN(out, "inputStage", &input);
     if (!strcmp(truce__field_text(&winning, "stage"), "LIMIT") &&
-        truce__value_subdocument(&winning, "inputStage", &limited)) /* to the one that is changed */
+        /* findAndModify changes one document. */
+        truce__value_subdocument(&winning, "inputStage", &limited))
         explained_append_stage(&limited, by_id, &input);
     else
         explained_append_stage(&winning, by_id, &input);
     bson_append_document_end(out, &input);
 }
 
-/* {queryPlanner} */
+/* Appends {queryPlanner}. */
 static void explained_append_planner(const struct explained *explained, bson_t *reply)
 {
     bson_t planner, winning;
@@ -166,7 +168,7 @@ static void append_effect(const struct explained *explained, const bson_t *stats
         BSON_APPEND_INT64(stages, "nWouldDelete", found);
 }
 
-/* {executionStats}, if it was executed. */
+/* Appends {executionStats} if the command was executed. */
 static void explained_append_stats(const struct explained *explained, bson_t *reply)
 {
     bson_t stats, out, stages;
@@ -200,7 +202,7 @@ static void explain_append_server(const struct server *server, bson_t *reply)
                 BCON_UTF8("truce-" TRUCE_VERSION), "}");
 }
 
-/* {command, serverInfo}; the command without what is of the message: lsid, $db ... */
+/* Appends {command, serverInfo}, without the fields of the message (lsid, $db, ...). */
 static void explained_append_end(const struct call *call, bson_t *reply)
 {
     bson_t command;
@@ -213,7 +215,7 @@ static void explained_append_end(const struct call *call, bson_t *reply)
     explain_append_server(call->server, reply);
 }
 
-/* All of it. */
+/* Appends the whole reply. */
 static truce_status explained_tell(struct call *call, struct explained *explained, bson_t *reply,
                                    bson_error_t *error)
 {
@@ -249,7 +251,7 @@ static void append_given(const bson_t *pipeline, uint32_t from, uint32_t to, uin
             truce__value_append_element(stages, count, fields.value);
 }
 
-/* Appends the stages of the pipeline from number `taken` on, in the client's words. */
+/* Appends the stages of the pipeline from number `taken` on, as the client wrote them. */
 static void append_stages(const struct pipeline *compiled, uint32_t taken, const bson_t *shown,
                           bson_t *stages)
 {
@@ -282,7 +284,7 @@ static void append_pipeline(const struct call *call, const struct explained *exp
     struct pipeline_part more;
 
     BSON_APPEND_UTF8(reply, "explainVersion", "1");
-    if (!truce__pipeline_part(compiled, taken, &more)) { /* it is a find */
+    if (!truce__pipeline_part(compiled, taken, &more)) { /* The pipeline runs as a find. */
         explained_append_planner(explained, reply);
         explained_append_stats(explained, reply);
     } else {
@@ -299,7 +301,8 @@ static void append_pipeline(const struct call *call, const struct explained *exp
     explained_append_end(call, reply);
 }
 
-/* The store begins with the pipeline's head; a $sort that no index serves is the pipeline's own. */
+/* The store runs the head of the pipeline. A $sort without a suitable index stays with the
+ * pipeline. */
 static truce_status look_at_head(struct call *call, const struct pipeline_head *head,
                                  struct explained *explained, bson_error_t *error)
 {
@@ -317,7 +320,7 @@ static truce_status look_at_head(struct call *call, const struct pipeline_head *
     return status;
 }
 
-/* `pipeline`: with places. */
+/* `pipeline` names places instead of collections. */
 static truce_status explain_stages(struct call *call, struct explained *explained,
                                    const struct aggregate_request *aggregate,
                                    const bson_t *pipeline, bson_t *reply, bson_error_t *error)
@@ -411,7 +414,7 @@ static truce_status explain_distinct(struct call *call, struct explained *explai
 
 /* ---- writes ---------------------------------------------------------------------------------- */
 
-/* One document that would be changed. */
+/* Applies the update to one document that it would change. */
 static truce_status try_update(const struct update *update, const struct match *match,
                                const bson_t *document, struct query_context *context,
                                int64_t *modified, bson_error_t *error)
@@ -430,8 +433,8 @@ static truce_status try_update(const struct update *update, const struct match *
     return status;
 }
 
-/* How many of what the write finds it would modify: it is applied to them, and what comes of it
- * is thrown away. */
+/* Counts the documents that the write would change: it applies the update and discards the
+ * result. */
 static truce_status try_updates(struct call *call, struct explained *explained,
                                 const truce_write *write, bson_error_t *error)
 {
@@ -570,7 +573,7 @@ static explain_command *explainer_of(const char *name)
     return NULL;
 }
 
-/* The command within takes the place of the call's own. */
+/* Replaces the call's command by the command inside explain. */
 static truce_status explain_inner(struct call *call, const bson_iter_t *inner, bool executes,
                                   bson_t *reply, bson_error_t *error)
 {
@@ -581,7 +584,7 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     struct wire_request within = *request;
     bson_iter_t value = call->value;
     explain_command *explain = explainer_of(bson_iter_key(inner));
-    struct view_source source = {0}; /* writes to one were refused (view_guard) */
+    struct view_source source = {0}; /* view_guard has refused writes to a view. */
     struct aggregate_request aggregate;
     char place[PLACE_MAX];
     truce_status status = TRUCE_OK;
@@ -615,7 +618,7 @@ static truce_status explain_inner(struct call *call, const bson_iter_t *inner, b
     return status;
 }
 
-/* The command within is of the database of the call, whether it says so or not. */
+/* Checks that the inner command uses the database of the call, named or not. */
 static truce_status explain_check_database(const struct call *call, bson_error_t *error)
 {
     bson_iter_t at;

@@ -18,7 +18,7 @@
 #define SUM_BYTES 16
 
 struct sum {
-    EVP_MD_CTX *digest; /* NULL: this OpenSSL has no MD5 */
+    EVP_MD_CTX *digest; /* NULL: this OpenSSL has no MD5. */
     int32_t chunks;
 };
 

@@ -1,4 +1,4 @@
-/* Indexes. */
+/* createIndexes, dropIndexes, listIndexes, and the index part of collMod. */
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 #include "server/command/read_request.h"
@@ -83,7 +83,7 @@ truce_status serve_create_indexes(struct call *call, bson_t *reply, bson_error_t
     return TRUCE_OK;
 }
 
-/* The name of the index with this key pattern, or NULL. */
+/* Returns the name of the index with this key pattern, or NULL. */
 static const char *name_by_key(const bson_t *indexes, const bson_t *key)
 {
     bson_iter_t at, field;
@@ -130,7 +130,7 @@ static truce_status index_drop_all(struct call *call, const char *place, const b
     return status;
 }
 
-/* `which`: "*", a name, a key pattern, or an array of names */
+/* `which` is "*", a name, a key pattern, or an array of names. */
 static truce_status drop_some(struct call *call, const char *place, const bson_t *indexes,
                               const bson_iter_t *which, bson_error_t *error)
 {
@@ -159,7 +159,7 @@ static truce_status drop_some(struct call *call, const char *place, const bson_t
     return truce_index_drop(call->server->store, place, name, error);
 }
 
-/* The indexes of a collection that is there; `indexes` is empty, and initialised. */
+/* Returns the indexes of a collection that exists. `indexes` is always initialised. */
 static truce_status index_list_of(struct call *call, const char *place, bson_t *indexes,
                                   bson_error_t *error)
 {
@@ -255,13 +255,13 @@ struct modified {
 static const struct field modify_index_fields[] = {
     {"name", FIELD_TEXT, offsetof(struct modified, name)},
     {"keyPattern", FIELD_DOCUMENT, offsetof(struct modified, key)},
-    {"hidden", FIELD_IGNORED, 0}, /* the store looks at them */
+    {"hidden", FIELD_IGNORED, 0}, /* The store checks them. */
     {"expireAfterSeconds", FIELD_IGNORED, 0},
     {"unique", FIELD_PLAIN, 0},
     {"prepareUnique", FIELD_PLAIN, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* Is it of that name, or of that key pattern? */
+/* Returns whether the index has the requested name or key pattern. */
 static bool is_meant(struct value definition, const struct modified *modified)
 {
     struct value name = truce__value_field(definition, "name", 4);
@@ -274,7 +274,7 @@ static bool is_meant(struct value definition, const struct modified *modified)
                                  truce__value_document(modified->key));
 }
 
-/* The definition of the only index that is meant. */
+/* Returns the definition of the only index that the command names. */
 static truce_status find_modified(const bson_t *indexes, const struct modified *modified,
                                   struct value *definition, bson_error_t *error)
 {

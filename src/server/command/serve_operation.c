@@ -1,4 +1,4 @@
-/* currentOp, killOp, validate; and the stages of a pipeline that the server answers itself. */
+/* currentOp, killOp, validate, and the stages of a pipeline that the server itself answers. */
 #include "server/command/cursor_reply.h"
 #include "server/command/handlers.h"
 
@@ -26,7 +26,7 @@ static bool flag_of(const bson_t *document, const char *name, bool otherwise)
     return bson_iter_init_find(&at, document, name) ? truce__field_truth(&at) : otherwise;
 }
 
-/* The fields of currentOp that are no condition. */
+/* Returns whether a field of currentOp is an option, not a condition. */
 static bool is_setting(const char *name)
 {
     return name[0] == '$' || !strcmp(name, "currentOp") || !strcmp(name, "lsid") ||
@@ -47,7 +47,7 @@ static void read_conditions(const bson_t *command, bson_t *filter)
 
 /* ---- a pipeline over documents that stand in no store ---------------------------------------- */
 
-/* [{$unset: "_id"}, those of `stages` but for `skipped`] */
+/* Makes [{$unset: "_id"}, STAGES], without the first `skipped` of them. */
 static void begin_pipeline(const bson_t *stages, uint32_t skipped, bson_t *pipeline)
 {
     bson_iter_t at;
@@ -86,7 +86,8 @@ static truce_status operation_insert_all(truce_store *store, const bson_t *docum
     return status;
 }
 
-/* Appends to the array what the stages, but for so many, make of the documents. */
+/* Runs the stages, without the first `skipped`, over the documents, and appends the results to the
+ * array. */
 static truce_status run_over(const bson_t *documents, const bson_t *stages, uint32_t skipped,
                              bson_t *array, bson_error_t *error)
 {
@@ -138,7 +139,7 @@ truce_status serve_current_op(struct call *call, bson_t *reply, bson_error_t *er
     return status;
 }
 
-/* Answered in the same way whether it still runs, as in MongoDB. */
+/* The reply does not depend on whether the operation is still running, as in MongoDB. */
 truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_iter_t at;
@@ -156,13 +157,13 @@ truce_status serve_kill_op(struct call *call, bson_t *reply, bson_error_t *error
 /* ---- validate -------------------------------------------------------------------------------- */
 
 struct validation {
-    bool full, background; /* here it is a field next to all others */
+    bool full, background; /* Accepted and without effect, besides the other fields. */
     const char *place;
     bson_t errors;
     uint32_t count;
 };
 
-/* {rule, ns, text}: what is of no collection is of all of them. */
+/* Takes a finding {rule, ns, text}. A finding without a collection concerns all collections. */
 static void take_finding(const bson_t *finding, void *arg)
 {
     struct validation *validation = arg;
@@ -250,7 +251,7 @@ bool serve_is_stage(const bson_t *pipeline)
                                              !strcmp(bson_iter_key(&stage), "$currentOp"));
 }
 
-/* {ns, host, localTime, storageStats, count}: what was asked for */
+/* Appends {ns, host, localTime, storageStats, count}, as far as they are requested. */
 static truce_status append_collection(struct call *call, const bson_t *asked, bson_t *one,
                                       bson_error_t *error)
 {

@@ -7,17 +7,17 @@
 #include "base/assert.h"
 
 #define ROWS_MAX         256
-#define OPERATION_PREFIX "truce" /* of the name of every operation */
+#define OPERATION_PREFIX "truce" /* The name of every operation begins so. */
 #define PREFIX_BYTES     5
 
 /* ---- the commands ---------------------------------------------------------------------------- */
 
 struct row_command {
-    struct command command; /* first */
+    struct command command; /* Must be the first field. */
     const struct operation_row *row;
 };
 
-/* In the order of the table; made once. A row of NULL ends them. */
+/* In the order of the table. Made once; a row of NULL ends them. */
 static struct row_command row_commands[ROWS_MAX];
 static pthread_once_t row_commands_once = PTHREAD_ONCE_INIT;
 
@@ -65,7 +65,8 @@ const struct command *row_command(const struct operation_row *row)
     return &row_commands[i].command;
 }
 
-/* Finds a name with one comparison of bytes for most entries, as every command is looked up. */
+/* Finds a command by name. Most entries need one comparison of bytes, because every request
+ * searches here. */
 const struct command *command_named(const struct command *commands, const char *name)
 {
     const struct row_command *at = row_commands;
@@ -128,7 +129,7 @@ static bool host_is_gone(const struct operation_call *operation)
     const struct call *call = operation->host_arg;
     struct pollfd look = {.fd = call->connection->socket, .events = POLLRDHUP};
 
-    /* not recv(): with TLS, a client that ends leaves bytes to read */
+    /* recv() would not do: with TLS, a client that ends leaves bytes to read. */
     return server_is_stopping(call->server) ||
            (poll(&look, 1, 0) > 0 && look.revents & (POLLRDHUP | POLLHUP | POLLERR));
 }

@@ -90,7 +90,7 @@ truce_status serve_get_more(struct call *call, bson_t *reply, bson_error_t *erro
         return truce__refuse(CODE_BAD_VALUE, error, "batchSize must not be negative, and is %lld",
                              (long long)more.batch);
     status = check_user(call, id, error);
-    if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* those are of no collection */
+    if (!status && strncmp(more.collection, "$cmd.", 5) != 0) /* Such cursors have no collection. */
         status = access_need_collection(call, call->database, more.collection, ACTION_FIND, error);
     if (status)
         return status;
@@ -213,7 +213,7 @@ truce_status serve_aggregate(struct call *call, bson_t *reply, bson_error_t *err
 
 /* ---- count, distinct ------------------------------------------------------------------------- */
 
-/* {n: 12}, of one document or none */
+/* Appends {n: 12} from one document or none. */
 static truce_status count_view(struct call *call, const struct count_request *count,
                                const struct view_source *source, int64_t *n, bson_error_t *error)
 {
@@ -277,7 +277,7 @@ static truce_status distinct_of(const char *key, truce_cursor *cursor, bson_t *v
     return status;
 }
 
-/* The store's own call takes no hint: a find does; and a view is asked by a pipeline. */
+/* The store's distinct takes no hint, so a hint needs a find. A view needs a pipeline. */
 static truce_status serve_read_distinct(struct call *call, const char *place,
                                         const struct distinct_request *question,
                                         const struct view_source *source, bson_t *values,

@@ -30,7 +30,7 @@ truce_status serve_start_session(struct call *call, bson_t *reply, bson_error_t 
     return TRUCE_OK;
 }
 
-/* [{id: UUID}, ...] */
+/* {endSessions: [{id: UUID}, ...]} */
 truce_status serve_end_sessions(struct call *call, bson_t *reply, bson_error_t *error)
 {
     bson_iter_t at, field;
@@ -109,8 +109,9 @@ static void list_other(void *arg, const uint8_t id[SESSION_ID_BYTES], int64_t us
         list_one(listing, id, used_ns);
 }
 
-/* That of the call, and those that have a transaction or writes that are kept. With a user only
- * the first: of the others the server does not know the ids (call_session_id). */
+/* Lists the session of the call, and the sessions with a transaction or recorded writes. With a
+ * login it lists only the first, because the server does not know the ids of the others
+ * (call_session_id). */
 static void list_sessions(struct call *call, struct listing *listing)
 {
     struct call_session own = {0};
@@ -119,7 +120,7 @@ static void list_sessions(struct call *call, struct listing *listing)
     *listing = (struct listing){.call = call};
     bson_init(&listing->all);
     if (bson_iter_init_find(&lsid, &call->request->body, "lsid"))
-        (void)call_read_lsid(&own, &lsid, NULL); /* checked with the frame of the command */
+        (void)call_read_lsid(&own, &lsid, NULL); /* The frame of the command was checked. */
     if (own.given)
         list_one(listing, own.id, truce__clock_monotonic_ns());
     if (!call->connection->login.tag[0])
@@ -224,7 +225,7 @@ static truce_status session_end_transaction(struct call *call, struct session *s
 
 static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *error)
 {
-    /* A getMore waits for so long, and returns what it has then. */
+    /* getMore waits for this time, and then returns the documents that it has. */
     bool waits = !strcmp(call->command->name, "getMore");
     DEADLINE_SCOPE(waits ? 0 : call->deadline_ms);
     truce_status status;
@@ -239,7 +240,7 @@ static truce_status run_command(struct call *call, bson_t *reply, bson_error_t *
     return status;
 }
 
-/* Whatever is refused in it ends the transaction, as in MongoDB. */
+/* Runs a statement of a transaction. As in MongoDB, a refused statement ends the transaction. */
 static truce_status session_run_statement(struct call *call, struct session *session, bson_t *reply,
                                           bson_error_t *error)
 {
@@ -310,7 +311,8 @@ static truce_status run_kept(struct call *call, struct session *session, bson_t 
     return status;
 }
 
-/* Once more where another server of the same store was faster; it cannot be so again and again. */
+/* Runs the command a second time if another server of the same store was faster. A third time is
+ * not needed. */
 static truce_status run_kept_again(struct call *call, struct session *session, bson_t *reply,
                                    bson_error_t *error)
 {

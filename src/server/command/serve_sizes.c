@@ -1,4 +1,4 @@
-/* collStats and dbStats; sizes.h says what sizes are. */
+/* collStats and dbStats (sizes.h). */
 #include "server/command/sizes.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---- adding up ------------------------------------------------------------------------------- */
 
-/* `facts`: of a collection, as truce_collection_list says them. */
+/* `facts` describes a collection in the form of truce_collection_list. */
 static void sizes_add(struct sizes *sizes, const bson_t *facts)
 {
     int64_t bytes = truce__field_number(facts, "bytes");
@@ -62,7 +62,7 @@ truce_status databases_count(struct call *call, bool measured, struct databases 
 /* ---- scale ----------------------------------------------------------------------------------- */
 
 struct scale {
-    int64_t by; /* the unit of the sizes in bytes */
+    int64_t by; /* The unit of the reply, in bytes. */
     bool free_storage;
 };
 
@@ -74,7 +74,7 @@ static const struct field scale_fields[] = {
     {"waitForLock", FIELD_IGNORED, 0},
     {NULL, FIELD_IGNORED, 0}};
 
-/* `asked`: of a stage; NULL: the command's own. */
+/* `asked`: the fields of a stage; NULL: those of the command. */
 static truce_status read_scale(struct call *call, const bson_t *asked, struct scale *scale,
                                bson_error_t *error)
 {

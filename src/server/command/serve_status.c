@@ -12,10 +12,10 @@
 
 #include "base/clock.h"
 
-#define COMPRESSORS_MAX  8 /* of a client, that are answered */
+#define COMPRESSORS_MAX  8 /* The maximum of compressors of a client that the reply names. */
 #define WIRE_VERSION_MAX 25
-/* The primary of a replica set of one: this is what drivers want to see before they write with
- * retries. There is no topologyVersion, so they ask again and do not wait for the answer. */
+/* Appends the fields of the primary of a replica set of one member. Drivers need them before they
+ * retry writes. topologyVersion is absent, so drivers poll instead of waiting for the reply. */
 static void append_set(const struct server *server, bson_t *reply)
 {
     bson_oid_t election;
@@ -28,7 +28,7 @@ static void append_set(const struct server *server, bson_t *reply)
                 BCON_DATE_TIME(truce__clock_wall_ms()), "}");
 }
 
-/* Those of the client's compressors that are here, in its order. */
+/* Appends the client's compressors that the server supports, in the client's order. */
 static void append_compressors(const struct call *call, bson_t *reply)
 {
     bson_iter_t at, name;
@@ -265,7 +265,7 @@ truce_status serve_top(struct call *call, bson_t *reply, bson_error_t *error)
     return TRUCE_OK;
 }
 
-/* Connections that the server has made to others: it makes none. */
+/* connPoolStats: connections that the server has opened to other servers. It opens none. */
 truce_status serve_pools(struct call *call, bson_t *reply, bson_error_t *error)
 {
     static const char *const names[] = {
@@ -296,7 +296,7 @@ static void append_help(const struct command *command, bool tests, bson_t *comma
     bson_t one;
 
     if (!command->help || (command->need.kind == NEED_TESTS && !tests))
-        return; /* another spelling, or not known here */
+        return; /* A second spelling, or a parameter that truce does not have. */
     BSON_APPEND_DOCUMENT_BEGIN(commands, command->name, &one);
     BSON_APPEND_UTF8(&one, "help", command->help);
     BSON_APPEND_BOOL(&one, "requiresAuth", command->need.kind != NEED_NOTHING);

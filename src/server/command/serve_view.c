@@ -31,7 +31,7 @@
 
 static const bson_t no_stages = BSON_INITIALIZER;
 
-/* The name of a stage; "": it has none. */
+/* Returns the name of a stage; "": it has none. */
 static const char *stage_name(const bson_iter_t *stage, bson_iter_t *field)
 {
     return BSON_ITER_HOLDS_DOCUMENT(stage) && bson_iter_recurse(stage, field) &&
@@ -73,7 +73,7 @@ static truce_status view_check_stages(struct call *call, const char *view, const
     return status;
 }
 
-/* A name that a view can have, or rest on. */
+/* Checks a name for a view or for its source. */
 static truce_status view_check_name(struct call *call, const char *name, const char *what,
                                     bson_error_t *error)
 {
@@ -96,7 +96,7 @@ static truce_status allow_shown(void *arg, const char *database, const char *col
 {
     struct call *call = arg;
 
-    (void)writes; /* always false: check_stages and the compiler refuse such stages */
+    (void)writes; /* Always false: check_stages and the compiler refuse such stages. */
     if (!strcmp(database, "admin") && !strcmp(collection, "system.users"))
         return access_refuse(call, database, error);
     return access_may(call, call->database, ACTION_FIND)
@@ -104,7 +104,7 @@ static truce_status allow_shown(void *arg, const char *database, const char *col
                : TRUCE_OK;
 }
 
-/* Compiles it; who calls must be allowed to read what it reads. */
+/* Compiles the pipeline. The caller must be allowed to read every collection in it. */
 static truce_status check_pipeline(struct call *call, const bson_t *stages, bson_error_t *error)
 {
     const struct place_guard guard = {allow_shown, call};
@@ -122,20 +122,20 @@ static truce_status check_pipeline(struct call *call, const bson_t *stages, bson
 
 /* ---- what it rests on ------------------------------------------------------------------------ */
 
-/* The views of the database, with the one that is made. */
+/* The views of the database, including the new one. */
 struct graph {
     struct call *call;
     const struct view *all;
     uint32_t count;
-    uint32_t *heights; /* of each, with it itself; 0: not known yet */
+    uint32_t *heights; /* The height of each view with all its sources; 0: not known yet. */
     const struct view *made;
-    uint32_t height; /* its own; 0: it is being measured */
+    uint32_t height; /* The height of the own stages; 0: in progress. */
     bson_error_t *error;
 };
 
 struct below {
     struct graph *graph;
-    uint32_t depth, height; /* of what was met so far */
+    uint32_t depth, height; /* Those of the visited sources. */
 };
 
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
@@ -186,7 +186,7 @@ static truce_status measure_view(struct graph *graph, const struct view *view, u
     return !status && *height > TRUCE_VIEW_DEPTH_MAX ? view_too_deep(graph->error) : status;
 }
 
-/* *height 0: it is no view. */
+/* *height 0: the name is not that of a view. */
 static truce_status view_measure(struct graph *graph, const char *name, uint32_t depth,
                                  uint32_t *height)
 {
@@ -211,7 +211,7 @@ static truce_status view_measure(struct graph *graph, const char *name, uint32_t
     return TRUCE_OK;
 }
 
-/* It, and then all others: those that rest on it are not deeper than they may be, either. */
+/* Measures the new view and all others, because the depth of the views on it is limited, too. */
 static truce_status measure_all(struct graph *graph)
 {
     uint32_t height = 0;
@@ -381,7 +381,7 @@ static truce_status step_begin(struct call *call, struct step *step, bson_error_
     return status ? status : read_definitions(step, error);
 }
 
-/* `absent`: a place where no collection may be; NULL: no matter. */
+/* `absent`: a place without a collection; NULL: any. */
 static truce_status step_write(struct call *call, const struct step *step, const truce_write *write,
                                const char *absent, bson_error_t *error)
 {

@@ -33,7 +33,8 @@ void write_append_error(struct call *call, const truce_write_outcome *outcome, b
 
     metrics_failed(call->server->metrics, code);
     BSON_APPEND_INT32(element, "code", (int32_t)code);
-    if (call->error_bytes >= TRUCE_SERVER_SENTENCES_BYTES) { /* as MongoDB */
+    /* As in MongoDB, further errors have no message. */
+    if (call->error_bytes >= TRUCE_SERVER_SENTENCES_BYTES) {
         BSON_APPEND_UTF8(element, "errmsg", "");
         return;
     }
@@ -102,7 +103,7 @@ truce_status write_bulk(struct call *call, const truce_write *writes, uint32_t c
     for (uint32_t i = 0; i < count && !failed; i++) {
         refused = refused || write_is_refused(&outcomes[i]);
         failed = status && outcomes[i].status && !write_is_refused(&outcomes[i]) &&
-                 outcomes[i].error.message[0]; /* not the statement's fault */
+                 outcomes[i].error.message[0]; /* The failure does not belong to a statement. */
         if (failed) {
             *error = outcomes[i].error;
             status = outcomes[i].status;
@@ -119,8 +120,8 @@ void write_release(truce_write_outcome *outcomes, uint32_t count)
     bson_free(outcomes);
 }
 
-/* The same of what the command names: a view refuses each statement, as in MongoDB, and not the
- * command. */
+/* Does the same for the collection that the command names. As in MongoDB, a view refuses each
+ * statement and not the command. */
 static truce_status write_named(struct call *call, const truce_write *writes, uint32_t count,
                                 bool ordered, truce_write_outcome *outcomes, bson_error_t *error)
 {

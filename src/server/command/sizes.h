@@ -16,7 +16,7 @@ struct sizes {
     int64_t storage, unused, index_bytes;
 };
 
-/* Databases with their sizes, in the order in which they are met. */
+/* Databases with their sizes, in the order of the list of collections. */
 struct databases {
     struct database {
         char name[DATABASE_NAME_MAX + 1];
@@ -25,7 +25,7 @@ struct databases {
     uint32_t count;
 };
 
-/* Not `measured`: their names, and how many collections each has. `all` is the caller's to free,
+/* Counts the collections of each database, and with `measured` their sizes. The caller frees `all`
  * in any case. */
 truce_status databases_count(struct call *call, bool measured, struct databases *databases,
                              bson_error_t *error);

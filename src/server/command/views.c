@@ -137,7 +137,7 @@ const bson_t *view_with(struct call *call, const bson_t *of_view, const bson_t *
 
 /* ---- from the view down to the collection ---------------------------------------------------- */
 
-/* In a view's own stages, of which so many views are around. */
+/* The state within a view's own stages; `depth` views enclose it. */
 struct inside {
     struct call *call;
     uint32_t depth;
@@ -167,7 +167,7 @@ static truce_status allow_inside(void *arg, const char *database, const char *co
     return status ? status : source_join(inside->call, database, collection, inside->depth, error);
 }
 
-/* The stages of one view in front of those of the views on it. */
+/* Puts the stages of a view before those of the views on it. */
 static truce_status put_before(struct call *call, const char *database, const struct view *view,
                                uint32_t depth, struct view_source *source, bson_error_t *error)
 {
@@ -264,12 +264,12 @@ struct list {
 };
 
 struct views {
-    struct names names; /* first: those of views */
+    struct names names; /* The names of views. Must be the first field. */
     const char *own;
-    truce_store *store; /* NULL: none */
+    truce_store *store; /* NULL: none. */
     pthread_mutex_t mutex;
     struct list *lists[TRUCE_SERVER_VIEW_LISTS];
-    uint64_t clock; /* of uses */
+    uint64_t clock; /* The number of the last use. */
 };
 
 /* "@school.adults": {_id: "school.adults"} in @school.system.views */
@@ -345,7 +345,7 @@ static const char *views_copy_text(struct arena *arena, const char *text)
     return truce__arena_copy(arena, text, strlen(text) + 1);
 }
 
-/* False: its _id names nothing. */
+/* Returns false if the _id is not a valid namespace. */
 static bool read_view(struct arena *arena, const bson_t *document, struct view *view)
 {
     const char *dot = strchr(truce__field_text(document, "_id"), '.');
@@ -418,7 +418,7 @@ static struct list **views_slot_of(struct views *views, const char *database)
     return oldest;
 }
 
-/* The list of the database as it is now; under the mutex. */
+/* Returns the current list of the database. The mutex must be held. */
 static truce_status views_list_of(struct views *views, const char *database,
                                   const struct list **found, bson_error_t *error)
 {

@@ -232,7 +232,7 @@ static void http_append_class(bson_t *reply)
 enum MHD_Result http_send_reply(struct MHD_Connection *c, bson_t *reply)
 {
     if (http_code(reply) != MHD_HTTP_OK)
-        http_append_class(reply); /* which may decide the code */
+        http_append_class(reply); /* The class may decide the status. */
     return http_send_json(c, http_code(reply), NULL, reply);
 }
 
@@ -331,7 +331,7 @@ static bool http_knows_host(const struct http *http, const char *authority)
     return strstr(http->hosts, name) != NULL;
 }
 
-/* A page of this origin, or no page. */
+/* Returns whether the request comes from a page of this origin, or from no page. */
 static bool http_is_own_origin(struct MHD_Connection *c, const char *host)
 {
     const char *origin = MHD_lookup_connection_value(c, MHD_HEADER_KIND, "Origin"),
@@ -374,7 +374,7 @@ static bool http_check_source(const struct http *http, struct MHD_Connection *c,
     return true;
 }
 
-/* With a CA of clients, libmicrohttpd asks for a certificate, and does not check it. */
+/* libmicrohttpd requests a client certificate, but does not check it. */
 static bool http_check_client(const struct http *http, struct http_connection *own,
                               struct MHD_Connection *c, enum MHD_Result *result)
 {
@@ -422,7 +422,7 @@ static enum MHD_Result http_refuse_method(struct MHD_Connection *c, const char *
                             message);
 }
 
-/* Finds what the path names. False: the request was answered. */
+/* Finds the target of the path. Returns false if the request was answered. */
 static bool http_route(const struct http *http, struct MHD_Connection *c, const char *url,
                        const char *method, struct exchange *exchange, enum MHD_Result *result)
 {
@@ -453,7 +453,7 @@ static bool http_route(const struct http *http, struct MHD_Connection *c, const 
     return false;
 }
 
-/* Logs the user in. False: the request was answered. */
+/* Logs the user in. Returns false if the request was answered. */
 static bool http_check_user(struct http_connection *own, struct MHD_Connection *c,
                             const char *database, enum MHD_Result *result)
 {
@@ -463,7 +463,7 @@ static bool http_check_user(struct http_connection *own, struct MHD_Connection *
 
     if (!status)
         return true;
-    if (own->connection.ends) /* too many failed logins at a time */
+    if (own->connection.ends) /* Too many logins have failed at the same time. */
         *result = MHD_NO;
     else if (error.code == CODE_UNAUTHORIZED || error.code == CODE_AUTHENTICATION_FAILED)
         *result = http_refuse(c, MHD_HTTP_UNAUTHORIZED, CODE_AUTHENTICATION_FAILED,
@@ -500,7 +500,8 @@ static bool http_begin_screen(struct MHD_Connection *c, const char *method,
     return exchange->screen;
 }
 
-/* Decides about a request by its headers. False: it was answered, and its body is not read. */
+/* Decides about a request by its headers. Returns false if it was answered; then its body is not
+ * read. */
 static bool http_begin(struct http *http, struct http_connection *own, struct MHD_Connection *c,
                        const char *url, const char *method, struct exchange *exchange,
                        enum MHD_Result *result)
@@ -599,7 +600,7 @@ static enum MHD_Result http_take(struct exchange *exchange, const char *data, si
     else
         truce__buffer_release(&exchange->body);
     *size = 0;
-    /* the refusal is sent after the body, which must not last for ever */
+    /* The refusal is sent after the body, whose size has a maximum. */
     return exchange->received <= 2 * (uint64_t)TRUCE_MESSAGE_BYTES_MAX ? MHD_YES : MHD_NO;
 }
 

@@ -30,7 +30,7 @@ struct http;
 struct server;
 
 struct http_options {
-    /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT"; port 0: any that is free. */
+    /* "PORT", "ADDRESS:PORT", or "[ADDRESS]:PORT"; port 0: any free port. */
     const char *where;
     /* certificate NULL: without TLS. */
     struct tls_files tls;

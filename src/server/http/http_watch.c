@@ -9,8 +9,8 @@
 #include "server/net/wire.h"
 #include "truce/json.h"
 
-#define WAIT_MS       1000  /* of one getMore */
-#define KEEP_ALIVE_MS 15000 /* after which a comment is sent */
+#define WAIT_MS       1000  /* The wait of one getMore. */
+#define KEEP_ALIVE_MS 15000 /* The idle time after which the server sends a comment. */
 #define BLOCK_BYTES   (64 * 1024)
 
 struct watch_stream {
@@ -88,7 +88,7 @@ static void watch_append_error(struct watch_stream *stream, const bson_t *error)
     stream->over = true;
 }
 
-/* The user may no longer read. */
+/* Ends the stream because the user may no longer read. */
 static void watch_refuse(struct watch_stream *stream)
 {
     bson_t *error = BCON_NEW(
@@ -120,7 +120,7 @@ static void watch_more(struct watch_stream *stream)
     bson_destroy(&reply);
 }
 
-/* The client has hung up, or the server is stopping. */
+/* Returns whether the client has hung up or the server is stopping. */
 static bool watch_must_end(const struct watch_stream *stream)
 {
     struct pollfd look = {.fd = stream->own->connection.socket, .events = POLLRDHUP};
@@ -175,7 +175,7 @@ static void watch_free(void *arg)
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-/* Reads a parameter that is JSON; absent: the document stays empty. */
+/* Reads a JSON parameter. If it is absent, the document stays empty. */
 static truce_status watch_read_json(struct MHD_Connection *c, const char *name, bool *is_array,
                                     bson_t *document, bson_error_t *error)
 {
@@ -190,7 +190,8 @@ static truce_status watch_read_json(struct MHD_Connection *c, const char *name, 
     return truce_json_read(text, strlen(text), TRUCE_JSON_TYPED, document, is_array, error);
 }
 
-/* {aggregate: COLLECTION or 1, pipeline: [{$changeStream: {resumeAfter}}, ...], cursor: {}, $db} */
+/* Makes {aggregate: COLLECTION or 1, pipeline: [{$changeStream: {resumeAfter}}, ...], cursor: {},
+ * $db}. */
 static void watch_command(const char *database, const char *collection, const bson_t *after,
                           const bson_t *stages, bson_t *command)
 {
@@ -271,7 +272,7 @@ enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own
     watch_command(database, collection, &after, &stages, &command);
     watch_call(stream, &command, &reply);
     if (watch_take(stream, &reply, "cursor.firstBatch")) {
-        truce__buffer_append_text(&stream->text, ":\n\n"); /* the headers are sent at once */
+        truce__buffer_append_text(&stream->text, ":\n\n"); /* So the headers are sent at once. */
         result = watch_send(c, stream);
     } else {
         result = http_send_reply(c, &reply);

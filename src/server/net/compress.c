@@ -20,7 +20,7 @@
 #define HEAD          (WIRE_HEAD + 9)
 #define ZSTD_QUICK    1
 #define COMPRESSED_MAX                                                                             \
-    0x7e000000u /* what zlib and snappy take at once, and more than any message has */
+    0x7e000000u /* A maximum that zlib and snappy support, and that no message reaches. */
 
 enum { NOTHING_DONE, SNAPPY, ZLIB, ZSTD };
 
@@ -135,7 +135,7 @@ static size_t compress_room_for(int compressor, size_t size)
     }
 }
 
-/* How long it has become; 0: it could not be done. */
+/* Returns the compressed size; 0: the compressor failed. */
 static size_t compress_shrink(int compressor, const uint8_t *from, size_t size, uint8_t *to,
                               size_t room)
 {

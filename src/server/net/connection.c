@@ -1,4 +1,4 @@
-/* One connection: a request is read whole, answered, and the next is read. */
+/* One connection. It reads a whole request, answers it, and reads the next one. */
 #include <signal.h>
 
 #include <openssl/crypto.h>
@@ -10,7 +10,8 @@
 #include "server/net/compress.h"
 #include "server/net/wire.h"
 
-#define KEPT_BYTES (64 * 1024) /* of a connection that waits for its next request */
+/* The buffer that a connection keeps while it waits for its next request. */
+#define KEPT_BYTES (64 * 1024)
 
 static bool connection_is_stranger(const struct connection *connection)
 {
@@ -47,7 +48,7 @@ static void connection_log_stall(const struct connection *connection, size_t siz
     bson_destroy(fields);
 }
 
-/* Receives `size` bytes more within the time that a part of a message has. */
+/* Receives `size` more bytes within the time for a part of a message. */
 static bool receive_part(struct connection *connection, struct buffer *in, size_t size)
 {
     int64_t until_ns =
@@ -62,9 +63,9 @@ static bool receive_part(struct connection *connection, struct buffer *in, size_
     return true;
 }
 
-/* Receives the next message, whole. Memory is taken for bytes as they come: a length alone takes
- * none. A message that has begun ends in time, and a part of it after the other; a connection
- * that is logged in may wait before it begins one. */
+/* Receives the next message. It allocates memory as bytes arrive, so a length alone costs nothing.
+ * A message that has begun must end in time, and so must each of its parts. A connection that is
+ * logged in may wait before it begins a message. */
 static bool receive_message(struct connection *connection, struct buffer *in)
 {
     int64_t message_ms = connection->server->message_ms;
@@ -95,7 +96,7 @@ static void connection_trim(struct buffer *buffer)
         truce__buffer_release(buffer);
 }
 
-/* Puts what a compressed message holds in its place. False: the connection ends. */
+/* Replaces a compressed message by its contents. Returns false if the connection must end. */
 static bool open_up(struct connection *connection, struct buffer *in, int *compressor)
 {
     struct buffer plain = {0}, packed = *in;
@@ -110,12 +111,12 @@ static bool open_up(struct connection *connection, struct buffer *in, int *compr
         return false;
     }
     *in = plain;
-    OPENSSL_cleanse(packed.bytes, packed.size); /* it may hold a password */
+    OPENSSL_cleanse(packed.bytes, packed.size); /* The message may contain a password. */
     truce__buffer_release(&packed);
     return true;
 }
 
-/* False: the connection ends. */
+/* Answers a message. Returns false if the connection must end. */
 static bool connection_answer(struct connection *connection, struct buffer *in, struct buffer *out)
 {
     struct wire_request request;
@@ -148,7 +149,7 @@ static bool connection_answer(struct connection *connection, struct buffer *in, 
     return done;
 }
 
-/* OpenSSL writes without MSG_NOSIGNAL. */
+/* OpenSSL writes without MSG_NOSIGNAL, so SIGPIPE is blocked. */
 static void hold_sigpipe(void)
 {
     sigset_t pipe;

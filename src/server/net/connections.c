@@ -33,7 +33,7 @@ static int connections_make_room(struct server *server)
 
         stay += !at->evicted;
         if (old && !at->evicted && atomic_load(&at->stranger))
-            oldest = at; /* the newest come first */
+            oldest = at; /* The list begins with the newest one. */
     }
     if (stay < server->connections_max || !oldest)
         return stay;

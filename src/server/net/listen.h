@@ -16,11 +16,11 @@ union listen_address {
     struct sockaddr_in6 six;
 };
 
-/* Reads a numeric IPv4 or IPv6 address. Returns its size, too. */
+/* Reads a numeric IPv4 or IPv6 address, and returns its size. */
 truce_status listen_read_address(const char *address, int port, union listen_address *at,
                                  socklen_t *size, bson_error_t *error);
-/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080"; without an address, 127.0.0.1. Returns the host
- * without brackets, too. */
+/* Reads "8080", "127.0.0.1:8080", or "[::1]:8080", and returns the host without brackets. Without
+ * an address, the host is 127.0.0.1. */
 truce_status listen_read_where(const char *where, union listen_address *at, char *host,
                                size_t host_size, bson_error_t *error);
 /* Returns whether only this machine can connect to the address. */

@@ -82,10 +82,11 @@ truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error
     (void)SSL_CTX_set_options(context,
                               SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
     (void)SSL_CTX_set_session_cache_mode(
-        context, SSL_SESS_CACHE_OFF); /* no session resumption: each client authenticates again */
+        /* Without session resumption, each client authenticates again. */
+        context, SSL_SESS_CACHE_OFF);
     (void)SSL_CTX_set_num_tickets(context, 0);
     SSL_CTX_set_default_passwd_cb(context, no_password);
-    (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* most connections are idle */
+    (void)SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS); /* Most connections are idle. */
     status = load_own(context, files, error);
     if (!status && files->client_ca)
         status = load_clients(context, files->client_ca, error);
@@ -108,7 +109,8 @@ void tls_free(struct tls *tls)
 
 /* ---- one connection -------------------------------------------------------------------------- */
 
-/* Waits until the socket is ready; `until_ns` 0: without a limit. False: the time is over. */
+/* Waits until the socket is ready; `until_ns` 0: without a limit. Returns false at the time
+ * limit. */
 static bool stream_ready(int socket, short events, int64_t until_ns)
 {
     struct pollfd look = {.fd = socket, .events = events};
@@ -125,7 +127,7 @@ static bool stream_ready(int socket, short events, int64_t until_ns)
     return ready > 0;
 }
 
-/* Waits for what OpenSSL wants. False: it wants nothing, or the time is over. */
+/* Waits for the event that OpenSSL needs. Returns false if it needs none, or at the time limit. */
 static bool stream_ready_for(struct stream *stream, int wants, int64_t until_ns)
 {
     if (wants != SSL_ERROR_WANT_READ && wants != SSL_ERROR_WANT_WRITE)
@@ -160,8 +162,8 @@ bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int6
     return good;
 }
 
-/* One step of OpenSSL's, again as often as it only waits; 0 and less: the connection has ended,
- * or the time is over. */
+/* Runs a read of OpenSSL, and repeats it after each wait. Returns 0 or less if the connection has
+ * ended, or at the time limit. */
 static ssize_t tls_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
 {
     int result, wants;
@@ -186,7 +188,7 @@ static ssize_t tls_send(struct stream *stream, const uint8_t *bytes, size_t size
     return result;
 }
 
-/* The socket blocks; a call with a limit waits by poll, and only if nothing is there yet. */
+/* The socket blocks. A call with a time limit polls first, but only if no bytes are there yet. */
 static ssize_t plain_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns)
 {
     ssize_t got;

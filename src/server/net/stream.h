@@ -18,34 +18,36 @@
 
 struct tls;
 
-struct tls_files {           /* PEM */
-    const char *certificate; /* and those of who signed it */
-    const char *key;         /* NULL: in the same file */
-    const char *client_ca;   /* NULL: clients need no certificate */
+struct tls_files {           /* Files in PEM format. */
+    const char *certificate; /* The server's certificate, followed by those of its issuers. */
+    const char *key;         /* NULL: the key is in the same file. */
+    const char *client_ca;   /* NULL: clients need no certificate. */
 };
 
-/* INVALID: a file is not there, or not what it should be. */
+/* Fails with INVALID if a file is missing or invalid. */
 truce_status tls_new(const struct tls_files *files, struct tls **tls, bson_error_t *error);
-void tls_free(struct tls *tls); /* NULL: nothing */
+void tls_free(struct tls *tls); /* NULL is allowed. */
 
 struct stream {
     int socket;
-    void *ssl; /* NULL: plain */
+    void *ssl; /* NULL: a plain connection. */
 };
 
-/* A handshake, if there is `tls` (NULL: none); false: it failed, or took longer. */
+/* Begins the stream, with a handshake unless `tls` is NULL. Returns false if the handshake fails or
+ * takes too long. */
 bool stream_begin(struct stream *stream, int socket, const struct tls *tls, int64_t handshake_ms);
-/* Waits for the first bytes of a message until then (0: without a limit), and returns how many of
- * `size` it got; 0: the connection has ended, or the time is over. A record of TLS that has begun
- * must be complete `record_ms` later. */
+/* Waits for the first bytes of a message until `until_ns` (0: without a limit), and returns the
+ * number of bytes received, at most `size`. Returns 0 if the connection has ended, or at the time
+ * limit. A TLS record that has begun must be complete `record_ms` later. */
 size_t stream_receive_first(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns,
                             int64_t record_ms);
-/* Receives so many bytes until then; false: the connection has ended, or the time is over. */
+/* Receives exactly `size` bytes. Returns false if the connection has ended, or at the time
+ * limit. */
 bool stream_receive(struct stream *stream, uint8_t *bytes, size_t size, int64_t until_ns);
-/* Sends all bytes; false: the connection has ended, or its client has read nothing for
+/* Sends all bytes. Returns false if the connection has ended, or its client has read nothing for
  * `stall_ms`. */
 bool stream_send(struct stream *stream, const uint8_t *bytes, size_t size, int64_t stall_ms);
-/* Says that nothing comes any more; the socket stays open. */
+/* Ends sending. The socket stays open. */
 void stream_end(struct stream *stream);
 
 #endif

@@ -15,7 +15,7 @@
 /* flags below this bit must be understood; those above may be ignored (exhaustAllowed is one) */
 #define FLAGS_REQUIRED 0xffffu
 
-/* The rest of a message. */
+/* The unread part of a message. */
 struct reader {
     const uint8_t *at, *end;
 };
@@ -41,7 +41,7 @@ static bool take_text(struct reader *reader, const char **text)
     return true;
 }
 
-/* A view of the document that comes next, by its length alone. */
+/* Returns a view of the next document. Only its length is checked. */
 static bool wire_take_document(struct reader *reader, bson_t *document)
 {
     struct reader ahead = *reader;
@@ -79,7 +79,7 @@ bool wire_is_request(const uint8_t head[WIRE_HEAD])
     return wire_take_number(&reader, &opcode) && (wire_is_plain(opcode) || opcode == OP_COMPRESSED);
 }
 
-/* CRC-32C (Castagnoli), bit by bit into a table of 256 */
+/* Computes CRC-32C (Castagnoli) with a table of 256 entries. */
 uint32_t wire_crc32c(const uint8_t *bytes, size_t size)
 {
     uint32_t sum = 0xffffffffu, table[256];
@@ -209,7 +209,7 @@ void wire_write(struct buffer *out, const struct wire_request *request, int32_t 
     wire_put_number(out, (uint32_t)id);
     wire_put_number(out, (uint32_t)request->id);
     wire_put_number(out, request->old ? OP_REPLY : OP_MSG);
-    if (request->old) { /* flags, cursor (8 bytes), first, count */
+    if (request->old) { /* Flags, cursor (8 bytes), first, count. */
         wire_put_number(out, 8);
         wire_put_number(out, 0);
         wire_put_number(out, 0);

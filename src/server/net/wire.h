@@ -32,31 +32,31 @@ struct wire_section {
 
 struct wire_request {
     int32_t id;
-    bool old;              /* came as OP_QUERY, is answered as OP_REPLY */
-    bool silent;           /* no answer is wanted */
-    bool summed;           /* came with a checksum, is answered with one */
-    const char *namespace; /* of OP_QUERY: "admin.$cmd" */
-    bson_t body;           /* a view of the command, which is still to be checked */
+    bool old;              /* The request is an OP_QUERY, and its reply an OP_REPLY. */
+    bool silent;           /* The client wants no reply. */
+    bool summed;           /* The request has a checksum, so the reply gets one. */
+    const char *namespace; /* In OP_QUERY: "admin.$cmd". */
+    bson_t body;           /* A view of the command, which is not checked yet. */
     struct wire_section sections[WIRE_SECTIONS_MAX];
     uint32_t count;
 };
 
-/* The length that a message says it has; 0: no message is so long or so short. */
+/* Returns the length in the message's header; 0: outside of the limits. */
 uint32_t wire_length(const uint8_t head[WIRE_HEAD]);
 
-/* Is it the opcode of a request that is not compressed? */
+/* Returns whether the opcode is that of an uncompressed request. */
 bool wire_is_plain(uint32_t opcode);
 
-/* Does a request begin so, of an opcode that is known? One who speaks something else (TLS) is
- * known by it. */
+/* Returns whether the header is that of a request with a known opcode. Other protocols (TLS) fail
+ * this check. */
 bool wire_is_request(const uint8_t head[WIRE_HEAD]);
 
-/* Reads a whole message; all is borrowed from its bytes. False: `error` says what is wrong with
- * it, and the connection cannot go on. */
+/* Reads a whole message. The request borrows from its bytes. Returns false if it is invalid:
+ * `error` has the reason, and the connection must end. */
 bool wire_read(const uint8_t *message, uint32_t size, struct wire_request *request,
                bson_error_t *error);
 
-/* Appends the answer to `request`; `id` is the message's own. */
+/* Appends the reply to `request`; `id` is the id of the reply. */
 void wire_write(struct buffer *out, const struct wire_request *request, int32_t id,
                 const bson_t *reply);
 

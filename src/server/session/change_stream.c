@@ -138,8 +138,8 @@ static bool is_expanded(enum feed_kind kind)
            kind == FEED_INDEX_DROP;
 }
 
-/* Is it a definition of a view that was made, changed or taken away, for who asks for such
- * events? */
+/* Returns whether the entry creates, changes, or drops a view, for a stream with
+ * showExpandedEvents. */
 static bool change_stream_is_of_view(const struct change_stream_scope *scope,
                                      const struct feed_entry *entry)
 {
@@ -270,7 +270,7 @@ static void event_append_uuid(const struct change_stream_scope *scope, int64_t n
     BSON_APPEND_BINARY(document, name, BSON_SUBTYPE_UUID, uuid, sizeof uuid);
 }
 
-/* As create and collMod have them; `what`: {validator?, images?}. */
+/* Appends {validator?, images?} in the form of create and collMod. */
 static void event_append_options(const bson_t *what, bool whole, bson_t *description)
 {
     bson_t validator, images;
@@ -369,8 +369,8 @@ static void append_difference(const struct change_stream_scope *scope, const bso
     bson_append_document_end(event, &description);
 }
 
-/* A view was made, changed or dropped: {operationType, ns, operationDescription: {viewOn,
- * pipeline}}. */
+/* Returns the event of a view that was created, changed, or dropped: {operationType, ns,
+ * operationDescription: {viewOn, pipeline}}. */
 static bson_t *view_event(const bson_oid_t *feed, const struct feed_entry *entry)
 {
     const char *name = entry->kind == FEED_INSERT    ? "create"
@@ -448,7 +448,7 @@ static bson_t *change_stream_invalidate(const bson_oid_t *feed, int64_t position
  */
 
 #define SPLIT_STAGE    "$changeStreamSplitLargeEvent"
-#define FRAGMENT_BYTES 256 /* of a fragment without its fields, at most */
+#define FRAGMENT_BYTES 256 /* The maximum size of a fragment without its fields. */
 
 /* ---- allowed stages -------------------------------------------------------------------------- */
 
@@ -464,8 +464,8 @@ static truce_status check_split(const bson_iter_t *stage, bool last, bson_error_
     return TRUCE_OK;
 }
 
-/* `rest`: the stages without $changeStreamSplitLargeEvent, initialised in any case; 7182800,
- * 7182802. */
+/* Copies the stages without $changeStreamSplitLargeEvent to `rest`, which is always initialised.
+ * Fails with 7182800 or 7182802. */
 static truce_status change_stream_stages_take(const bson_t *stages, bson_t *rest, bool *splits,
                                               bson_error_t *error)
 {
@@ -489,7 +489,7 @@ static truce_status change_stream_stages_take(const bson_t *stages, bson_t *rest
     return status;
 }
 
-/* Stages that were compiled. 20: one that is not allowed here. */
+/* Checks compiled stages. Fails with 20 for a stage that change streams do not allow. */
 static truce_status change_stream_stages_check(const bson_t *stages, bson_error_t *error)
 {
     static const char *const allowed[] = {"$match", "$project",     "$addFields",   "$set",
@@ -500,7 +500,8 @@ static truce_status change_stream_stages_check(const bson_t *stages, bson_error_
     while (bson_iter_next(&at)) {
         bool is_allowed = false;
 
-        (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage)); /* it was compiled */
+        /* The compiler has checked its form. */
+        (void)(bson_iter_recurse(&at, &stage) && bson_iter_next(&stage));
         for (size_t i = 0; i < sizeof allowed / sizeof *allowed; i++)
             is_allowed = is_allowed || !strcmp(bson_iter_key(&stage), allowed[i]);
         if (!is_allowed)
@@ -514,7 +515,7 @@ static truce_status change_stream_stages_check(const bson_t *stages, bson_error_
 /* ---- running them ---------------------------------------------------------------------------- */
 
 struct one {
-    struct source base; /* first */
+    struct source base; /* Must be the first field. */
     const bson_t *document;
 };
 
@@ -546,7 +547,8 @@ static truce_status stages_check_id(const bson_t *event, const bson_t *shaped, b
                          "it impossible to resume the stream from that point");
 }
 
-/* `*shaped`: what the stages leave of the event; NULL: nothing; bson_destroy. */
+/* Runs the stages over an event. The caller destroys `*shaped`; NULL: the stages dropped the
+ * event. */
 static truce_status change_stream_stages_run(struct pipeline *pipeline, struct engine *engine,
                                              struct arena *arena, const bson_t *event,
                                              bson_t **shaped, bson_error_t *error)
@@ -594,7 +596,7 @@ static int by_size(const void *a, const void *b)
     return order ? order : (int)left->field.key_length - (int)right->field.key_length;
 }
 
-/* All fields but _id, the smallest first; bson_free. */
+/* Returns all fields except _id, the smallest first. Free them with bson_free. */
 static struct part *stages_parts_of(const bson_t *event, size_t *count)
 {
     struct part *parts = bson_malloc0((bson_count_keys(event) + 1) * sizeof *parts);
@@ -611,7 +613,7 @@ static struct part *stages_parts_of(const bson_t *event, size_t *count)
     return parts;
 }
 
-/* The number of the first part behind the fragment that begins with `from`. */
+/* Returns the number of the first field after the fragment that begins with field `from`. */
 static size_t stages_end_of(const struct part *parts, size_t count, size_t from)
 {
     size_t size = FRAGMENT_BYTES, at = from;
@@ -645,7 +647,7 @@ static truce_status change_stream_fragments(const bson_t *event, int *fragments,
     return status;
 }
 
-/* One of them, as the token says; bson_destroy. */
+/* Returns the fragment that the token names. Free it with bson_destroy. */
 static bson_t *change_stream_fragment(const bson_t *event, int fragments,
                                       const struct change_stream_token *token)
 {
@@ -679,9 +681,10 @@ struct event {
     bson_t *document;
     int64_t position;
     enum change_stream_place place;
-    bool updates, whole;      /* an update, the whole document, or a removal */
-    bool no_before, no_after; /* wanted as it was, which was not kept */
-    char *collection;         /* a place, of an update */
+    bool updates, whole; /* An update, the whole document, or a removal. */
+    /* The stream requires an image of the document that was not stored. */
+    bool no_before, no_after;
+    char *collection; /* The place of the collection, for an update. */
 };
 
 struct change_stream {
@@ -689,24 +692,25 @@ struct change_stream {
     struct engine *engine;
     struct change_stream_scope scope;
     enum change_stream_document full, before;
-    struct pipeline *pipeline; /* NULL: no stages */
+    struct pipeline *pipeline; /* NULL: the stream has no stages. */
     struct arena arena;
     struct change_stream_token at;
     int64_t reached, from;
     struct event *first, **end;
-    size_t queued; /* bytes */
-    bool ends;     /* the event that ends the stream is queued or was sent */
+    size_t queued; /* In bytes. */
+    bool ends;     /* The event that ends the stream is queued or was sent. */
 
-    bool splits;             /* too large events are sent in fragments */
-    bson_t *split;           /* the event that is being sent in fragments; NULL: none */
-    int fragment, fragments; /* of it: the next one, and all */
-    int64_t skip_at;         /* of the event there ... */
-    int skip;                /* number of its fragments that were sent */
+    bool splits;             /* Events that are too large are sent in fragments. */
+    bson_t *split;           /* The event that is being sent in fragments; NULL: none. */
+    int fragment, fragments; /* The next fragment of the event, and the number of all. */
+    /* A stream that resumes after a fragment: the position of its event ... */
+    int64_t skip_at;
+    int skip; /* ... and the number of its fragments that were sent. */
 };
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
-/* Documents as they were, if they are asked for. */
+/* Appends the images of the document that the client requested. */
 static void change_stream_append_images(const struct change_stream *watch,
                                         const struct feed_entry *entry, struct event *event)
 {
@@ -751,7 +755,7 @@ static void free_event(struct event *event)
     bson_free(event);
 }
 
-/* The first of the queue is done with. */
+/* Removes the first entry of the queue. */
 static void pop(struct change_stream *watch)
 {
     struct event *event = watch->first;
@@ -809,7 +813,7 @@ static truce_status change_stream_explain(truce_status status, bson_error_t *err
     return status;
 }
 
-/* More entries, if the queue is empty and there are any: `*more`. */
+/* Reads more entries if the queue is empty. `*more`: there were some. */
 static truce_status change_stream_fill(struct change_stream *watch, bool *more, bson_error_t *error)
 {
     int64_t from = watch->reached;
@@ -840,7 +844,7 @@ static truce_status no_image(const char *which, const char *events, bson_error_t
                          which, events, which);
 }
 
-/* The document as it is now, or null. */
+/* Appends the current document, or null. */
 static truce_status change_stream_look_up(struct change_stream *watch, const struct event *event,
                                           bson_error_t *error)
 {
@@ -905,7 +909,7 @@ static truce_status another_split(const char *how, bson_error_t *error)
                          "Attempted to resume from a split event%s", how);
 }
 
-/* The document is taken over. */
+/* The batch takes over the document. */
 static truce_status begin_split(struct change_stream *watch, bson_t *document, bson_error_t *error)
 {
     bool resumed = watch->skip && watch->first->position == watch->skip_at;
@@ -1047,7 +1051,8 @@ static truce_status look_at_event(struct change_stream *watch, const struct feed
     int64_t reached;
     truce_status status;
 
-    if (watch->at.position <= state->horizon) /* it is gone, and what comes behind it is not */
+    /* The pruned entry is missing, while later ones exist. */
+    if (watch->at.position <= state->horizon)
         return TRUCE_OK;
     status = truce__engine_feed_read(watch->engine, &watch->at.feed, watch->at.position - 1, 1,
                                      change_stream_take_place, &search, &reached, error);

@@ -40,7 +40,7 @@
 
 /* ---- now ------------------------------------------------------------------------------------- */
 
-/* A position of the feed, as clients know it; and back. */
+/* These two convert between a position of the feed and the time that clients know. */
 static uint64_t time_of_position(int64_t at)
 {
     int64_t number = at & ((INT64_C(1) << FEED_SECOND_SHIFT) - 1);
@@ -53,13 +53,13 @@ static int64_t position_of_time(uint64_t time)
     return truce__feed_position((int64_t)(time >> 32), (int64_t)(uint32_t)time);
 }
 
-/* Lets the time be at least `least`, and returns it. */
+/* Raises the time to at least `least`, and returns it. */
 static uint64_t time_pass(struct server *server, uint64_t least)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);
     unsigned long long last = atomic_load(&server->time);
 
-    if (engine) /* change streams are to begin from it */
+    if (engine) /* Change streams can start at it. */
         return time_of_position(truce__feed_pass(&engine->writer, position_of_time(least)));
     while (least > last && !atomic_compare_exchange_weak(&server->time, &last, least))
         ;
@@ -79,7 +79,7 @@ uint64_t server_time(struct server *server)
 
 /* ---- reserving ------------------------------------------------------------------------------- */
 
-/* `*until` 0: no server has reserved any time. */
+/* Reads the end of the reserved times. `*until` 0: no server has reserved any. */
 static truce_status read_reserved(struct server *server, uint64_t *until, bson_error_t *error)
 {
     bson_t *filter = BCON_NEW("_id", BCON_UTF8("reserved")), found;
@@ -95,7 +95,7 @@ static truce_status read_reserved(struct server *server, uint64_t *until, bson_e
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Moves `until` from `was`. `*moved` false: another server was first. */
+/* Advances `until` from `was`. `*moved` is false if another server did it first. */
 static truce_status move_reserved(struct server *server, uint64_t was, uint64_t until, bool *moved,
                                   bson_error_t *error)
 {
@@ -122,8 +122,8 @@ static truce_status move_reserved(struct server *server, uint64_t was, uint64_t 
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* Reserves the next times, from `time` on or behind all that were reserved before, and lets the
- * time be the first of them. */
+/* Reserves a range of times that begins at `*time` or after all reserved times, and sets `*time` to
+ * its first time. */
 static truce_status reserve(struct server *server, uint64_t *time, bson_error_t *error)
 {
     struct engine *engine = truce__file_engine_or_null(server->store);

@@ -137,7 +137,8 @@ truce_status cursors_add(struct cursor_registry *cursors, struct cursor_entry *e
     entry->idle_since_ns = truce__clock_monotonic_ns();
     pthread_mutex_lock(&cursors->mutex);
     full = cursors->count == cursors->most;
-    while (!full && !entry->id) { /* hard to guess, and never negative, as some clients print it */
+    /* The id is hard to guess, and positive because some clients print it. */
+    while (!full && !entry->id) {
         int64_t id = (int64_t)(truce__random_next(&cursors->random) >> 1);
 
         if (cursors_find(cursors, id) == cursors->count)

@@ -13,7 +13,7 @@
 #include "base/status.h"
 #include "server/call/call.h"
 
-#define SPARE_BYTES 4096 /* of a record besides the measured parts */
+#define SPARE_BYTES 4096 /* The size of a record apart from its measured parts. */
 
 enum statement_result_kind {
     STATEMENT_INSERT,
@@ -31,33 +31,33 @@ static const char *const range_names[RANGES] = {"inserted", "updated", "removed"
 struct statement_result {
     int32_t from, to;
     enum statement_result_kind kind;
-    bson_value_t value; /* of an upsert and a reply; borrowed */
+    bson_value_t value; /* The id of an upsert, or a reply. Borrowed. */
 };
 
 struct statement_results {
-    struct statement_result *all; /* sorted when they are asked */
+    struct statement_result *all; /* Sorted on the first search. */
     size_t count, room;
 };
 
 struct retryable {
-    truce_receipt receipt; /* first */
+    truce_receipt receipt; /* Must be the first field. */
     bson_t key;
     struct call *call;
     struct session *session;
-    const bson_t *before; /* as stored; NULL: none */
-    bson_t read;          /* where it was read for this command alone */
-    bson_t *after;        /* what was made last; NULL: nothing was */
+    const bson_t *before; /* The stored record; NULL: none. */
+    bson_t read;          /* The stored record if only this command read it. */
+    bson_t *after;        /* The last record that was made; NULL: none. */
     bool stale;
     struct statement_results known;
     int32_t first;
-    int32_t *ids; /* NULL: first, first + 1 ... */
+    int32_t *ids; /* NULL: first, first + 1, ... */
     uint32_t ids_count;
-    int32_t *again; /* statements that came again */
+    int32_t *again; /* The statements that were sent again. */
     uint32_t again_count;
-    /* what is under way: a bulk of those that did not */
+    /* The running bulk, without the statements that were sent again. */
     const truce_write *writes;
     const int32_t *numbers;
-    /* ... or findAndModify */
+    /* Instead of `writes`, for findAndModify. */
     retryable_reply *fill;
     void *arg;
 };
@@ -216,7 +216,7 @@ static uint32_t kept_size_of(const bson_value_t *value)
         return value->value.v_utf8.len;
     case BSON_TYPE_BINARY:
         return value->value.v_binary.data_len;
-    default: /* a key of an index is not longer */
+    default: /* No key of an index is larger. */
         return 0;
     }
 }
@@ -270,7 +270,7 @@ static bool agrees(truce_receipt *receipt, const bson_t *before)
     return same;
 }
 
-/* False: it changed nothing. */
+/* Returns false if the write changed nothing. */
 static bool statement_result_of(const truce_write *write, const truce_write_result *result,
                                 struct statement_result *earlier)
 {
@@ -438,13 +438,13 @@ void retryable_append_retried(const struct retryable *kept, bson_t *reply)
 
 /* ---- a bulk ---------------------------------------------------------------------------------- */
 
-/* The writes that did not come before, and their places in the whole list. */
+/* The writes that were not executed before, and their positions in the whole list. */
 struct rest {
     truce_write *writes;
-    int32_t *numbers; /* of the statements */
+    int32_t *numbers; /* The numbers of the statements. */
     uint32_t *places;
     truce_write_outcome *outcomes;
-    uint32_t count, end; /* end: nothing of the list is reached from there on */
+    uint32_t count, end; /* `end`: the position in the list from which no write is reached. */
 };
 
 static truce_status answer_again(const truce_write *write, const struct statement_result *earlier,
@@ -474,7 +474,7 @@ static int32_t kept_number_of(const struct retryable *kept, uint32_t i)
     return kept->first < 0 ? -1 : (int32_t)(((int64_t)kept->first + i) & INT32_MAX);
 }
 
-/* Which of the writes are to be done; the others have their outcomes. */
+/* Chooses the writes to execute. The others get their recorded outcomes. */
 static truce_status kept_choose(struct retryable *kept, const truce_write *writes, uint32_t count,
                                 bool unordered, truce_write_outcome *outcomes, struct rest *rest,
                                 bson_error_t *error)
@@ -557,7 +557,8 @@ truce_status retryable_bulk(struct retryable *kept, truce_store *store, const tr
     if (!status && rest.count)
         status = run_rest(kept, store, &rest, options, outcomes, count, error);
     else if (!status && !options->relaxed)
-        status = truce_settle(store, error); /* what was done before, too, is on the disk */
+        /* The results of earlier executions are durable, too. */
+        status = truce_settle(store, error);
     bson_free(rest.writes);
     bson_free(rest.numbers);
     bson_free(rest.places);

@@ -10,20 +10,20 @@
 #include "store/overlay/overlay.h"
 
 #define BUCKETS  1024
-#define SWEEP_MS 60000 /* so often the records are looked through */
+#define SWEEP_MS 60000 /* The interval between two sweeps of the records. */
 
 struct sessions {
     truce_store *store;
     struct cursor_registry *cursors;
     int64_t lifetime_ms;
     bool snapshot;
-    struct overlay_total written; /* by the transactions */
-    pthread_mutex_t mutex;        /* over what follows */
+    struct overlay_total written; /* The bytes that all transactions have written. */
+    pthread_mutex_t mutex;        /* Guards the fields below. */
     pthread_cond_t given;
     struct session *buckets[BUCKETS];
     int count, running;
     int64_t ordinal;
-    /* the accepting thread's: */
+    /* Used only by the accepting thread. */
     int64_t swept_ns;
     struct session_sweep sweep;
 };
@@ -200,7 +200,7 @@ static truce_status sessions_read_record(struct sessions *sessions, const struct
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
 }
 
-/* -1: it has none. */
+/* Returns the number in the record; -1: it has none. */
 static int64_t sessions_number_of(const bson_t *record)
 {
     bson_iter_t number;
@@ -220,7 +220,7 @@ static void sessions_remember(struct session *session, const bson_t *record)
         session->record = bson_copy(record);
 }
 
-/* A session of before: its last transaction that was committed, or its last writes. */
+/* Loads a stored session: its last committed transaction, or its last writes. */
 static truce_status sessions_look_up(struct sessions *sessions, struct session *session,
                                      bson_error_t *error)
 {
@@ -307,7 +307,7 @@ static truce_status sessions_no_such(int64_t number, bson_error_t *error)
                          (long long)number);
 }
 
-/* False: there are too many. */
+/* Returns false if there are too many sessions. */
 static bool sessions_enter(struct sessions *sessions, struct session *session, int64_t number)
 {
     bool enters;
@@ -389,8 +389,8 @@ static truce_status sessions_commit(struct sessions *sessions, struct session *s
     return status;
 }
 
-/* A commit whose answer was lost has left its record, or has not taken place: what was asked for
- * then does not come later. */
+/* Finds out whether a commit with a lost reply took place. If its record is missing, it did not,
+ * and cannot take place later. */
 static truce_status find_out(struct sessions *sessions, struct session *session,
                              bson_error_t *error)
 {
@@ -500,7 +500,7 @@ void session_wrote(struct session *session, const bson_t *record)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Under the mutex, which is released in the meantime. */
+/* The mutex must be held. It is released in the meantime. */
 static void server_sessions_end(struct sessions *sessions, struct session *session)
 {
     sessions_wait_for(sessions, session);
@@ -547,7 +547,7 @@ static struct session *find_late(struct sessions *sessions, int64_t before_ns)
 static void sweep_records(struct sessions *sessions, int64_t now_ns)
 {
     int64_t cutoff_ms = truce__clock_wall_ms() - TRUCE_SERVER_SESSION_MS, removed;
-    bson_error_t ignored; /* the next time, then */
+    bson_error_t ignored; /* Remaining records are removed next time. */
 
     if (!sessions->sweep.more && now_ns - sessions->swept_ns < (int64_t)SWEEP_MS * 1000000)
         return;

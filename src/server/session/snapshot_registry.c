@@ -11,10 +11,10 @@
 struct snapshot_registry {
     struct server *server;
     int64_t window_ms;
-    pthread_mutex_t mutex; /* over what follows, and the moments' own */
+    pthread_mutex_t mutex; /* Guards the fields below and those of the snapshots. */
     struct registered_snapshot *first;
     int count;
-    uint64_t clock; /* of uses */
+    uint64_t clock; /* The number of the last use. */
 };
 
 struct snapshot_registry *snapshot_registry_new(struct server *server, int64_t window_ms)
