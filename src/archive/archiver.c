@@ -461,7 +461,7 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         return TRUCE_OK;
     }
     if (archiver->held < 0 && archiver->target_failed && archiver->head.sequence) {
-        /* The first step: this snapshot pins what is missing. */
+        /* The first step: this snapshot pins the missing part. */
         archiver->held = next;
         archiver->held_place = to;
     } else

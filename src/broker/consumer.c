@@ -47,9 +47,10 @@
 #define CONSUMER_BATCH_MAX   1000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_MS   5
-#define CONSUMER_EMPTY_MS    1000 /* without a message, before the broker is asked */
-#define CONSUMER_COLLECT_NS  INT64_C(60000000000)
-#define CONSUMER_COUNT_NS    INT64_C(5000000000)
+/* The time without a message after which the consumer asks the broker for their number. */
+#define CONSUMER_EMPTY_MS   1000
+#define CONSUMER_COLLECT_NS INT64_C(60000000000)
+#define CONSUMER_COUNT_NS   INT64_C(5000000000)
 
 struct item {
     struct broker_message *message;

@@ -26,9 +26,10 @@ struct copy_part {
     int64_t before;    /* documents that an earlier call copied. */
     int64_t inserted, replaced, removed, indexes;
     /* results of the last comparison: */
-    int64_t documents, found; /* of `from`, and those of them that `to` has, equal or not */
+    /* The number of documents of `from`, and of those that `to` has, equal or not. */
+    int64_t documents, found;
     int64_t kept, missing, other, extra;
-    struct fingerprint from_sum, to_sum; /* of these documents, on both sides */
+    struct fingerprint from_sum, to_sum; /* The fingerprints of these documents on both sides. */
 };
 
 /* The first findings, and the number of all. */

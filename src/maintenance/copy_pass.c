@@ -40,7 +40,7 @@ enum item_state {
 };
 
 struct item {
-    bson_t *document; /* of `from`; in a pass through `to` only its _id. */
+    bson_t *document; /* The document of `from`; in a pass through `to` only its _id. */
     struct value id;
     enum item_state state;
 };
@@ -58,7 +58,7 @@ struct pass {
     struct item **sorted; /* the items, ordered by _id. */
     truce_write *writes;
     truce_write_outcome *outcomes;
-    bson_t **filters;      /* of the writes; NULL for inserts. */
+    bson_t **filters;      /* The filters of the writes; NULL for inserts. */
     struct item **written; /* the items of the writes. */
 };
 

@@ -52,11 +52,11 @@
  */
 
 struct seen {
-    const char *name;  /* of the index. */
+    const char *name;  /* The name of the index. */
     const char *first; /* the first field of its key. */
     bool single;       /* the key has no other field. */
     bool unique, sparse, partial, expires;
-    bool items; /* it is the index of tree items, which have its fields. */
+    bool items; /* The index of tree items, with their fields. */
 };
 
 static bool doctor_has_index(const bson_t *indexes, const char *field);
@@ -1131,7 +1131,8 @@ static truce_status look_at_collection(struct doctor *doctor, truce_store *store
     bson_t indexes;
 
     status = truce_index_list(store, name, &indexes, error);
-    if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID) { /* it was dropped, or is a view */
+    /* The collection was dropped, or is a view. */
+    if (status == TRUCE_NOT_FOUND || status == TRUCE_INVALID) {
         bson_destroy(&indexes);
         return TRUCE_OK;
     }

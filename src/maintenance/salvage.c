@@ -45,7 +45,7 @@ struct salvage_table {
     int64_t id;
     uint32_t root; /* 0 if it is unknown. */
     char *name;    /* NULL if it is unknown. */
-    bson_t *entry; /* of the catalog; NULL if it is unknown. */
+    bson_t *entry; /* The entry of the catalog; NULL: unknown. */
     struct salvage_gap *gaps;
     size_t gaps_count, gaps_room;
     int64_t documents, doubtful, lost, lost_pages;
@@ -69,13 +69,13 @@ struct salvage {
     struct salvage_table schema, catalog; /* read as tables are. */
     struct salvage_table *tables;
     size_t tables_count, tables_room, gaps;
-    uint32_t *parents;  /* of the children of inner pages; 0 if there is no parent. */
+    uint32_t *parents;  /* The parents of inner pages' children; 0: none. */
     uint32_t *hints;    /* for a page: the table (from 1) that a damaged page assigns it to. */
     uint32_t end;       /* the last page in use, as far as known. */
     bool free_is_known; /* whether the free pages are known. */
     struct salvage_batch batch;
     int64_t looked_at;
-    truce_status status; /* of `to`: a failure ends the salvage. */
+    truce_status status; /* The first failure of `to`, which ends the salvage. */
     bson_error_t *error;
 };
 

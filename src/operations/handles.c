@@ -10,7 +10,7 @@ struct handles {
     pthread_mutex_t mutex;
     struct handle *first;
     int count;
-    uint64_t clock; /* of uses */
+    uint64_t clock; /* The number of the last use. */
 };
 
 struct handles *handles_new(void)

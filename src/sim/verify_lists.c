@@ -39,7 +39,7 @@ struct lists {
     struct {
         const int64_t *list;
         uint32_t length, txn;
-    } * longest; /* of each key */
+    } * longest; /* The longest list of each key. */
     struct verify_graph *graph;
 };
 

@@ -135,7 +135,7 @@ truce_status truce__ledger_insert_slots(truce_commit *commit, const truce_ledger
     if (status && error)
         *error = why;
     if (status &&
-        !commit->failed) { /* a caller that continues with the commit cannot book a part of it */
+        !commit->failed) { /* A caller that continues with the commit cannot book a part of it. */
         commit->failed = status;
         commit->why = why;
     }

@@ -943,7 +943,7 @@ truce_status truce_ledger_verify(truce_ledger *ledger, const char *account,
     if (!status)
         status = truce__ledger_layout(ledger, error);
     if (status == TRUCE_NOT_FOUND)
-        status = TRUCE_OK; /* there is no such ledger, so nothing is wrong with it */
+        status = TRUCE_OK; /* A ledger that does not exist is in order. */
     truce__ledger_reader_init(&reader, ledger);
     if (!status && seal)
         status = ROOM_CHECK(seal, "truce_ledger_seal_source", error);

@@ -534,7 +534,7 @@ static void job_make_replacement(const struct adding *adding, const bson_t *old,
     BSON_APPEND_DOCUMENT_BEGIN(update, "$set", &set);
     if (all)
         job_append_content(&set, adding->payload, options);
-    if (truce__job_is_held(old)) /* it keeps its turn */
+    if (truce__job_is_held(old)) /* The job keeps its place in the lane. */
         truce__job_append_held(&set, truce__job_state(old), adding->queue->name, at_ms);
     else
         truce__job_append_queued(&set, adding->queue->name, priority, at_ms, adding->now_ms);

@@ -720,7 +720,7 @@ static truce_status next_rank(truce_store *store, const char *queue, int64_t *ra
         truce__field_number(&undone, "rank") > *rank)
         *rank = truce__field_number(&undone, "rank");
     else if (!status)
-        status = TRUCE_NOT_FOUND; /* it has changed since */
+        status = TRUCE_NOT_FOUND; /* The job has changed since the read. */
     if (!status && !truce__job_date(&job, "undone.at", at_ms))
         *at_ms = INT64_MAX;
     bson_destroy(&job);

@@ -570,7 +570,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
                       BCON_UTF8(lane.name), "}");
     status = truce_find_one(check->store, QUEUE_LANES, filter, NULL, &found, error);
     bson_destroy(&found);
-    if (status == TRUCE_NOT_FOUND) { /* does the job still wait? */
+    if (status == TRUCE_NOT_FOUND) { /* Checks whether the job still waits. */
         bson_reinit(filter);
         BSON_APPEND_VALUE(filter, "_id", &turning.id);
         BSON_APPEND_UTF8(filter, "state", "waiting");

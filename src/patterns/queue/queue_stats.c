@@ -111,7 +111,7 @@ static truce_status stats_find_oldest(const struct stats *stats, struct figures 
             truce__field_number(&undone, "rank") > rank)
             rank = truce__field_number(&undone, "rank");
         else
-            status = status ? status : TRUCE_NOT_FOUND; /* it has changed in the meantime */
+            status = status ? status : TRUCE_NOT_FOUND; /* The job has changed in the meantime. */
         bson_destroy(&job);
         bson_destroy(&filter);
     }

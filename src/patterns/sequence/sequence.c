@@ -228,5 +228,5 @@ truce_status truce_sequence_raise(truce_store *store, const char *name, int64_t 
     }
     bson_destroy(&filter);
     bson_destroy(&update);
-    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* it is already higher */
+    return status == TRUCE_DUPLICATE ? TRUCE_OK : status; /* The sequence is already higher. */
 }

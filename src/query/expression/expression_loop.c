@@ -35,11 +35,11 @@
 
 struct growth {
     struct arena arena;
-    /* of an array */
+    /* Builds an array. */
     struct builder builder;
-    /* of a string, as a value stores it */
+    /* Builds a string, in the form in which a value stores it. */
     struct buffer text;
-    /* of a document; keys and values are in the arena */
+    /* Builds a document. Its keys and values are in the arena. */
     struct field_table table;
     /* the bytes of its current values */
     size_t live;
@@ -648,7 +648,7 @@ static void loop_compact(struct reduction *reduction, struct value *value)
     else
         truce__arena_release(from);
     reduction->run.arena = to;
-    /* it may have been in `from` */
+    /* The list may have been in `from`. */
     reduction->run.list = (struct evaluation_list){NULL};
     reduction->run.among = (struct evaluation_among){NULL};
     reduction->base = to->bytes;

@@ -153,7 +153,7 @@ static truce_status set_pair(struct evaluation *run, struct field_table *table,
 static truce_status add_pairs(struct evaluation *run, struct field_table *table, struct value array)
 {
     struct fields fields = truce__fields(array);
-    /* of the first item: all must have this type */
+    /* The type of the first item, which all must have. */
     uint8_t type = 0;
 
     while (truce__fields_next(&fields)) {

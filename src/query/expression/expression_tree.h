@@ -26,14 +26,14 @@
 
 #define EXPRESSION_OPERANDS_FIXED 4
 #define EXPRESSION_NAMED_MAX      10
-/* of the source */
+/* The maximum nesting of the source. */
 #define EXPRESSION_DEPTH_MAX 200
 
 struct expression_node;
 
 /* The array whose element was read last. When it is read again, all its elements are listed. */
 struct evaluation_list {
-    /* of the array; NULL: none */
+    /* The data of the array; NULL: none. */
     const uint8_t *data;
     /* NULL until the array is read again */
     struct value *items;
@@ -52,9 +52,9 @@ enum { EXPRESSION_SLOT_ROOT, EXPRESSION_SLOT_CURRENT, EXPRESSION_SLOTS_FIXED };
 
 struct evaluation {
     struct query_context *context;
-    /* of results: context->arena, or scratch memory in a $reduce */
+    /* The arena of results: context->arena, or scratch memory in a $reduce. */
     struct arena *arena;
-    /* of that arena */
+    /* The maximum of that arena. */
     size_t bytes_max;
     /* the variables */
     struct value *slots;
@@ -77,9 +77,9 @@ struct expression_node {
     const struct expression_operator *operator;
     struct expression_node **operands;
     uint32_t count;
-    /* of a field path: its variable; of $map and similar operators: their first variable */
+    /* The variable of a field path, or the first variable of $map and similar operators. */
     uint32_t slot;
-    /* of a constant */
+    /* The value of a constant. */
     struct value value;
     /* private to the operator */
     const void *extra;
@@ -150,7 +150,7 @@ enum {
     EXPRESSION_RANGED = 2,
 };
 
-/* of operands_max: no maximum */
+/* A value of operands_max: no maximum. */
 #define EXPRESSION_ANY 0xffffu
 
 struct expression_operator {
@@ -239,7 +239,7 @@ static inline truce_status truce__expression_run(const struct expression_node *n
 void *truce__evaluation_take(struct evaluation *run, size_t size);
 /* Fails if the arena is full or the time is over. Each loop over user data calls it. */
 truce_status truce__evaluation_check(struct evaluation *run);
-/* Checks the time for work on so many bytes or values at once. */
+/* Checks the time limit during work on `steps` bytes or values. */
 static inline truce_status truce__evaluation_spend(struct evaluation *run, size_t steps)
 {
     return truce__budget_spend(run->context->budget,

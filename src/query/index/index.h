@@ -18,7 +18,7 @@ struct index_spec {
     bool is_id;
     /* TTL; -1: none */
     int64_t expire_after_s;
-    /* as the user gave it */
+    /* The key pattern, as the user gave it. */
     bson_t *key;
     /* or NULL */
     bson_t *partial_filter;

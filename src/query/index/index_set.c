@@ -163,7 +163,7 @@ struct key_search {
     const uint8_t *key;
     size_t size;
     struct buffer scratch;
-    /* of the field's encoding, once it is found */
+    /* The length of the field's encoding, after it was found. */
     size_t length;
     struct value found;
 };

@@ -44,7 +44,7 @@ bool truce__index_span_first(const struct index_span *span, const struct field_k
 struct keyer {
     struct index_spec spec;
     struct index_span span;
-    /* of the last document */
+    /* The keys of the last document. */
     struct field_keys keys;
 };
 

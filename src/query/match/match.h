@@ -59,11 +59,11 @@ enum match_kind {
 
 struct match_node {
     enum match_kind kind;
-    /* of leaves and $elemMatch */
+    /* The path of a leaf or of $elemMatch. */
     struct path path;
     /* borrowed from the compiled filter's own copy */
     struct value operand;
-    /* of MATCH_IN */
+    /* The operands of MATCH_IN. */
     struct value *operands;
     uint32_t operands_count;
     struct match_node **children;

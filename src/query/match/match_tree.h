@@ -21,7 +21,7 @@ struct match {
     bson_t *filter;
     struct match_node *root;
     enum match_subject subject;
-    /* of an array filter, or NULL */
+    /* The identifier of an array filter, or NULL. */
     char *identifier;
 };
 
@@ -45,7 +45,7 @@ struct match_run {
     struct budget *budget;
     /* for the document */
     struct field_finder finder;
-    /* of the table that is tested: a bit for each child */
+    /* The hits in the table that is tested: a bit for each child. */
     uint64_t *hits;
 };
 
@@ -78,7 +78,7 @@ struct match_size {
 };
 
 struct match_bits {
-    /* all of the bits are tested, or any of them */
+    /* All of the bits are tested, or any of them. */
     bool all;
     /* the bits must be set, or clear */
     bool set;

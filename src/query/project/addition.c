@@ -42,7 +42,7 @@ struct node {
 };
 
 struct addition {
-    /* of nodes and names */
+    /* The memory of nodes and names. */
     struct arena arena;
     struct node root;
 };
@@ -112,7 +112,7 @@ static truce_status addition_add_leaf(struct addition *addition, const char *pat
 struct parser {
     struct addition *addition;
     const char *const *variables;
-    /* of the current field */
+    /* The path of the current field. */
     struct buffer path;
 };
 

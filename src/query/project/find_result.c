@@ -11,7 +11,7 @@ struct find_result {
     /* NULL: the whole document */
     struct project *project;
     bool key, record_id;
-    /* of `key`; NULL: the key is {} */
+    /* Makes the keys of `key`; NULL: the key is {}. */
     struct keyer *keyer;
 };
 

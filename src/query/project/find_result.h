@@ -9,7 +9,7 @@
 struct find_result_options {
     /* NULL or {}: none */
     const bson_t *projection;
-    /* as in truce__project_new */
+    /* The same as in truce__project_new. */
     const struct match *match;
     /* only the key of `index` is shown */
     bool key;

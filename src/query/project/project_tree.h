@@ -53,7 +53,7 @@ struct project_node {
     uint32_t count, room;
     /* by name; made at the end */
     const struct project_branch **sorted;
-    /* of the branches, in their order; only while parsing */
+    /* The names of the branches, in their order. Used only while parsing. */
     struct field_table names;
     /* a branch at or below it is computed */
     bool computed;
@@ -65,7 +65,7 @@ struct project {
     const struct match *match;
     /* that expressions may use; only while parsing */
     const char *const *variables;
-    /* of a $project: find's own operators are refused */
+    /* Belongs to a $project stage, which refuses the operators of find. */
     bool stage;
     bool inclusion;
     bool positional;

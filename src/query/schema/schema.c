@@ -42,7 +42,7 @@ struct schema_dependency {
     struct schema *schema;
 };
 
-/* of additionalProperties and additionalItems */
+/* The keyword additionalProperties or additionalItems. */
 struct schema_rest {
     bool forbidden;
     /* NULL: any value is valid */

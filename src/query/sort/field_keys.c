@@ -42,7 +42,7 @@
 
 /* The progress of the walk for one field. */
 struct progress {
-    /* the number of path parts that are used up; all of them: settled */
+    /* The number of consumed path parts. If it is the number of all parts, the key is settled. */
     uint32_t at;
     /* the value, once it is settled */
     struct value fixed;

@@ -65,7 +65,7 @@ struct update_sort_field {
 
 struct update_leaf {
     const struct update_operator *operator;
-    /* as given, NUL-terminated */
+    /* The path as given, NUL-terminated. */
     const char *path;
     struct value operand;
     /* the nesting depth of the values that it may store; 0: scalars */
@@ -93,9 +93,9 @@ struct update_leaf {
         struct {
             const struct path *from;
         } rename;
-        /* of $currentDate */
+        /* An option of $currentDate. */
         bool timestamp;
-        /* of $pop */
+        /* An option of $pop. */
         bool from_end;
     } as;
 };
@@ -162,7 +162,7 @@ struct update {
 /* The state of compiling an update. */
 struct update_parser {
     struct update *update;
-    /* of $update inside $update */
+    /* The depth of a $update inside $update. */
     uint32_t depth;
 };
 
@@ -196,7 +196,7 @@ struct update_run {
     /* edits, and changes that leave the bytes the same but count as modified */
     uint64_t changes;
     int64_t items_matched, items_modified;
-    /* of $rename's sources; released after the walk */
+    /* Finds the sources of $rename. Released after the walk. */
     struct field_finder finder;
 };
 
@@ -210,7 +210,7 @@ struct update_place {
     bool root;
     /* the number of containers around it; the document's own fields have 1 */
     uint32_t level;
-    /* of an existing element: its type byte */
+    /* The type byte of an existing element. */
     const uint8_t *element;
     /* MISSING: the element does not exist */
     struct value value;

@@ -25,13 +25,14 @@
 #include "server/net/wire.h"
 #include "truce/json.h"
 
-#define IDLE_S            120         /* of a connection between two requests */
-#define MEMORY_BYTES      (32 * 1024) /* of one connection: its lines and headers */
-#define NAME_MAX_         300         /* bytes of a Host */
-#define WATCH_MS          500         /* between two looks at late requests */
-#define REFUSED_S         3           /* of a connection beyond the maximum, until its request */
-#define REFUSED_MAX       100         /* such connections at a time */
-#define FILE_MAX          (1 << 20)   /* bytes of a PEM file */
+#define IDLE_S       120         /* The maximum idle time between two requests. */
+#define MEMORY_BYTES (32 * 1024) /* The maximum of a request's lines and headers. */
+#define NAME_MAX_    300         /* bytes of a Host */
+#define WATCH_MS     500         /* The interval between two checks for late requests. */
+/* The time in which a connection beyond the maximum gets its refusal. */
+#define REFUSED_S         3
+#define REFUSED_MAX       100       /* such connections at a time */
+#define FILE_MAX          (1 << 20) /* bytes of a PEM file */
 
 #define ALLOW_DESCRIPTION "GET, HEAD"
 #define ALLOW_OPERATION   "POST"

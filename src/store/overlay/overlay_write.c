@@ -354,7 +354,7 @@ void truce__overlay_makings_release(struct makings *makings)
  * spoiled and cannot be committed.
  */
 
-/* A document as the scratch had it. */
+/* The state of a document in the scratch store. */
 struct kept {
     struct collection_part *part;
     bson_t *document;   /* The old document; NULL: the scratch had no document with the _id of */
