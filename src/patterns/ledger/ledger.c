@@ -50,7 +50,7 @@
  *
  *     ledger_plan.c      from a request to a document; its ends are ledger_gather.c, ledger_build.c
  *     ledger_post.c      the calls: one post, many, posts in commits
- *     ledger_round.c     many posts together, as one bulk
+ *     ledger_batch.c     many posts together, as one bulk
  *     ledger_commit.c    posts in a commit
  *     ledger_slots.c     numbers as documents, where no index can be unique
  *     ledger_head.c      accounts by their numbers

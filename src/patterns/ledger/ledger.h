@@ -58,7 +58,7 @@ struct ledger_known {
     struct ledger_state state, next;
     /* fresh: read in this call. */
     bool loaded, fresh, touched;
-    /* A transaction of this round follows the state that was known. */
+    /* A transaction of this batch follows the state that was known. */
     bool planned;
     /* The next two fields are valid: pending amounts that have expired. */
     bool overdue_known;

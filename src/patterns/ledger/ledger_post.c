@@ -208,7 +208,7 @@ bool truce__ledger_expire_for(truce_ledger *ledger, const struct ledger_request 
  * Posting: one transaction, many, and posts in commits.
  *
  * Posts of several threads are combined. They wait until the batch in flight has arrived. Then one
- * of them, the leader, takes all of them along, bulks included (ledger_round.c). A hot account
+ * of them, the leader, takes all of them along, bulks included (ledger_batch.c). A hot account
  * therefore costs one write for all waiting posts, not a retry for each.
  *
  *     waiting     a b c d e f      a leader takes, in their order, the posts that have no account

@@ -1,7 +1,7 @@
 #ifndef TRUCE_PATTERNS_LEDGER_LEDGER_POST_H
 #define TRUCE_PATTERNS_LEDGER_LEDGER_POST_H
 
-/* Declarations of posting: ledger_post.c has the calls, ledger_round.c posts without a commit,
+/* Declarations of posting: ledger_post.c has the calls, ledger_batch.c posts without a commit,
  * ledger_commit.c posts in a commit. */
 #include "patterns/ledger/ledger.h"
 
