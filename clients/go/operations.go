@@ -261,9 +261,9 @@ func (db *Database) Sequences(ctx context.Context, o SequencesOptions) (Reply, e
 
 // SetOptions are the options of Set.
 type SetOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -334,11 +334,11 @@ func (c *Changes) Set(collection string, o SetOptions) *Change {
 	return c.add(d)
 }
 
-// SetSourceOptions are the options of SetSource.
-type SetSourceOptions struct {
-	// the list in the document: "classes"; required
+// SetDefineOptions are the options of SetDefine.
+type SetDefineOptions struct {
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -350,7 +350,52 @@ type SetSourceOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
+	Key any
+}
+
+func (o *SetDefineOptions) appendTo(d *document) {
+	d.text("field", o.Field)
+	d.text("name", o.Name)
+	d.text("deleted", o.Deleted)
+	d.text("seqField", o.SeqField)
+	d.text("sourceField", o.SourceField)
+	d.text("watermark", o.Watermark)
+	d.flag("byElement", o.ByElement)
+	d.value("key", o.Key)
+}
+
+// SetDefine defines a set of a collection; later operations need not repeat its fields.
+//
+// Reply: `set`: its name, "students.classes". The first write to a set also defines it. An error: 2
+// (invalid) the set is defined differently, or a field is missing.
+func (db *Database) SetDefine(
+	ctx context.Context, collection string, o SetDefineOptions,
+) (Reply, error) {
+	c := newCommand("truceSetDefine", true, true)
+	d := &c.document
+	d.putText("truceSetDefine", collection)
+	o.appendTo(d)
+	return db.run(ctx, c)
+}
+
+// SetSourceOptions are the options of SetSource.
+type SetSourceOptions struct {
+	// the list in the document: "classes"; absent: the only set of the collection
+	Field string
+	// the field of an element that names it: "name"; absent: as defined
+	Name string
+	// the list of tombstones; absent: "deleted_" and the field
+	Deleted string
+	// the field of an element with its number; absent: "seq"
+	SeqField string
+	// the field of an element with its source; absent: "src"
+	SourceField string
+	// the field of the document with the watermark; absent: "_wm"
+	Watermark string
+	// one document for each element, for sets that outgrow a document
+	ByElement bool
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 	// the source; absent: the numbers without a source
 	Source string
@@ -358,9 +403,9 @@ type SetSourceOptions struct {
 	Start bool
 	// every number below this one was recorded or will never be published (from 1)
 	Idle int64
-	// with `to`: the numbers from this one to `to` were never published (from 1)
+	// the numbers from this one to `to` were never published (from 1)
 	From int64
-	// the last of these numbers (from 1)
+	// the last of these numbers; absent: the first one (from 1)
 	To int64
 }
 
@@ -382,7 +427,8 @@ func (o *SetSourceOptions) appendTo(d *document) {
 
 // SetSource announces a source, or declares which numbers it does not use.
 //
-// Reply: with `start`, `first`: the first number of the source.
+// Reply: with `start`, `first`: the first number of the source; with `from`, `void`: how many
+// numbers are void now.
 func (db *Database) SetSource(
 	ctx context.Context, collection string, o SetSourceOptions,
 ) (Reply, error) {
@@ -395,9 +441,9 @@ func (db *Database) SetSource(
 
 // SetCollectOptions are the options of SetCollect.
 type SetCollectOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -409,7 +455,7 @@ type SetCollectOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 	// removes the tombstones at or below the watermark
 	Collect bool
@@ -444,9 +490,9 @@ func (db *Database) SetCollect(
 
 // SetRecordOptions are the options of SetRecord.
 type SetRecordOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -492,9 +538,9 @@ func (db *Database) SetRecord(
 
 // SetQuarantineOptions are the options of SetQuarantine.
 type SetQuarantineOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -506,7 +552,7 @@ type SetQuarantineOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 	// the maximum number of operations; absent: 100 (1 to 1000)
 	Limit int64
@@ -540,9 +586,9 @@ func (db *Database) SetQuarantine(
 
 // SetReplayOptions are the options of SetReplay.
 type SetReplayOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -554,11 +600,13 @@ type SetReplayOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
-	// the operation, as truceSetQuarantine returned it; required
+	// the operation, as truceSetQuarantine returned it
 	Quarantined any
-	// a new number of its source (from 1); required
+	// instead: all operations that are quarantined
+	All bool
+	// a new number of its source; of all: the first one (from 1); required
 	Seq int64
 	// the consumer for which the number is recorded; absent: it is not recorded
 	Consumer string
@@ -574,15 +622,16 @@ func (o *SetReplayOptions) appendTo(d *document) {
 	d.flag("byElement", o.ByElement)
 	d.value("key", o.Key)
 	d.value("quarantined", o.Quarantined)
+	d.flag("all", o.All)
 	d.putNumber("seq", o.Seq)
 	d.text("consumer", o.Consumer)
 }
 
 // SetReplay applies a quarantined operation under a new number, and releases it.
 //
-// Reply: `outcome`: "applied", "stale", or "duplicate". "not found": the operation is not, or no
-// longer, in the quarantine. An error: 2 (invalid) the number is not above the collected ones, and
-// the operation stays there.
+// Reply: `outcome`: "applied", "stale", or "duplicate"; of all, the counts of each, and `next`, the
+// next number. "not found": the operation is not, or no longer, in the quarantine. An error: 2
+// (invalid) the number is not above the collected ones, and the operation stays there.
 func (db *Database) SetReplay(
 	ctx context.Context, collection string, o SetReplayOptions,
 ) (Reply, error) {
@@ -595,9 +644,9 @@ func (db *Database) SetReplay(
 
 // SetProtectOptions are the options of SetProtect.
 type SetProtectOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -609,7 +658,7 @@ type SetProtectOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 	// true: sets the rule; false: removes it; required
 	On bool
@@ -629,8 +678,8 @@ func (o *SetProtectOptions) appendTo(d *document) {
 
 // SetProtect refuses elements that programs without watermarks would bring back.
 //
-// Reply: nothing more. The validator of the collection gets a rule: such a write fails with error
-// 121. An error: 24 (locked) a commit holds a document; send the command again.
+// Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
+// error 121. An error: 24 (locked) a commit holds a document; send the command again.
 func (db *Database) SetProtect(
 	ctx context.Context, collection string, o SetProtectOptions,
 ) (Reply, error) {
@@ -643,9 +692,9 @@ func (db *Database) SetProtect(
 
 // SetConvertOptions are the options of SetConvert.
 type SetConvertOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -657,7 +706,7 @@ type SetConvertOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 }
 
@@ -675,7 +724,7 @@ func (o *SetConvertOptions) appendTo(d *document) {
 // SetConvert gives every element without a number the number 0, in all documents.
 //
 // Reply: `documents` that were written, `elements` that changed, and documents that were `left`
-// unchanged. An error: 2 (invalid) a document has a value other than a list.
+// unchanged, with `failure`: why. Such a document has a value other than a list.
 func (db *Database) SetConvert(
 	ctx context.Context, collection string, o SetConvertOptions,
 ) (Reply, error) {
@@ -688,9 +737,9 @@ func (db *Database) SetConvert(
 
 // SetForgetOptions are the options of SetForget.
 type SetForgetOptions struct {
-	// the list in the document: "classes"; required
+	// the list in the document: "classes"; absent: the only set of the collection
 	Field string
-	// the field of an element that names it: "name"; required
+	// the field of an element that names it: "name"; absent: as defined
 	Name string
 	// the list of tombstones; absent: "deleted_" and the field
 	Deleted string
@@ -702,7 +751,7 @@ type SetForgetOptions struct {
 	Watermark string
 	// one document for each element, for sets that outgrow a document
 	ByElement bool
-	// the fields of the key, separated by commas: "student_id"; or a key; required
+	// the fields of the key, separated by commas: "student_id"; absent: as defined
 	Key any
 	// also if documents still contain its lists
 	Anyway bool
@@ -722,7 +771,7 @@ func (o *SetForgetOptions) appendTo(d *document) {
 
 // SetForget removes the definition of a set with its sources and records.
 //
-// Reply: nothing more. No process may use the set during the command. The lists in the documents
+// Reply: `set`: its name. No process may use the set during the command. The lists in the documents
 // stay. "not found": no such set exists. An error: 112 (conflict) a document contains one of the
 // lists, and `anyway` is absent.
 func (db *Database) SetForget(
@@ -2002,6 +2051,9 @@ type LedgerOpenOptions struct {
 	Digits *int64
 	// the account to open: "assets:cash"; absent: only the currency is declared
 	Account string
+	// the collection of the accounts' numbers, for a sharded cluster, in the first operation of a
+	// ledger; absent: an index
+	Slots string
 	// the minimum of the available balance; 0: no overdraft
 	Min *int64
 	// the maximum of the balance plus pending credits
@@ -2018,6 +2070,7 @@ func (o *LedgerOpenOptions) appendTo(d *document) {
 	d.text("currency", o.Currency)
 	d.numberAt("digits", o.Digits)
 	d.text("account", o.Account)
+	d.text("slots", o.Slots)
 	d.numberAt("min", o.Min)
 	d.numberAt("max", o.Max)
 	d.flag("debitOnly", o.DebitOnly)
@@ -2205,8 +2258,9 @@ func (o *LedgerBalanceOptions) appendTo(d *document) {
 //
 // ledger: the collection of the ledger.
 //
-// Reply: `currency`, `number` (the last one that it includes), `balance` (posted), `out` and `in`
-// (pending), `available`, `bookedMS`. "not found": the account or the number does not exist.
+// Reply: `currency` with its decimal `digits`, `number` (the last one that it includes), `balance`
+// (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the account or the
+// number does not exist.
 func (db *Database) LedgerBalance(
 	ctx context.Context, ledger string, o LedgerBalanceOptions,
 ) (Reply, error) {
@@ -2772,7 +2826,7 @@ func (db *Database) SyncRead(
 
 // SyncReconcileOptions are the options of SyncReconcile.
 type SyncReconcileOptions struct {
-	// the _id of the document; required
+	// the _id of the document
 	ID any
 }
 
@@ -2780,15 +2834,19 @@ func (o *SyncReconcileOptions) appendTo(d *document) {
 	d.value("id", o.ID)
 }
 
-// SyncReconcile completes the pending copies of a document now.
+// SyncReconcile completes the pending copies of a document now, or those of all documents.
 //
-// Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending.
+// collection: the collection; "": all documents.
+//
+// Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For
+// all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first 1,000,
+// each {collection, id, failure}.
 func (db *Database) SyncReconcile(
 	ctx context.Context, collection string, o SyncReconcileOptions,
 ) (Reply, error) {
 	c := newCommand("truceSyncReconcile", true, true)
 	d := &c.document
-	d.putText("truceSyncReconcile", collection)
+	d.textOrOne("truceSyncReconcile", collection)
 	o.appendTo(d)
 	return db.run(ctx, c)
 }
@@ -3076,14 +3134,39 @@ func (o *TreeOptions) appendTo(d *document) {
 //
 // Reply: without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from,
 // branches, readers, edits}. With merge, `outcome`: "published", "nothing", or "conflict", with
-// `version` or `conflicts`. With erase, `versions`. With collect, `settled`, `removed`, and
-// `edits`. "not found": no such tree, version, or tag exists. An error: 11000 (duplicate) a tree
-// has the name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree has
-// branches, or is neither branch nor origin.
+// `version`, or `conflicts` and a `reason`. With erase, `versions`. With collect, `settled`,
+// `removed`, and `edits`. "not found": no such tree, version, or tag exists. An error: 11000
+// (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
+// (invalid) the tree has branches, or is neither branch nor origin.
 func (db *Database) Tree(ctx context.Context, tree string, o TreeOptions) (Reply, error) {
 	c := newCommand("truceTree", false, false)
 	d := &c.document
 	d.putText("truceTree", tree)
+	o.appendTo(d)
+	return db.run(ctx, c)
+}
+
+// TreesOptions are the options of Trees.
+type TreesOptions struct {
+	// only trees after this name
+	After string
+	// the maximum number; absent: 100 (1 to 1000)
+	Limit int64
+}
+
+func (o *TreesOptions) appendTo(d *document) {
+	d.text("after", o.After)
+	d.number("limit", o.Limit)
+}
+
+// Trees lists the trees and branches of the database.
+//
+// Reply: `trees`, by name: each with the fields of truceTree without an action; and `more`:
+// continue with `after` the last `tree`.
+func (db *Database) Trees(ctx context.Context, o TreesOptions) (Reply, error) {
+	c := newCommand("truceTrees", false, true)
+	d := &c.document
+	d.putNumber("truceTrees", 1)
 	o.appendTo(d)
 	return db.run(ctx, c)
 }

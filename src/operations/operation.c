@@ -292,8 +292,10 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
     const struct operation_row *row = call->row;
     int64_t before = truce_deadline_begin(call->deadline_ms);
     const void *given;
-    truce_status status = operation_read_request(call, &given, error);
+    truce_status status;
 
+    error->message[0] = '\0';
+    status = operation_read_request(call, &given, error);
     if (!status) {
         operation_enter_database(call);
         status = row->run(call, given, reply, error);
@@ -305,6 +307,8 @@ truce_status truce__operation_run(struct operation_call *call, bson_t *reply, bs
         return status;
     }
     BSON_APPEND_UTF8(reply, "status", truce_status_name(status));
+    if (status)
+        BSON_APPEND_UTF8(reply, "reason", call->host->message(call, error->message));
     return TRUCE_OK;
 }
 

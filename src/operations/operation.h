@@ -17,8 +17,8 @@
  *  2. An operation runs on the view of its database (store/decorators/database.h). So all its
  *     documents, and all names (a queue, a sequence, a key), belong to that database.
  *  3. The reply contains `status`, the name of the library's status, also in an error. NOT_FOUND is
- *     an answer (ok: 1), except in operations that are all or nothing (OPERATION_STRICT); every
- *     other status except OK is an error.
+ *     an answer (ok: 1) with its `reason`, except in operations that are all or nothing
+ *     (OPERATION_STRICT); every other status except OK is an error.
  *  4. Only operations that say so run in a transaction or as a part of a commit.
  */
 #include "base/limits.h"

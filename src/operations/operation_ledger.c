@@ -23,20 +23,26 @@ static void free_ledger(void *ledger)
     truce_ledger_free(ledger);
 }
 
-truce_status truce__operation_ledger(struct operation_call *call, bool writes,
-                                     struct handle **handle, bson_error_t *error)
+static truce_status ledger_take(struct operation_call *call, bool writes, const char *slots,
+                                struct handle **handle, bson_error_t *error)
 {
-    truce_ledger_options options = {0};
+    truce_ledger_options options = {.slots = slots};
     const void *made[2] = {call->store, &options};
     char *text;
     truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
     if (status)
         return status;
-    text = bson_strdup_printf("ledger\n%s", options.collection);
+    text = bson_strdup_printf("ledger\n%s\n%s", options.collection, slots ? slots : "");
     *handle = truce__operation_handle(call, text, make_ledger, made, free_ledger);
     bson_free(text);
     return TRUCE_OK;
+}
+
+truce_status truce__operation_ledger(struct operation_call *call, bool writes,
+                                     struct handle **handle, bson_error_t *error)
+{
+    return ledger_take(call, writes, NULL, handle, error);
 }
 
 /* ---- truceLedgerOpen -------------------------------------------------------------------------- */
@@ -61,7 +67,7 @@ struct rules_given {
 
 struct open_given {
     struct rules_given rules; /* first */
-    const char *currency;
+    const char *currency, *slots;
     int64_t digits;
 };
 
@@ -72,6 +78,9 @@ static const struct operation_field open_fields[] = {
      18},
     {GIVEN(rules_given, account, FIELD_TEXT),
      "the account to open: \"assets:cash\"; absent: only the currency is declared"},
+    {GIVEN(open_given, slots, FIELD_TEXT),
+     "the collection of the accounts' numbers, for a sharded cluster, in the first operation of a "
+     "ledger; absent: an index"},
     RULE_FIELDS,
     {{0}}};
 
@@ -105,16 +114,17 @@ static truce_status ledger_open_account(struct operation_call *call, truce_ledge
 static truce_status operation_ledger_run_open(struct operation_call *call, const void *arg,
                                               bson_t *reply, bson_error_t *error)
 {
+    const struct open_given *given = arg;
     struct handle *handle;
     truce_status status;
 
     (void)reply;
     if (!truce__operation_given(call, "account") && !truce__operation_given(call, "digits"))
         return truce__refuse(CODE_INVALID_OPTIONS, error, "'digits' or 'account' must be given");
-    status = truce__operation_ledger(call, true, &handle, error);
+    status = ledger_take(call, true, given->slots, &handle, error);
     if (status)
         return status;
-    status = ledger_open_account(call, handle->thing, arg, error);
+    status = ledger_open_account(call, handle->thing, given, error);
     truce__operation_give(call, handle);
     return status;
 }
@@ -427,16 +437,19 @@ static truce_status ledger_run_balance(struct operation_call *call, const void *
         .number = given->number, .booked_ms = given->bookedMS, .effective_ms = given->effectiveMS};
     truce_ledger_balance balance;
     struct handle *handle;
+    int digits = 0;
     truce_status status = truce__operation_ledger(call, false, &handle, error);
 
     if (status)
         return status;
     status = truce_ledger_balance_of(handle->thing, given->account, &as_of, &balance, error);
+    if (!status && balance.currency[0])
+        status = truce_ledger_digits(handle->thing, balance.currency, &digits, error);
     truce__operation_give(call, handle);
     if (!status)
-        BCON_APPEND(reply, "currency", BCON_UTF8(balance.currency), "number",
-                    BCON_INT64(balance.number), "balance", BCON_INT64(balance.balance), "out",
-                    BCON_INT64(balance.out), "in", BCON_INT64(balance.in), "available",
+        BCON_APPEND(reply, "currency", BCON_UTF8(balance.currency), "digits", BCON_INT32(digits),
+                    "number", BCON_INT64(balance.number), "balance", BCON_INT64(balance.balance),
+                    "out", BCON_INT64(balance.out), "in", BCON_INT64(balance.in), "available",
                     BCON_INT64(balance.available), "bookedMS", BCON_INT64(balance.booked_ms));
     return status;
 }
@@ -447,7 +460,7 @@ static const struct operation_row balance_operation = {
     .target = "ledger",
     .value = "the collection of the ledger",
     .answer =
-        "`currency`, `number` (the last one that it includes), `balance` (posted), `out` and `in` "
+        "`currency` with its decimal `digits`, `number` (the last one that it includes), `balance` (posted), `out` and `in` "
         "(pending), `available`, `bookedMS`. \"not found\": the account or the number does not exist",
     .fields = balance_fields,
     .size = sizeof(struct balance_given),

@@ -5,7 +5,7 @@
 #include "base/buffer.h"
 #include "operations/operation.h"
 #include "operations/reply_list.h"
-#include "truce/set.h"
+#include "patterns/set/set.h"
 
 /* The fields that name a set; first in the struct of every command. */
 struct set_named {
@@ -15,10 +15,10 @@ struct set_named {
 };
 
 #define SET_FIELDS                                                                                 \
-    {GIVEN(set_named, field, FIELD_TEXT), "the list in the document: \"classes\"",                 \
-     .needed = true},                                                                              \
-        {GIVEN(set_named, name, FIELD_TEXT), "the field of an element that names it: \"name\"",    \
-         .needed = true},                                                                          \
+    {GIVEN(set_named, field, FIELD_TEXT),                                                          \
+     "the list in the document: \"classes\"; absent: the only set of the collection"},             \
+        {GIVEN(set_named, name, FIELD_TEXT),                                                       \
+         "the field of an element that names it: \"name\"; absent: as defined"},                   \
         {GIVEN(set_named, deleted, FIELD_TEXT),                                                    \
          "the list of tombstones; absent: \"deleted_\" and the field"},                            \
         {GIVEN(set_named, seqField, FIELD_TEXT),                                                   \
@@ -35,7 +35,7 @@ struct set_named {
 #define SET_KEY_FIELD                                                                              \
     {                                                                                              \
         GIVEN(set_named, key, FIELD_VALUE),                                                        \
-            "the fields of the key, separated by commas: \"student_id\"; or a key", .needed = true \
+            "the fields of the key, separated by commas: \"student_id\"; absent: as defined"       \
     }
 
 static void *operation_set_make_set(void *arg)
@@ -50,7 +50,7 @@ static void free_set(void *set)
     truce_set_free(set);
 }
 
-/* The names of the fields of the key: {student_id: 1} or "student_id". */
+/* The names of the fields of the key {student_id: 1}. */
 static truce_status key_fields(struct operation_call *call, const bson_value_t *key,
                                const char **fields, bson_error_t *error)
 {
@@ -58,10 +58,7 @@ static truce_status key_fields(struct operation_call *call, const bson_value_t *
     bson_iter_t at;
     bson_t document;
 
-    *fields = key && key->value_type == BSON_TYPE_UTF8 ? key->value.v_utf8.str : NULL;
-    if (*fields)
-        return TRUCE_OK;
-    if (!key || key->value_type != BSON_TYPE_DOCUMENT ||
+    if (key->value_type != BSON_TYPE_DOCUMENT ||
         !bson_init_static(&document, key->value.v_doc.data, key->value.v_doc.data_len))
         return truce__refuse(
             CODE_TYPE_MISMATCH, error, "'key' must be the key of a document, {student_id: 1}%s",
@@ -92,11 +89,17 @@ static truce_status operation_set_take_set(struct operation_call *call,
                                  .layout = given->byElement ? TRUCE_SET_BY_ELEMENT
                                                             : TRUCE_SET_IN_DOCUMENT};
     const void *made[2] = {call->store, &options};
+    const char *fields = NULL;
     char *text;
     truce_status status = truce__operation_own_collection(call, writes, &options.collection, error);
 
+    key = key ? key : given->key;
+    if (key && key->value_type == BSON_TYPE_UTF8)
+        options.key = key->value.v_utf8.str;
+    else if (!status && key)
+        status = key_fields(call, key, &fields, error);
     if (!status)
-        status = key_fields(call, key ? key : given->key, &options.key, error);
+        status = truce__set_complete(call->store, call->arena, fields, &options, error);
     if (status)
         return status;
 #define OR(text) ((text) ? (text) : "")
@@ -109,6 +112,63 @@ static truce_status operation_set_take_set(struct operation_call *call,
     bson_free(text);
     return TRUCE_OK;
 }
+
+/* A call of the library on the set of the command. */
+typedef truce_status set_function(truce_set *set, const void *given, bson_t *reply,
+                                  bson_error_t *error);
+
+static truce_status set_run_on(struct operation_call *call, const void *given, bool writes,
+                               set_function *function, bson_t *reply, bson_error_t *error)
+{
+    struct handle *handle;
+    truce_status status = operation_set_take_set(call, given, NULL, writes, &handle, error);
+
+    if (status)
+        return status;
+    status = function(handle->thing, given, reply, error);
+    truce__operation_give(call, handle);
+    return status;
+}
+
+static void set_append_name(const truce_set *set, bson_t *reply)
+{
+    BSON_APPEND_UTF8(reply, "set", set->id);
+}
+
+/* ---- truceSetDefine --------------------------------------------------------------------------- */
+
+static const struct operation_field named_fields[] = {SET_FIELDS, SET_KEY_FIELD, {{0}}};
+
+static truce_status set_define(truce_set *set, const void *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    truce_status status = truce_set_record(set, "define", NULL, 0, error);
+
+    (void)given;
+    if (!status)
+        set_append_name(set, reply);
+    return status;
+}
+
+static truce_status set_run_define(struct operation_call *call, const void *given, bson_t *reply,
+                                   bson_error_t *error)
+{
+    return set_run_on(call, given, true, set_define, reply, error);
+}
+
+static const struct operation_row define_operation = {
+    OPERATION("truceSetDefine", ROLE_WRITE,
+              "defines a set of a collection; later operations need not repeat its fields"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "`set`: its name, \"students.classes\". The first write to a set also defines it. An "
+              "error: 2 (invalid) the set is defined differently, or a field is missing",
+    .fields = named_fields,
+    .size = sizeof(struct set_named),
+    .run = set_run_define,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceSetDefine: 'students', key: 'student_id', field: 'classes', name: 'name'}",
+};
 
 /* ---- truceSet --------------------------------------------------------------------------------- */
 
@@ -354,20 +414,26 @@ static const struct operation_field source_fields[] = {
     {GIVEN(source_given, idle, FIELD_NUMBER),
      "every number below this one was recorded or will never be published", 1, INT64_MAX},
     {GIVEN(source_given, from, FIELD_NUMBER),
-     "with `to`: the numbers from this one to `to` were never published", 1, INT64_MAX},
-    {GIVEN(source_given, to, FIELD_NUMBER), "the last of these numbers", 1, INT64_MAX},
+     "the numbers from this one to `to` were never published", 1, INT64_MAX},
+    {GIVEN(source_given, to, FIELD_NUMBER), "the last of these numbers; absent: the first one", 1,
+     INT64_MAX},
     {{0}}};
 
-static truce_status set_change_source(const struct source_given *given, truce_set *set,
-                                      bson_t *reply, bson_error_t *error)
+static truce_status set_change_source(truce_set *set, const void *arg, bson_t *reply,
+                                      bson_error_t *error)
 {
+    const struct source_given *given = arg;
+    int64_t to = given->to ? given->to : given->from, first;
     truce_status status;
-    int64_t first;
 
     if (given->idle)
         return truce_set_source_idle(set, given->source, given->idle, error);
-    if (given->from)
-        return truce_set_void(set, given->source, given->from, given->to, error);
+    if (given->from) {
+        status = truce_set_void(set, given->source, given->from, to, error);
+        if (!status)
+            BSON_APPEND_INT64(reply, "void", to - given->from + 1);
+        return status;
+    }
     status = truce_set_source_start(set, given->source, &first, error);
     if (!status)
         BSON_APPEND_INT64(reply, "first", first);
@@ -378,18 +444,11 @@ static truce_status run_source(struct operation_call *call, const void *arg, bso
                                bson_error_t *error)
 {
     const struct source_given *given = arg;
-    struct handle *handle;
-    truce_status status;
 
-    if (given->start + (given->idle != 0) + (given->from != 0) != 1 || !given->from != !given->to)
+    if (given->start + (given->idle != 0) + (given->from != 0) != 1 || (given->to && !given->from))
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "one of 'start', 'idle', and 'from' with 'to' must be given");
-    status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
-    if (status)
-        return status;
-    status = set_change_source(given, handle->thing, reply, error);
-    truce__operation_give(call, handle);
-    return status;
+    return set_run_on(call, given, true, set_change_source, reply, error);
 }
 
 static const struct operation_row source_operation = {
@@ -397,7 +456,9 @@ static const struct operation_row source_operation = {
               "announces a source, or declares which numbers it does not use"),
     .target = "collection",
     .value = "the collection",
-    .answer = "with `start`, `first`: the first number of the source",
+    .answer =
+        "with `start`, `first`: the first number of the source; with `from`, `void`: how many "
+        "numbers are void now",
     .fields = source_fields,
     .size = sizeof(struct source_given),
     .run = run_source,
@@ -419,38 +480,36 @@ static const struct operation_field collect_fields[] = {
     {GIVEN(collect_given, collect, FIELD_FLAG), "removes the tombstones at or below the watermark"},
     {{0}}};
 
-static truce_status operation_set_run_collect(struct operation_call *call, const void *arg,
-                                              bson_t *reply, bson_error_t *error)
+static truce_status set_collect(truce_set *set, const void *arg, bson_t *reply, bson_error_t *error)
 {
     const struct collect_given *given = arg;
     truce_set_collected collected;
-    struct handle *handle;
+    bson_iter_t sources;
     int64_t watermark;
-    bson_t report = BSON_INITIALIZER;
-    truce_status status =
-        operation_set_take_set(call, &given->named, NULL, given->collect, &handle, error);
+    bson_t report;
+    truce_status status = given->collect ? truce_set_collect(set, &collected, error) : TRUCE_OK;
 
+    if (status)
+        return status;
+    if (given->collect)
+        BCON_APPEND(reply, "documents", BCON_INT64(collected.documents), "tombstones",
+                    BCON_INT64(collected.tombstones));
+    status = truce_set_watermark(set, &watermark, &report, error);
     if (!status) {
-        if (given->collect)
-            status = truce_set_collect(handle->thing, &collected, error);
-        if (!status && given->collect)
-            BCON_APPEND(reply, "documents", BCON_INT64(collected.documents), "tombstones",
-                        BCON_INT64(collected.tombstones));
-        if (!status) {
-            bson_destroy(&report);
-            status = truce_set_watermark(handle->thing, &watermark, &report, error);
-        }
-        truce__operation_give(call, handle);
-    }
-    if (!status) {
-        bson_iter_t sources;
-
         BSON_APPEND_INT64(reply, "watermark", watermark);
         if (bson_iter_init_find(&sources, &report, "sources"))
             BSON_APPEND_VALUE(reply, "sources", bson_iter_value(&sources));
     }
     bson_destroy(&report);
     return status;
+}
+
+static truce_status operation_set_run_collect(struct operation_call *call, const void *arg,
+                                              bson_t *reply, bson_error_t *error)
+{
+    const struct collect_given *given = arg;
+
+    return set_run_on(call, given, given->collect, set_collect, reply, error);
 }
 
 static const struct operation_row collect_operation = {
@@ -579,35 +638,72 @@ struct replay_given {
     const bson_t *quarantined;
     int64_t seq;
     const char *consumer;
+    bool all;
 };
 
 static const struct operation_field replay_fields[] = {
     SET_FIELDS,
     SET_KEY_FIELD,
     {GIVEN(replay_given, quarantined, FIELD_DOCUMENT),
-     "the operation, as truceSetQuarantine returned it", .needed = true},
-    {GIVEN(replay_given, seq, FIELD_NUMBER), "a new number of its source", 1, INT64_MAX,
-     .needed = true},
+     "the operation, as truceSetQuarantine returned it"},
+    {GIVEN(replay_given, all, FIELD_FLAG), "instead: all operations that are quarantined"},
+    {GIVEN(replay_given, seq, FIELD_NUMBER), "a new number of its source; of all: the first one", 1,
+     INT64_MAX, .needed = true},
     {GIVEN(replay_given, consumer, FIELD_TEXT),
      "the consumer for which the number is recorded; absent: it is not recorded"},
     {{0}}};
+
+/* Replays all operations that are in quarantine now. */
+static truce_status replay_all(truce_set *set, const struct replay_given *given, bson_t *reply,
+                               bson_error_t *error)
+{
+    int64_t counts[TRUCE_SET_QUARANTINED + 1] = {0}, seq = given->seq;
+    truce_cursor *cursor = NULL;
+    const bson_t *document = NULL;
+    truce_status status = truce_set_quarantine(set, &cursor, error);
+
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        truce_set_outcome outcome;
+
+        status = truce_set_replay(set, document, seq, given->consumer, &outcome, error);
+        if (status == TRUCE_NOT_FOUND) { /* another process replayed it */
+            status = TRUCE_OK;
+        } else if (!status) {
+            counts[outcome]++;
+            seq++;
+        }
+    }
+    truce_cursor_close(cursor);
+    if (!status)
+        BCON_APPEND(reply, "applied", BCON_INT64(counts[TRUCE_SET_APPLIED]), "stale",
+                    BCON_INT64(counts[TRUCE_SET_STALE]), "duplicate",
+                    BCON_INT64(counts[TRUCE_SET_DUPLICATE]), "next", BCON_INT64(seq));
+    return status;
+}
+
+static truce_status set_replay(truce_set *set, const void *arg, bson_t *reply, bson_error_t *error)
+{
+    const struct replay_given *given = arg;
+    truce_set_outcome outcome;
+    truce_status status;
+
+    if (given->all)
+        return replay_all(set, given, reply, error);
+    status =
+        truce_set_replay(set, given->quarantined, given->seq, given->consumer, &outcome, error);
+    if (!status)
+        BSON_APPEND_UTF8(reply, "outcome", truce_set_outcome_name(outcome));
+    return status;
+}
 
 static truce_status set_run_replay(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct replay_given *given = arg;
-    truce_set_outcome outcome;
-    struct handle *handle;
-    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
 
-    if (status)
-        return status;
-    status = truce_set_replay(handle->thing, given->quarantined, given->seq, given->consumer,
-                              &outcome, error);
-    truce__operation_give(call, handle);
-    if (!status)
-        BSON_APPEND_UTF8(reply, "outcome", truce_set_outcome_name(outcome));
-    return status;
+    if (given->all == (given->quarantined != NULL))
+        return truce__refuse(40414, error, "'quarantined' or 'all' must be given");
+    return set_run_on(call, given, true, set_replay, reply, error);
 }
 
 static const struct operation_row replay_operation = {
@@ -616,7 +712,8 @@ static const struct operation_row replay_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "`outcome`: \"applied\", \"stale\", or \"duplicate\". \"not found\": the operation is "
+        "`outcome`: \"applied\", \"stale\", or \"duplicate\"; of all, the counts of each, and `next`, "
+        "the next number. \"not found\": the operation is "
         "not, or no longer, in the quarantine. An error: 2 (invalid) the number is not above "
         "the collected ones, and the operation stays there",
     .fields = replay_fields,
@@ -641,19 +738,20 @@ static const struct operation_field protect_fields[] = {SET_FIELDS,
                                                          .needed = true},
                                                         {{0}}};
 
-static truce_status set_run_protect(struct operation_call *call, const void *arg, bson_t *reply,
-                                    bson_error_t *error)
+static truce_status set_protect(truce_set *set, const void *arg, bson_t *reply, bson_error_t *error)
 {
     const struct protect_given *given = arg;
-    struct handle *handle;
-    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
+    truce_status status = truce_set_protect(set, given->on, error);
 
-    (void)reply;
-    if (status)
-        return status;
-    status = truce_set_protect(handle->thing, given->on, error);
-    truce__operation_give(call, handle);
+    if (!status)
+        set_append_name(set, reply);
     return status;
+}
+
+static truce_status set_run_protect(struct operation_call *call, const void *given, bson_t *reply,
+                                    bson_error_t *error)
+{
+    return set_run_on(call, given, true, set_protect, reply, error);
 }
 
 static const struct operation_row protect_operation = {
@@ -661,8 +759,9 @@ static const struct operation_row protect_operation = {
               "refuses elements that programs without watermarks would bring back"),
     .target = "collection",
     .value = "the collection",
-    .answer = "nothing more. The validator of the collection gets a rule: such a write fails with "
-              "error 121. An error: 24 (locked) a commit holds a document; send the command again",
+    .answer =
+        "`set`: its name. The validator of the collection gets a rule: such a write fails with "
+        "error 121. An error: 24 (locked) a commit holds a document; send the command again",
     .fields = protect_fields,
     .size = sizeof(struct protect_given),
     .run = set_run_protect,
@@ -672,23 +771,26 @@ static const struct operation_row protect_operation = {
         "true}",
 };
 
-static const struct operation_field convert_fields[] = {SET_FIELDS, SET_KEY_FIELD, {{0}}};
+static truce_status set_convert(truce_set *set, const void *given, bson_t *reply,
+                                bson_error_t *error)
+{
+    truce_set_converted converted;
+    truce_status status = truce_set_convert(set, &converted, error);
+
+    (void)given;
+    if (status && !converted.left)
+        return status;
+    BCON_APPEND(reply, "documents", BCON_INT64(converted.documents), "elements",
+                BCON_INT64(converted.elements), "left", BCON_INT64(converted.left));
+    if (status)
+        BSON_APPEND_UTF8(reply, "failure", error->message);
+    return TRUCE_OK;
+}
 
 static truce_status set_run_convert(struct operation_call *call, const void *given, bson_t *reply,
                                     bson_error_t *error)
 {
-    truce_set_converted converted;
-    struct handle *handle;
-    truce_status status = operation_set_take_set(call, given, NULL, true, &handle, error);
-
-    if (status)
-        return status;
-    status = truce_set_convert(handle->thing, &converted, error);
-    truce__operation_give(call, handle);
-    if (!status)
-        BCON_APPEND(reply, "documents", BCON_INT64(converted.documents), "elements",
-                    BCON_INT64(converted.elements), "left", BCON_INT64(converted.left));
-    return status;
+    return set_run_on(call, given, true, set_convert, reply, error);
 }
 
 static const struct operation_row convert_operation = {
@@ -698,8 +800,8 @@ static const struct operation_row convert_operation = {
     .value = "the collection",
     .answer =
         "`documents` that were written, `elements` that changed, and documents that were `left` "
-        "unchanged. An error: 2 (invalid) a document has a value other than a list",
-    .fields = convert_fields,
+        "unchanged, with `failure`: why. Such a document has a value other than a list",
+    .fields = named_fields,
     .size = sizeof(struct set_named),
     .run = set_run_convert,
     .ways = OPERATION_AGAIN,
@@ -717,19 +819,28 @@ static const struct operation_field forget_fields[] = {
     {GIVEN(forget_given, anyway, FIELD_FLAG), "also if documents still contain its lists"},
     {{0}}};
 
-static truce_status set_run_forget(struct operation_call *call, const void *arg, bson_t *reply,
-                                   bson_error_t *error)
+static truce_status set_forget_definition(truce_set *set, const void *arg, bson_t *reply,
+                                          bson_error_t *error)
 {
     const struct forget_given *given = arg;
-    struct handle *handle;
-    truce_status status = operation_set_take_set(call, &given->named, NULL, true, &handle, error);
+    bson_error_t why;
+    truce_status status = truce_set_forget(set, given->anyway, &why);
 
-    (void)reply;
+    if (status == TRUCE_CONFLICT)
+        return truce__fail(status, error,
+                           "%s ('anyway' removes the definition and keeps the documents)",
+                           why.message);
     if (status)
-        return status;
-    status = truce_set_forget(handle->thing, given->anyway, error);
-    truce__operation_give(call, handle);
+        *error = why;
+    else
+        set_append_name(set, reply);
     return status;
+}
+
+static truce_status set_run_forget(struct operation_call *call, const void *given, bson_t *reply,
+                                   bson_error_t *error)
+{
+    return set_run_on(call, given, true, set_forget_definition, reply, error);
 }
 
 static const struct operation_row forget_operation = {
@@ -738,7 +849,7 @@ static const struct operation_row forget_operation = {
     .target = "collection",
     .value = "the collection",
     .answer =
-        "nothing more. No process may use the set during the command. The lists in the documents "
+        "`set`: its name. No process may use the set during the command. The lists in the documents "
         "stay. \"not found\": no such set exists. An error: 112 (conflict) a document contains one "
         "of the lists, and `anyway` is absent",
     .fields = forget_fields,
@@ -748,8 +859,14 @@ static const struct operation_row forget_operation = {
                "anyway: true}",
 };
 
-const struct operation_row *const set_operations[] = {&set_operation,        &source_operation,
-                                                      &collect_operation,    &record_operation,
-                                                      &quarantine_operation, &replay_operation,
-                                                      &protect_operation,    &convert_operation,
-                                                      &forget_operation,     NULL};
+const struct operation_row *const set_operations[] = {&set_operation,
+                                                      &define_operation,
+                                                      &source_operation,
+                                                      &collect_operation,
+                                                      &record_operation,
+                                                      &quarantine_operation,
+                                                      &replay_operation,
+                                                      &protect_operation,
+                                                      &convert_operation,
+                                                      &forget_operation,
+                                                      NULL};

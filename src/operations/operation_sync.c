@@ -4,6 +4,7 @@
 #include "base/field.h"
 #include "bson/value.h"
 #include "operations/operation.h"
+#include "operations/reply_list.h"
 #include "truce/sync.h"
 
 /* The maximum number of findings in one reply. */
@@ -282,6 +283,84 @@ static const struct operation_row read_operation = {
     .example = "{truceSyncRead: 'comments', id: 1}",
 };
 
+static const struct operation_field reconcile_fields[] = {
+    {GIVEN(one_given, id, FIELD_VALUE), "the _id of the document"}, {{0}}};
+
+/* The pending copies of all rules. */
+struct reconciling {
+    struct operation_call *call;
+    truce_sync *sync;
+    int64_t settled, failed, copies;
+    struct reply_list failures;
+};
+
+static void reconcile_add_failure(struct reconciling *all, const char *collection,
+                                  const bson_iter_t *id, const bson_error_t *why)
+{
+    bson_t one = BSON_INITIALIZER;
+
+    BSON_APPEND_UTF8(&one, "collection", collection);
+    bson_append_iter(&one, "id", -1, id);
+    BSON_APPEND_UTF8(&one, "failure", all->call->host->message(all->call, why->message));
+    (void)truce__reply_list_add(&all->failures, &one);
+    bson_destroy(&one);
+    all->failed++;
+}
+
+/* Reconciles the documents of a collection that have the flag. */
+static truce_status reconcile_flagged(struct reconciling *all, const char *collection,
+                                      const char *flag, bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}"),
+           *projection = BCON_NEW("_id", BCON_INT32(1));
+    const truce_find_options options = {.projection = projection};
+    const bson_t *document = NULL;
+    truce_cursor *cursor = NULL;
+    truce_status status = truce__operation_collection(all->call, collection, true, error);
+
+    if (!status)
+        status = truce_find(all->call->store, collection, filter, &options, &cursor, error);
+    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
+        truce_sync_result result;
+        bson_error_t why;
+        bson_iter_t id;
+
+        (void)bson_iter_init_find(&id, document, "_id");
+        if (truce_sync_reconcile(all->sync, collection, bson_iter_value(&id), &result, &why))
+            reconcile_add_failure(all, collection, &id, &why);
+        all->settled += result.settled;
+        all->copies += result.copies;
+    }
+    truce_cursor_close(cursor);
+    bson_destroy(projection);
+    bson_destroy(filter);
+    return status;
+}
+
+static truce_status reconcile_all(struct operation_call *call, truce_sync *sync, bson_t *reply,
+                                  bson_error_t *error)
+{
+    struct reconciling all = {.call = call, .sync = sync};
+    bson_iter_t at, rules;
+    bson_t told, rule;
+    truce_status status = truce_sync_status(sync, &told, error);
+    bool good =
+        !status && bson_iter_init_find(&at, &told, "rules") && bson_iter_recurse(&at, &rules);
+
+    truce__reply_list_begin(&all.failures, REPLY_LIST_MAX);
+    while (good && !status && bson_iter_next(&rules)) {
+        truce__value_bson(truce__value_of_iter(&rules), &rule);
+        status = reconcile_flagged(&all, truce__field_text(&rule, "dependent"), "unchecked", error);
+        if (!status)
+            status = reconcile_flagged(&all, truce__field_text(&rule, "source"), "syncing", error);
+    }
+    bson_destroy(&told);
+    if (!status)
+        BCON_APPEND(reply, "settled", BCON_INT64(all.settled), "copies", BCON_INT64(all.copies),
+                    "failed", BCON_INT64(all.failed));
+    return truce__reply_list_end(&all.failures, status, "failures", reply);
+}
+
 static truce_status sync_run_reconcile(struct operation_call *call, const void *arg, bson_t *reply,
                                        bson_error_t *error)
 {
@@ -289,24 +368,39 @@ static truce_status sync_run_reconcile(struct operation_call *call, const void *
     truce_sync_result result;
     struct handle *handle;
     const char *collection;
-    truce_status status = truce__operation_own_collection(call, true, &collection, error);
+    truce_status status = truce__operation_optional_text(call, &collection, error);
 
+    if (!status && !collection != !given->id)
+        status =
+            truce__refuse(CODE_INVALID_OPTIONS, error,
+                          "a collection and an 'id' belong together; without both, all pending "
+                          "copies are written");
+    if (!status && collection)
+        status = truce__operation_collection(call, collection, true, error);
     if (status)
         return status;
     handle = take_sync(call);
-    status = truce_sync_reconcile(handle->thing, collection, given->id, &result, error);
+    if (collection)
+        status = truce_sync_reconcile(handle->thing, collection, given->id, &result, error);
+    else
+        status = reconcile_all(call, handle->thing, reply, error);
     truce__operation_give(call, handle);
-    if (!status)
+    if (!status && collection)
         sync_append_result(&result, reply);
     return status;
 }
 
 static const struct operation_row reconcile_operation = {
-    OPERATION("truceSyncReconcile", ROLE_WRITE, "completes the pending copies of a document now"),
+    OPERATION("truceSyncReconcile", ROLE_WRITE,
+              "completes the pending copies of a document now, or those of all documents"),
     .target = "collection",
-    .value = "the collection",
-    .answer = "`changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending",
-    .fields = one_fields,
+    .optional = true,
+    .value = "the collection; 1: all documents",
+    .answer =
+        "`changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For "
+        "all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first "
+        "1,000, each {collection, id, failure}",
+    .fields = reconcile_fields,
     .size = sizeof(struct one_given),
     .run = sync_run_reconcile,
     .ways = OPERATION_AGAIN,

@@ -4,6 +4,7 @@
 #include "base/field.h"
 #include "bson/value.h"
 #include "operations/operation.h"
+#include "store/reserved.h"
 #include "truce/tree.h"
 
 /* The maxima of the items, changes, or versions in one reply. */
@@ -289,6 +290,7 @@ static truce_status operation_tree_log_merge(truce_tree *tree, const struct tree
     if (status == TRUCE_CONFLICT && conflicts) {
         status = TRUCE_OK;
         BSON_APPEND_UTF8(reply, "outcome", "conflict");
+        BSON_APPEND_UTF8(reply, "reason", error->message);
         operation_rows_append(&rows, status, "conflicts", reply);
         return TRUCE_OK;
     }
@@ -394,7 +396,7 @@ const struct operation_row tree_operation = {
     .answer =
         "without an action {tree, collection, parent, current, settled, kept, at, keep, tags, from, "
         "branches, readers, edits}. With merge, `outcome`: \"published\", \"nothing\", or \"conflict\", with "
-        "`version` or `conflicts`. With erase, `versions`. With collect, `settled`, `removed`, and `edits`. "
+        "`version`, or `conflicts` and a `reason`. With erase, `versions`. With collect, `settled`, `removed`, and `edits`. "
         "\"not found\": no such tree, version, or tag exists. An error: 11000 (duplicate) a tree has the "
         "name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree has branches, or "
         "is neither branch nor origin",
@@ -962,6 +964,73 @@ static const struct operation_row read_operation = {
     .example = "{truceTreeRead: 'site', filter: {up: 'home'}, limit: 50}",
 };
 
-const struct operation_row *const tree_operations[] = {&publish_operation,  &read_operation,
-                                                       &tree_log_operation, &tree_diff_operation,
-                                                       &tree_operation,     NULL};
+/* ---- truceTrees -------------------------------------------------------------------------------- */
+
+struct trees_given {
+    const char *after;
+    int64_t limit;
+};
+
+static const struct operation_field trees_fields[] = {
+    {GIVEN(trees_given, after, FIELD_TEXT), "only trees after this name"},
+    {GIVEN(trees_given, limit, FIELD_NUMBER), "the maximum number; absent: 100", 1,
+     TREE_ANSWER_ROWS},
+    {{0}}};
+
+static truce_status trees_add(struct operation_call *call, const char *name, struct tree_rows *rows,
+                              bson_error_t *error)
+{
+    truce_tree *tree = truce_tree_new(
+        call->store, &(truce_tree_options){.name = name, .deadline_ms = call->deadline_ms});
+    bson_t told, row;
+    truce_status status = truce_tree_status(tree, &told, error);
+
+    if (!status && operation_rows_begin(rows, told.len, &row)) {
+        bson_concat(&row, &told);
+        operation_rows_end(rows, &row);
+    }
+    bson_destroy(&told);
+    truce_tree_free(tree);
+    return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* it was dropped in the meantime */
+}
+
+static truce_status run_trees(struct operation_call *call, const void *arg, bson_t *reply,
+                              bson_error_t *error)
+{
+    const struct trees_given *given = arg;
+    struct tree_rows rows = {BSON_INITIALIZER, .room = given->limit ? given->limit : 100};
+    bson_t *filter = BCON_NEW("_id", "{", "$gt", BCON_UTF8(given->after ? given->after : ""), "}"),
+           *sort = BCON_NEW("_id", BCON_INT32(1));
+    const truce_find_options options = {.sort = sort};
+    truce_cursor *cursor = NULL;
+    const bson_t *found = NULL;
+    truce_status status = truce_find(call->store, TREES, filter, &options, &cursor, error);
+
+    while (!status && !rows.more && !(status = truce_cursor_next(cursor, &found, error)) && found)
+        status = trees_add(call, truce__field_text(found, "_id"), &rows, error);
+    truce_cursor_close(cursor);
+    operation_rows_append(&rows, status, "trees", reply);
+    bson_destroy(filter);
+    bson_destroy(sort);
+    return status;
+}
+
+static const struct operation_row trees_operation = {
+    OPERATION("truceTrees", ROLE_READ, "lists the trees and branches of the database"),
+    .value = "1",
+    .answer = "`trees`, by name: each with the fields of truceTree without an action; and `more`: "
+              "continue with `after` the last `tree`",
+    .fields = trees_fields,
+    .size = sizeof(struct trees_given),
+    .run = run_trees,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .example = "{truceTrees: 1}",
+};
+
+const struct operation_row *const tree_operations[] = {&publish_operation,
+                                                       &read_operation,
+                                                       &tree_log_operation,
+                                                       &tree_diff_operation,
+                                                       &tree_operation,
+                                                       &trees_operation,
+                                                       NULL};

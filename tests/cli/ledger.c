@@ -38,8 +38,8 @@ TEST(amounts_have_the_digits_of_their_currency)
     ANSWERS(2, "", "too many digits", "post", "book", "bank", "people:ada", "1.005", "--id", "2");
     ANSWERS(2, "", "more than 0", "post", "book", "bank", "people:ada", "-5", "--id", "2");
     ANSWERS(2, "", "--id ID is missing", "post", "book", "bank", "people:ada", "5");
-    ANSWERS(2, "", "invalid date", "post", "book", "bank", "people:ada", "5", "--id", "2",
-            "--effective", "soon");
+    ANSWERS(2, "", "--effective needs a time", "post", "book", "bank", "people:ada", "5", "--id",
+            "2", "--effective", "soon");
     ANSWERS(1, "", "no account has the name nowhere", "post", "book", "nowhere", "people:ada", "5",
             "--id", "2");
     ANSWERS(0,

@@ -51,7 +51,7 @@ TEST(prints_the_result_of_each_operation)
     check_answer(command, 0, "stale\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "remove", "students", key, element,
                           "--seq", "1002", "--json", NULL);
-    check_answer(command, 0, "{\"outcome\": \"duplicate\"}\n");
+    check_answer(command, 0, "{\"outcome\": \"duplicate\", \"status\": \"ok\"}\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "students", key,
                           "{\"nme\": \"CS 101\"}", "--seq", "1001", NULL);
     CHECK_INT(command->code, ==, 2);
@@ -368,18 +368,18 @@ TEST(names_the_missing_options_of_a_set)
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
                           "--name", "sku", NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "carts has no set yet: give --list FIELD"));
-    command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
-                          "--list", "items", "--name", "sku", NULL);
+    CHECK(strstr(command->err, "carts has no set yet: --list is missing"));
+    command = command_run(TRUCE_CLI, store, NULL, "set", "define", "carts", "--list", "items",
+                          "--name", "sku", NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "--key FIELDS is missing"));
+    CHECK(strstr(command->err, "--key is missing"));
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
-                          "--list", "items", "--key", "cart", NULL);
+                          "--list", "items", NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "--name FIELD is missing"));
+    CHECK(strstr(command->err, "--name is missing"));
     check_answer(command_run(TRUCE_CLI, store, NULL, "count", "carts", NULL), 0, "0\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
-                          "--list", "items", "--key", "cart", "--name", "sku", NULL);
+                          "--list", "items", "--name", "sku", NULL);
     check_answer(command, 0, "applied\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "add", "carts", key, item, "--seq", "1",
                           NULL); /* the only set of carts */
@@ -389,7 +389,7 @@ TEST(names_the_missing_options_of_a_set)
     check_answer(command, 0, "defined carts.wishes\n");
     command = command_run(TRUCE_CLI, store, NULL, "set", "show", "carts", key, NULL);
     CHECK_INT(command->code, ==, 2);
-    CHECK(strstr(command->err, "choose one with --list FIELD: items, wishes"));
+    CHECK(strstr(command->err, "choose one with --list: items, wishes"));
 }
 
 TEST(a_set_that_was_defined_by_mistake_is_forgotten)

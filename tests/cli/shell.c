@@ -145,7 +145,7 @@ TEST(hides_truces_own_collections_on_request)
 {
     fresh();
     STORE("set", "add", "s", "{id: 1}", "{name: 'x', room: 4}", "--seq", "2", "--list", "l",
-          "--key", "id", "--name", "name");
+          "--name", "name");
     STORE("set", "remove", "s", "{id: 1}", "{name: 'y'}", "--seq", "3");
     ANSWERS(0, "{\"id\": 1, \"l\": [{\"name\": \"x\", \"room\": 4}]}\n", "find", "s", "--plain",
             "-p", "{_id: 0}");

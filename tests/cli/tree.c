@@ -89,7 +89,7 @@ TEST(reports_errors)
     ANSWERS_TO("{\"itemId\": 1}\n", 2, NULL, "--prefer", "tree", "publish", "site", "--prefer",
                "x");
     ANSWERS(1, NULL, "no version 9", "tree", "read", "site", "--version", "9");
-    ANSWERS(2, NULL, "invalid date", "tree", "read", "site", "--at", "yesterday");
+    ANSWERS(2, NULL, "--at needs a time", "tree", "read", "site", "--at", "yesterday");
     ANSWERS(2, NULL, "exactly one of version", "tree", "read", "site", "--version", "1", "--tag",
             "x");
     ANSWERS(1, NULL, "no tree \"nope\"", "tree", "log", "nope");
@@ -108,7 +108,7 @@ TEST(a_branch_is_merged_and_dropped)
     begin();
     ANSWERS(0, "draft is a branch of site\n", NULL, "tree", "branch", "site", "draft");
     ANSWERS(1, NULL, "a tree \"draft\" exists already", "tree", "branch", "site", "draft");
-    ANSWERS(1, NULL, "no such version", "tree", "branch", "site", "x", "--version", "7");
+    ANSWERS(1, NULL, "no version 7", "tree", "branch", "site", "x", "--version", "7");
     ANSWERS_TO("{\"itemId\": \"home\", \"n\": 5}\n", 0, "version 2", NULL, "tree", "publish",
                "draft");
     ANSWERS(0, "draft in pages: version 2, branch of site\nsite in pages: version 1\n", NULL,

@@ -105,7 +105,7 @@ TEST(refuses_unknown_fields_by_name)
         {"{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name',"
          " start: true, idle: 5}",
          72},
-        {"{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', from: 5}",
+        {"{truceSetSource: 'students', key: 'student_id', field: 'classes', name: 'name', to: 5}",
          72},
     };
 

@@ -64,10 +64,10 @@ export interface SequencesOptions {
 
 /** The options of set. */
 export interface SetOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -99,12 +99,12 @@ export interface SetOptions {
   show?: boolean;
 }
 
-/** The options of setSource. */
-export interface SetSourceOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+/** The options of setDefine. */
+export interface SetDefineOptions {
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -115,26 +115,46 @@ export interface SetSourceOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
+}
+
+/** The options of setSource. */
+export interface SetSourceOptions {
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
+  /** the list of tombstones; absent: "deleted_" and the field */
+  deleted?: string;
+  /** the field of an element with its number; absent: "seq" */
+  seqField?: string;
+  /** the field of an element with its source; absent: "src" */
+  sourceField?: string;
+  /** the field of the document with the watermark; absent: "_wm" */
+  watermark?: string;
+  /** one document for each element, for sets that outgrow a document */
+  byElement?: boolean;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** the source; absent: the numbers without a source */
   source?: string;
   /** announces the source, and returns its first number */
   start?: boolean;
   /** every number below this one was recorded or will never be published (from 1) */
   idle?: number | Long;
-  /** with `to`: the numbers from this one to `to` were never published (from 1) */
+  /** the numbers from this one to `to` were never published (from 1) */
   from?: number | Long;
-  /** the last of these numbers (from 1) */
+  /** the last of these numbers; absent: the first one (from 1) */
   to?: number | Long;
 }
 
 /** The options of setCollect. */
 export interface SetCollectOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -145,18 +165,18 @@ export interface SetCollectOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** removes the tombstones at or below the watermark */
   collect?: boolean;
 }
 
 /** The options of setRecord. */
 export interface SetRecordOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -175,10 +195,10 @@ export interface SetRecordOptions {
 
 /** The options of setQuarantine. */
 export interface SetQuarantineOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -189,18 +209,18 @@ export interface SetQuarantineOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** the maximum number of operations; absent: 100 (1 to 1000) */
   limit?: number | Long;
 }
 
 /** The options of setReplay. */
 export interface SetReplayOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -211,11 +231,13 @@ export interface SetReplayOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** the operation, as truceSetQuarantine returned it */
-  quarantined: Document;
-  /** a new number of its source (from 1) */
+  quarantined?: Document;
+  /** instead: all operations that are quarantined */
+  all?: boolean;
+  /** a new number of its source; of all: the first one (from 1) */
   seq: number | Long;
   /** the consumer for which the number is recorded; absent: it is not recorded */
   consumer?: string;
@@ -223,10 +245,10 @@ export interface SetReplayOptions {
 
 /** The options of setProtect. */
 export interface SetProtectOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -237,18 +259,18 @@ export interface SetProtectOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** true: sets the rule; false: removes it */
   on: boolean;
 }
 
 /** The options of setConvert. */
 export interface SetConvertOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -259,16 +281,16 @@ export interface SetConvertOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
 }
 
 /** The options of setForget. */
 export interface SetForgetOptions {
-  /** the list in the document: "classes" */
-  field: string;
-  /** the field of an element that names it: "name" */
-  name: string;
+  /** the list in the document: "classes"; absent: the only set of the collection */
+  field?: string;
+  /** the field of an element that names it: "name"; absent: as defined */
+  name?: string;
   /** the list of tombstones; absent: "deleted_" and the field */
   deleted?: string;
   /** the field of an element with its number; absent: "seq" */
@@ -279,8 +301,8 @@ export interface SetForgetOptions {
   watermark?: string;
   /** one document for each element, for sets that outgrow a document */
   byElement?: boolean;
-  /** the fields of the key, separated by commas: "student_id"; or a key */
-  key: any;
+  /** the fields of the key, separated by commas: "student_id"; absent: as defined */
+  key?: any;
   /** also if documents still contain its lists */
   anyway?: boolean;
 }
@@ -815,6 +837,11 @@ export interface LedgerOpenOptions {
   digits?: number | Long;
   /** the account to open: "assets:cash"; absent: only the currency is declared */
   account?: string;
+  /**
+   * the collection of the accounts' numbers, for a sharded cluster, in the first operation of a
+   * ledger; absent: an index
+   */
+  slots?: string;
   /** the minimum of the available balance; 0: no overdraft */
   min?: number | Long;
   /** the maximum of the balance plus pending credits */
@@ -1078,7 +1105,7 @@ export interface SyncReadOptions {
 /** The options of syncReconcile. */
 export interface SyncReconcileOptions {
   /** the _id of the document */
-  id: any;
+  id?: any;
 }
 
 /** The options of syncRepair. */
@@ -1195,6 +1222,14 @@ export interface TreeOptions {
   author?: string;
 }
 
+/** The options of trees. */
+export interface TreesOptions {
+  /** only trees after this name */
+  after?: string;
+  /** the maximum number; absent: 100 (1 to 1000) */
+  limit?: number | Long;
+}
+
 /** The options of sweep. */
 export interface SweepOptions {
   /**
@@ -1224,7 +1259,7 @@ export interface CommitOperations<R> {
    * failed and others were applied. For a read, `members`, or `document` with `show`. "not found":
    * no operation was applied to the key
    */
-  set(collection: string, options: SetOptions): R;
+  set(collection: string, options?: SetOptions): R;
 
   /**
    * Reads a document with its number, saves it by that number, or merges it.
@@ -1558,13 +1593,24 @@ export interface Operations<R> extends CommitOperations<R> {
   sequences(options?: SequencesOptions): R;
 
   /**
+   * Defines a set of a collection; later operations need not repeat its fields.
+   *
+   * collection: the collection
+   *
+   * Reply: `set`: its name, "students.classes". The first write to a set also defines it. An error:
+   * 2 (invalid) the set is defined differently, or a field is missing
+   */
+  setDefine(collection: string, options?: SetDefineOptions): R;
+
+  /**
    * Announces a source, or declares which numbers it does not use.
    *
    * collection: the collection
    *
-   * Reply: with `start`, `first`: the first number of the source
+   * Reply: with `start`, `first`: the first number of the source; with `from`, `void`: how many
+   * numbers are void now
    */
-  setSource(collection: string, options: SetSourceOptions): R;
+  setSource(collection: string, options?: SetSourceOptions): R;
 
   /**
    * Returns the watermark of a set, and removes tombstones below it.
@@ -1575,7 +1621,7 @@ export interface Operations<R> extends CommitOperations<R> {
    * watermark, floor, missing}]. With `collect`, `documents`: the number of documents that changed,
    * and `tombstones`: the number of tombstones that were removed
    */
-  setCollect(collection: string, options: SetCollectOptions): R;
+  setCollect(collection: string, options?: SetCollectOptions): R;
 
   /**
    * Records that a consumer has applied operations, for example in a commit.
@@ -1595,16 +1641,16 @@ export interface Operations<R> extends CommitOperations<R> {
    * Reply: `quarantined`: each {_id: {set, source, seq, verb, key, name}, element, reason, time};
    * and `more`: true if others exist
    */
-  setQuarantine(collection: string, options: SetQuarantineOptions): R;
+  setQuarantine(collection: string, options?: SetQuarantineOptions): R;
 
   /**
    * Applies a quarantined operation under a new number, and releases it.
    *
    * collection: the collection
    *
-   * Reply: `outcome`: "applied", "stale", or "duplicate". "not found": the operation is not, or no
-   * longer, in the quarantine. An error: 2 (invalid) the number is not above the collected ones,
-   * and the operation stays there
+   * Reply: `outcome`: "applied", "stale", or "duplicate"; of all, the counts of each, and `next`,
+   * the next number. "not found": the operation is not, or no longer, in the quarantine. An error:
+   * 2 (invalid) the number is not above the collected ones, and the operation stays there
    */
   setReplay(collection: string, options: SetReplayOptions): R;
 
@@ -1613,8 +1659,8 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * collection: the collection
    *
-   * Reply: nothing more. The validator of the collection gets a rule: such a write fails with error
-   * 121. An error: 24 (locked) a commit holds a document; send the command again
+   * Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
+   * error 121. An error: 24 (locked) a commit holds a document; send the command again
    */
   setProtect(collection: string, options: SetProtectOptions): R;
 
@@ -1624,20 +1670,20 @@ export interface Operations<R> extends CommitOperations<R> {
    * collection: the collection
    *
    * Reply: `documents` that were written, `elements` that changed, and documents that were `left`
-   * unchanged. An error: 2 (invalid) a document has a value other than a list
+   * unchanged, with `failure`: why. Such a document has a value other than a list
    */
-  setConvert(collection: string, options: SetConvertOptions): R;
+  setConvert(collection: string, options?: SetConvertOptions): R;
 
   /**
    * Removes the definition of a set with its sources and records.
    *
    * collection: the collection
    *
-   * Reply: nothing more. No process may use the set during the command. The lists in the documents
-   * stay. "not found": no such set exists. An error: 112 (conflict) a document contains one of the
-   * lists, and `anyway` is absent
+   * Reply: `set`: its name. No process may use the set during the command. The lists in the
+   * documents stay. "not found": no such set exists. An error: 112 (conflict) a document contains
+   * one of the lists, and `anyway` is absent
    */
-  setForget(collection: string, options: SetForgetOptions): R;
+  setForget(collection: string, options?: SetForgetOptions): R;
 
   /**
    * Computes the patch that changes one document into another.
@@ -1854,8 +1900,9 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * ledger: the collection of the ledger
    *
-   * Reply: `currency`, `number` (the last one that it includes), `balance` (posted), `out` and `in`
-   * (pending), `available`, `bookedMS`. "not found": the account or the number does not exist
+   * Reply: `currency` with its decimal `digits`, `number` (the last one that it includes),
+   * `balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the account
+   * or the number does not exist
    */
   ledgerBalance(ledger: string, options: LedgerBalanceOptions): R;
 
@@ -1993,13 +2040,15 @@ export interface Operations<R> extends CommitOperations<R> {
   syncRead(collection: string, options: SyncReadOptions): R;
 
   /**
-   * Completes the pending copies of a document now.
+   * Completes the pending copies of a document now, or those of all documents.
    *
-   * collection: the collection
+   * collection: the collection; 1: all documents
    *
-   * Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending
+   * Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending. For
+   * all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first 1,000,
+   * each {collection, id, failure}
    */
-  syncReconcile(collection: string, options: SyncReconcileOptions): R;
+  syncReconcile(collection?: string | 1, options?: SyncReconcileOptions): R;
 
   /**
    * Returns the rules of the database and their pending work.
@@ -2071,12 +2120,20 @@ export interface Operations<R> extends CommitOperations<R> {
    *
    * Reply: without an action {tree, collection, parent, current, settled, kept, at, keep, tags,
    * from, branches, readers, edits}. With merge, `outcome`: "published", "nothing", or "conflict",
-   * with `version` or `conflicts`. With erase, `versions`. With collect, `settled`, `removed`, and
-   * `edits`. "not found": no such tree, version, or tag exists. An error: 11000 (duplicate) a tree
-   * has the name of the branch; 125 (expired) the version was collected; 2 (invalid) the tree has
-   * branches, or is neither branch nor origin
+   * with `version`, or `conflicts` and a `reason`. With erase, `versions`. With collect, `settled`,
+   * `removed`, and `edits`. "not found": no such tree, version, or tag exists. An error: 11000
+   * (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
+   * (invalid) the tree has branches, or is neither branch nor origin
    */
   tree(tree: string, options?: TreeOptions): R;
+
+  /**
+   * Lists the trees and branches of the database.
+   *
+   * Reply: `trees`, by name: each with the fields of truceTree without an action; and `more`:
+   * continue with `after` the last `tree`
+   */
+  trees(options?: TreesOptions): R;
 
   /**
    * Completes or undoes the work of dead processes, and removes expired documents.

@@ -103,6 +103,15 @@ module.exports = {
     again: true,
     commit: true,
   },
+  setDefine: {
+    command: "truceSetDefine",
+    target: "collection",
+    options: [
+      "field", "name", "deleted", "seqField", "sourceField", "watermark", "byElement", "key",
+    ],
+    again: true,
+    commit: false,
+  },
   setSource: {
     command: "truceSetSource",
     target: "collection",
@@ -148,7 +157,7 @@ module.exports = {
     target: "collection",
     options: [
       "field", "name", "deleted", "seqField", "sourceField", "watermark", "byElement", "key",
-      "quarantined", "seq", "consumer",
+      "quarantined", "all", "seq", "consumer",
     ],
     again: false,
     commit: false,
@@ -434,7 +443,9 @@ module.exports = {
   ledgerOpen: {
     command: "truceLedgerOpen",
     target: "ledger",
-    options: ["currency", "digits", "account", "min", "max", "debitOnly", "creditOnly", "closed"],
+    options: [
+      "currency", "digits", "account", "slots", "min", "max", "debitOnly", "creditOnly", "closed",
+    ],
     again: true,
     commit: true,
   },
@@ -584,6 +595,7 @@ module.exports = {
   syncReconcile: {
     command: "truceSyncReconcile",
     target: "collection",
+    optional: true,
     options: ["id"],
     again: true,
     commit: false,
@@ -650,6 +662,13 @@ module.exports = {
       "rules", "message", "author",
     ],
     again: false,
+    commit: false,
+  },
+  trees: {
+    command: "truceTrees",
+    target: null,
+    options: ["after", "limit"],
+    again: true,
     commit: false,
   },
   sweep: {

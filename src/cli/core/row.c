@@ -251,7 +251,7 @@ static bool row_append_option(struct row_call *call, const struct operation_fiel
     char option[ROW_NAME_MAX], said[CLI_SAID_MAX];
     struct row_text from = {call->cli, said, NULL};
 
-    cli_row_option(field, option);
+    cli_row_option(call->row, field, option);
     if (!cli_flag(call->cli, option))
         return true;
     from.text = cli_text(call->cli, option);
@@ -334,7 +334,7 @@ static bool row_check_needed(const struct row_call *call)
         if (!at->needed || bson_has_field(&call->request, at->field.name) ||
             !cli_row_has_option(call->cli->command, call->row, at))
             continue;
-        cli_row_option(at, option);
+        cli_row_option(call->row, at, option);
         cli_usage(call->cli, "--%s is missing: %s", option, at->help);
         return false;
     }
@@ -422,7 +422,7 @@ static bool row_print(const struct row_call *call, const bson_t *document)
     char *text;
     bool good;
 
-    if (call->row->print && !cli->json)
+    if (call->row->print && (!cli->json || call->row->prints_json))
         return call->row->print(cli, document);
     if (!call->row->say)
         return cli_print(document, JSON_RELAXED);
@@ -497,7 +497,7 @@ static void row_translate(const struct cli *cli, const struct operation_row *row
             field++;
         if (size && field->field.name &&
             cli_row_has_option(cli->command, cli->command->row, field)) {
-            cli_row_option(field, option);
+            cli_row_option(cli->command->row, field, option);
             truce__buffer_append_text(&text, "--");
             truce__buffer_append_text(&text, option);
             at += size + 2;
@@ -508,6 +508,17 @@ static void row_translate(const struct cli *cli, const struct operation_row *row
     truce__buffer_append_byte(&text, 0);
     snprintf(error->message, sizeof error->message, "%s", (const char *)text.bytes);
     truce__buffer_release(&text);
+}
+
+int cli_row_error(const struct cli *cli, truce_status status, bson_error_t *error)
+{
+    const struct cli_row *row = cli->command->row;
+    int code;
+
+    if (row)
+        row_translate(cli, cli_row_find(row), error);
+    code = cli_error(cli, NULL, status, error);
+    return row && row->limits && status == TRUCE_LIMIT ? CLI_NO : code;
 }
 
 int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply)
@@ -523,76 +534,115 @@ int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply)
     status = truce_command(cli->store, NULL, &timed, reply, &error);
     truce_deadline_end(before);
     bson_destroy(&timed);
-    if (status && cli->command->row)
-        row_translate(cli, cli_row_find(cli->command->row), &error);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return status ? cli_row_error(cli, status, &error) : CLI_DONE;
 }
 
 static int row_not_found(struct row_call *call, const bson_t *reply)
 {
-    char *text = row_fill(call, call->row->none ? call->row->none : "not found", reply);
+    const char *reason = truce__field_text(reply, "reason");
+    char *text = call->row->none ? row_fill(call, call->row->none, reply)
+                                 : bson_strdup(*reason ? reason : "not found");
     int code = cli_say(call->cli, CLI_NO, "%s", text);
 
     bson_free(text);
     return code;
 }
 
-/* Sends one page. `left`: the maximum number of elements; 0: not a list with pages. */
-static int row_send_page(struct row_call *call, int64_t left, const bson_value_t *after,
-                         bson_t *reply)
+/* One page of a list. */
+struct row_page {
+    /* The maximum number of elements; 0: the list has no pages. */
+    int64_t left;
+    int64_t printed;
+    /* The field `next` of the last element. */
+    bson_value_t after;
+    /* The token of the snapshot that all pages belong to; NULL: none. */
+    char *token;
+};
+
+/* Returns whether the page replaces a field of the request. */
+static bool row_page_has(const struct row_page *page, const char *field)
 {
-    bson_t request;
+    static const char *const of_snapshot[] = {"token", "version", "tag", "timeMS"};
+
+    for (size_t i = 0; page->token && i < sizeof of_snapshot / sizeof *of_snapshot; i++)
+        if (!strcmp(field, of_snapshot[i]))
+            return true;
+    return (page->left && !strcmp(field, "limit")) || (page->printed && !strcmp(field, "after"));
+}
+
+static int row_send_page(struct row_call *call, const struct row_page *page, bson_t *reply)
+{
+    bool sorted = bson_has_field(&call->request, "sort");
+    bson_t request = BSON_INITIALIZER;
+    bson_iter_t at;
     int code;
 
-    bson_init(&request);
-    if (left)
-        bson_copy_to_excluding_noinit(&call->request, &request, "limit", after ? "after" : NULL,
-                                      NULL);
-    else
-        bson_concat(&request, &call->request);
-    if (left)
-        BSON_APPEND_INT64(&request, "limit", left < PAGE_MAX ? left : PAGE_MAX);
-    if (after)
-        BSON_APPEND_VALUE(&request, "after", after);
+    (void)bson_iter_init(&at, &call->request);
+    while (bson_iter_next(&at))
+        if (!row_page_has(page, bson_iter_key(&at)))
+            bson_append_iter(&request, NULL, -1, &at);
+    if (page->left)
+        BSON_APPEND_INT64(&request, "limit", page->left < PAGE_MAX ? page->left : PAGE_MAX);
+    if (page->printed && sorted)
+        BSON_APPEND_INT64(&request, "skip", page->printed);
+    else if (page->printed)
+        BSON_APPEND_VALUE(&request, "after", &page->after);
+    if (page->token)
+        BSON_APPEND_UTF8(&request, "token", page->token);
     code = cli_row_send(call->cli, &request, reply);
     bson_destroy(&request);
     return code;
 }
 
+/* Prints a page, and moves to the next one. Returns whether there is one. */
+static bool row_list_page(struct row_call *call, struct row_page *page, bool *more, int *code)
+{
+    bson_iter_t last = {0}, next;
+    bson_t reply;
+
+    *code = row_send_page(call, page, &reply);
+    if (!*code && !strcmp(truce__field_text(&reply, "status"), "not found"))
+        *code = row_not_found(call, &reply);
+    if (!*code)
+        *code = row_print_list(call, &reply, &page->printed, &last);
+    *more = !*code && truce__field_true(&reply, "more");
+    if (*more && page->left && bson_has_field(&reply, "token") && !page->token)
+        page->token = bson_strdup(truce__field_text(&reply, "token"));
+    if (page->after.value_type)
+        bson_value_destroy(&page->after);
+    page->after = (bson_value_t){0};
+    if (*more && page->left && bson_iter_recurse(&last, &next) &&
+        bson_iter_find(&next, call->row->next))
+        bson_value_copy(bson_iter_value(&next), &page->after);
+    bson_destroy(&reply);
+    return *more && page->after.value_type;
+}
+
 /* Prints a list, page by page. */
 static int row_list(struct row_call *call)
 {
-    bool paged = call->row->next != NULL, limited = bson_has_field(&call->request, "limit"), more;
-    int64_t limit = limited ? truce__field_number(&call->request, "limit") : 100, printed = 0;
-    bson_value_t after = {0};
+    bool limited = bson_has_field(&call->request, "limit"), more;
+    int64_t limit = limited          ? truce__field_number(&call->request, "limit")
+                    : call->row->all ? INT64_MAX
+                                     : 100;
+    struct row_page page = {0};
     int code;
 
-    do {
-        bson_iter_t last = {0}, next;
-        bson_t reply;
-
-        code = row_send_page(call, paged ? limit - printed : 0, after.value_type ? &after : NULL,
-                             &reply);
-        if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
-            code = row_not_found(call, &reply);
-        if (!code)
-            code = row_print_list(call, &reply, &printed, &last);
-        more = !code && truce__field_true(&reply, "more");
-        if (after.value_type)
-            bson_value_destroy(&after);
-        after = (bson_value_t){0};
-        if (more && paged && bson_iter_recurse(&last, &next) &&
-            bson_iter_find(&next, call->row->next))
-            bson_value_copy(bson_iter_value(&next), &after);
-        bson_destroy(&reply);
-    } while (more && after.value_type && printed < limit);
-    if (after.value_type)
-        bson_value_destroy(&after);
-    if (!code && !printed && call->row->needed)
+    do
+        page.left = call->row->next ? limit - page.printed : 0;
+    while (row_list_page(call, &page, &more, &code) && page.printed < limit);
+    if (page.after.value_type)
+        bson_value_destroy(&page.after);
+    bson_free(page.token);
+    if (!code && !page.printed && call->row->needed)
         return row_not_found(call, &call->request);
+    if (!code && call->row->findings && !page.printed)
+        cli_remark(call->cli, "%s", call->row->none);
+    else if (!code && call->row->findings)
+        code = CLI_NO;
     if (more && !limited)
         cli_remark(call->cli, "there are more than these %lld: --limit N prints more",
-                   (long long)printed);
+                   (long long)page.printed);
     return code;
 }
 

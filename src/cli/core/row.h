@@ -25,8 +25,8 @@ struct cli_row {
     /* The fields that the command sets unless the call gives them: "{action: 'pause'}". NULL:
      * none. */
     const char *set;
-    /* Arguments whose names are not those of their fields: "BOOK collection VALUE amount". NULL:
-     * none. */
+    /* Arguments and options whose names are not those of their fields: "BOOK collection --list
+     * field". NULL: none. */
     const char *named;
     /* The fields that are options: "limit pool"; or "!payloads": all but these. NULL: all fields
      * that are neither arguments nor set. "": none. */
@@ -35,7 +35,7 @@ struct cli_row {
      * list: the line of an element; {time} is an element of `times` that is not a document. NULL:
      * JSON. "": nothing. */
     const char *say;
-    /* The message for "not found". NULL: "not found". */
+    /* The message for "not found". NULL: the reason in the reply. */
     const char *none;
     /* The document of the reply that the command prints. NULL: the reply. */
     const char *show;
@@ -43,12 +43,20 @@ struct cli_row {
     const char *list;
     /* An empty list is "not found". */
     bool needed;
+    /* A list with elements is a negative answer (exit code 1), and an empty one the note `none`. */
+    bool findings;
     /* The field of the last element that is `after` of the next page. NULL: there are no pages. */
     const char *next;
+    /* Without --limit, all pages are printed. */
+    bool all;
+    /* "Limit reached" is a negative answer (exit code 1). */
+    bool limits;
     /* Returns whether the reply is a negative answer (exit code 1), besides "not found". */
     bool (*negative)(const bson_t *reply);
     /* Prints the reply, or an element of the list, for people. NULL: `say`. */
     bool (*print)(struct cli *cli, const bson_t *reply);
+    /* `print` prints documents, too. */
+    bool prints_json;
 };
 
 /* The function of a command with a row. */
@@ -59,6 +67,9 @@ int cli_row_run_with(struct cli *cli, const struct cli_row *row, const bson_t *m
 /* Runs an operation, or a command of MongoDB. Returns the exit code after printing the error.
  * `reply` is always initialized. */
 int cli_row_send(struct cli *cli, const bson_t *request, bson_t *reply);
+/* Prints the error of a call, with the names of options for those of fields, and returns the exit
+ * code. */
+int cli_row_error(const struct cli *cli, truce_status status, bson_error_t *error);
 
 /* Returns all options of a command: its own, and those of its row. They live as long as the
  * process. */

@@ -43,11 +43,35 @@ static void row_write_name(const char *field, size_t less, char name[ROW_NAME_MA
     name[at] = '\0';
 }
 
-void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX])
+/* Returns the next word at the position, and moves behind it. */
+static const char *row_next_word(const char **at, size_t *size)
 {
-    const char *own = field->field.name;
-    size_t less = 0;
+    const char *word = *at;
 
+    *size = strcspn(word, " ");
+    *at += *size + strspn(word + *size, " ");
+    return word;
+}
+
+static bool row_is_word(const char *word, size_t size, const char *text)
+{
+    return strlen(text) == size && !memcmp(word, text, size);
+}
+
+void cli_row_option(const struct cli_row *row, const struct operation_field *field,
+                    char name[ROW_NAME_MAX])
+{
+    const char *own = field->field.name, *at = row->named ? row->named : "";
+    size_t less = 0, size, field_size;
+
+    while (*at) {
+        const char *word = row_next_word(&at, &size), *of = row_next_word(&at, &field_size);
+
+        if (!strncmp(word, "--", 2) && row_is_word(of, field_size, own)) {
+            snprintf(name, ROW_NAME_MAX, "%.*s", (int)size - 2, word + 2);
+            return;
+        }
+    }
     if (cli_row_unit(field))
         less = 2;
     else if (field->field.type == FIELD_ARRAY && field->each != FIELD_DOCUMENT &&
@@ -62,33 +86,22 @@ static void row_upper(char *text)
         *text = (char)toupper((unsigned char)*text);
 }
 
-/* Returns the length of the word at the position, and moves to the next one. */
-static size_t row_next_word(const char **at)
-{
-    size_t size = strcspn(*at, " ");
-
-    *at += size + strspn(*at + size, " ");
-    return size;
-}
-
 bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
                          const char *field)
 {
     const char *at = row->named ? row->named : "";
     char name[ROW_NAME_MAX];
+    size_t word_size, field_size;
 
     while (*at) {
-        const char *word = at, *named;
-        bool same = row_next_word(&at) == size && !memcmp(word, argument, size);
+        const char *word = row_next_word(&at, &word_size), *of = row_next_word(&at, &field_size);
 
-        named = at;
-        if (same)
-            return row_next_word(&at) == strlen(field) && !memcmp(named, field, strlen(field));
-        (void)row_next_word(&at);
+        if (word_size == size && !memcmp(word, argument, size))
+            return row_is_word(of, field_size, field);
     }
     row_write_name(field, 0, name);
     row_upper(name);
-    return strlen(name) == size && !memcmp(name, argument, size);
+    return row_is_word(argument, size, name);
 }
 
 const struct operation_row *cli_row_find(const struct cli_row *row)
@@ -116,12 +129,13 @@ int cli_row_find_argument(const struct cli_command *command, const struct cli_ro
                           const char *field, const char **word)
 {
     const char *at = command->arguments;
+    size_t size;
 
     for (int i = 0; at && *at; i++) {
         *word = at + strspn(at, "[");
         if (cli_row_is_argument(row, *word, strcspn(*word, "]. "), field))
             return i;
-        (void)row_next_word(&at);
+        (void)row_next_word(&at, &size);
     }
     return -1;
 }
@@ -156,10 +170,10 @@ bool cli_row_has_option(const struct cli_command *command, const struct cli_row 
 
 /* ---- the help of an option ------------------------------------------------------------------- */
 
-static void row_help_append_option(const struct operation_row *row, const char *name, size_t size,
+static void row_help_append_option(const struct cli_row *row, const char *name, size_t size,
                                    struct buffer *text)
 {
-    const struct operation_field *at = row->fields;
+    const struct operation_field *at = cli_row_find(row)->fields;
     char option[ROW_NAME_MAX];
 
     while (at->field.name && (strlen(at->field.name) != size || memcmp(at->field.name, name, size)))
@@ -168,12 +182,12 @@ static void row_help_append_option(const struct operation_row *row, const char *
         truce__buffer_append(text, name, size);
         return;
     }
-    cli_row_option(at, option);
+    cli_row_option(row, at, option);
     truce__buffer_append_text(text, "--");
     truce__buffer_append_text(text, option);
 }
 
-static char *row_help(const struct operation_row *row, const struct operation_field *field)
+static char *row_help(const struct cli_row *row, const struct operation_field *field)
 {
     static const char *const replaced[][2] = {{", in milliseconds", ""},
                                               {" in milliseconds", ""},
@@ -241,8 +255,9 @@ static char row_letter(const char *name)
     static const struct {
         const char *name;
         char letter;
-    } letters[] = {{"limit", 'n'},    {"field", 'f'},   {"identity", 'i'},
-                   {"accounts", 'a'}, {"entries", 'e'}, {"key", 'k'}};
+    } letters[] = {{"limit", 'n'},   {"field", 'f'}, {"identity", 'i'}, {"accounts", 'a'},
+                   {"entries", 'e'}, {"key", 'k'},   {"id", 'i'},       {"message", 'm'},
+                   {"version", 'v'}, {"base", 'b'},  {"rules", 'r'}};
 
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (!strcmp(name, letters[i].name))
@@ -250,12 +265,11 @@ static char row_letter(const char *name)
     return 0;
 }
 
-static struct cli_option row_option(const struct operation_row *row,
-                                    const struct operation_field *field)
+static struct cli_option row_option(const struct cli_row *row, const struct operation_field *field)
 {
     char name[ROW_NAME_MAX];
 
-    cli_row_option(field, name);
+    cli_row_option(row, field, name);
     return (struct cli_option){.name = bson_strdup(name),
                                .letter = row_letter(name),
                                .value = row_value(field, name),
@@ -279,7 +293,7 @@ static const struct cli_option *row_make_options(const struct cli_command *comma
         made[count++] = *own;
     for (const struct operation_field *at = row->fields; at->field.name; at++)
         if (cli_row_has_option(command, command->row, at))
-            made[count++] = row_option(row, at);
+            made[count++] = row_option(command->row, at);
     if (!count) {
         bson_free(made);
         made = NULL;
@@ -316,7 +330,7 @@ const char *const *cli_row_words(const struct cli_command *command, const char *
         return NULL;
     for (const struct operation_field *at = cli_row_find(command->row)->fields; at->field.name;
          at++) {
-        cli_row_option(at, option);
+        cli_row_option(command->row, at, option);
         if (!strcmp(option, name))
             return at->words;
     }

@@ -17,7 +17,8 @@ enum row_unit {
 
 enum row_unit cli_row_unit(const struct operation_field *field);
 /* Writes the name of the field's option: "keepDeadMS" is "keep-dead", the array "tags" is "tag". */
-void cli_row_option(const struct operation_field *field, char name[ROW_NAME_MAX]);
+void cli_row_option(const struct cli_row *row, const struct operation_field *field,
+                    char name[ROW_NAME_MAX]);
 /* Returns whether an argument ("QUEUE", "LANE-WIDTH") is the field of that name. */
 bool cli_row_is_argument(const struct cli_row *row, const char *argument, size_t size,
                          const char *field);

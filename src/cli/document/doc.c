@@ -1,6 +1,4 @@
 /* truce doc get, save, merge, patch, log, conflicts, resolve, remove. */
-#include "cli/document/doc.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/field.h"
 #include "base/limits.h"
 #include "bson/json.h"
 #include "bson/value.h"
@@ -18,28 +17,7 @@
 #include "cli/core/row.h"
 #include "merge/merge.h"
 #include "patterns/revision/revision.h"
-
-/* ---- ids of documents ------------------------------------------------------------------------ */
-
-/* Ids of documents in the form that other commands print. */
-
-static bool cli_doc_open(const struct cli *cli, truce_revision **revision);
-static void cli_doc_conflicts_print(const bson_t *entry);
-static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result);
-
-bool cli_doc_id(const struct cli *cli, const char *text, bson_t *holder)
-{
-    bson_init(holder);
-    return cli_row_append_value(cli, "ID", text, "v", holder);
-}
-
-bson_value_t cli_doc_id_in(const bson_t *holder)
-{
-    bson_value_t none = {0};
-    bson_iter_t iter;
-
-    return bson_iter_init_find(&iter, holder, "v") ? *bson_iter_value(&iter) : none;
-}
+#include "truce/command.h"
 
 /* ---- merges in an editor --------------------------------------------------------------------- */
 
@@ -247,371 +225,6 @@ static int cli_edit(struct cli *cli, const bson_t *document, const char *head, b
     return code;
 }
 
-/* ---- conflicts and resolve ------------------------------------------------------------------- */
-
-/* truce doc conflicts and resolve: the inbox of conflicts that a merge cannot decide. */
-
-static void inbox_print_entry(const char *collection, const bson_t *entry)
-{
-    char name[25] = "", of[60], against[40] = "which was removed";
-    struct value id = truce__value_field(truce__value_document(entry), "id", 2);
-    bson_iter_t iter, list;
-
-    if (bson_iter_init_find(&iter, entry, "_id") && BSON_ITER_HOLDS_OID(&iter))
-        bson_oid_to_string(bson_iter_oid(&iter), name);
-    if (bson_has_field(entry, "theirs") && bson_iter_init_find(&iter, entry, "version"))
-        snprintf(against, sizeof against, "against version %" PRId64, bson_iter_as_int64(&iter));
-    cli_put("%s of document %s of %s, %s\n", name,
-            id.type ? truce__value_show(id, of, sizeof of) : "(nothing)", collection, against);
-    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list) &&
-        !bson_iter_next(&list))
-        cli_put("  nothing disagrees any more\n");
-    cli_doc_conflicts_print(entry);
-}
-
-static int print_entries(struct cli *cli, truce_cursor *cursor, int64_t *count)
-{
-    const bson_t *entry = NULL;
-    bson_error_t error;
-    truce_status status = TRUCE_OK;
-
-    while (!status) {
-        status = truce_cursor_next(cursor, &entry, &error);
-        if (status || !entry)
-            break;
-        ++*count;
-        if (!cli->json)
-            inbox_print_entry(cli->arguments[0], entry);
-        else if (!cli_print(entry, JSON_RELAXED))
-            break;
-    }
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-}
-
-static int inbox_run_conflicts(struct cli *cli)
-{
-    truce_revision *revision = NULL;
-    truce_cursor *cursor = NULL;
-    bson_error_t error;
-    truce_status status;
-    int64_t count = 0;
-    int code;
-
-    if (!cli_doc_open(cli, &revision))
-        return CLI_USAGE;
-    status = truce_revision_conflicts(revision, &cursor, &error);
-    code = status ? cli_error(cli, NULL, status, &error) : print_entries(cli, cursor, &count);
-    truce_cursor_close(cursor);
-    truce_revision_free(revision);
-    if (!code && !count)
-        cli_remark(cli, "there are no open conflicts");
-    return code ? code : count ? CLI_NO : CLI_DONE;
-}
-
-const struct cli_command cli_doc_conflicts = {
-    .noun = "doc",
-    .verb = "conflicts",
-    .arguments = "COLLECTION",
-    .summary = "list the conflicts that wait for a decision",
-    .help =
-        "Prints mine and the current theirs next to each other; with --json, a document for each\n"
-        "conflict, with both sides. The exit code is 1 if there are any. A decision names the\n"
-        "version that it has seen (truce doc resolve --version).",
-    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
-               "truce doc conflicts posts",
-    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
-    .store = CLI_STORE_READ,
-    .run = inbox_run_conflicts,
-};
-
-/* Creates the merged document. Where the sides disagree it has mine, and in strings both. On
- * failure, prints the error and returns false. */
-static bool draft(const struct cli *cli, const truce_revision *revision, const bson_t *entry,
-                  bson_t *made)
-{
-    struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
-    struct merge_rules *kept;
-    bson_t base, mine, theirs, conflicts;
-    bson_error_t error;
-    truce_status status = TRUCE_OK;
-
-    if (!truce__value_subdocument(entry, "mine", &mine)) {
-        bson_init(made);
-        return cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"") < 0;
-    }
-    options.rules = truce__revision_entry_rules(revision, entry, &kept);
-    if (truce__value_subdocument(entry, "base", &base) &&
-        truce__value_subdocument(entry, "theirs", &theirs)) {
-        status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
-                              truce__value_document(&theirs), &options, made, &conflicts, &error);
-        bson_destroy(&conflicts);
-    } else {
-        bson_copy_to(&mine, made);
-    }
-    truce__merge_rules_free(kept);
-    return !status || cli_error(cli, NULL, status, &error) < 0;
-}
-
-/* Returns the conflicts as lines above the document. */
-static char *head_of(const bson_t *entry)
-{
-    bson_string_t *head = bson_string_new(
-        "# Mine and theirs disagree about these. Below is the value of mine, and in\n"
-        "# strings both, between <<<<<<< mine and >>>>>>> theirs:\n");
-    bson_iter_t iter, list;
-
-    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
-        while (bson_iter_next(&list)) {
-            char text[400];
-
-            truce__value_show(truce__value_of_iter(&list), text, sizeof text);
-            bson_string_append_printf(head, "#   %s\n", text);
-        }
-    }
-    bson_string_append(
-        head, "# Lines that begin with # are ignored. An unsaved or empty file decides nothing.\n");
-    return bson_string_free(head, false);
-}
-
-/* Reads the entry as it is shown, and its document as $EDITOR returns it. Both are initialised. */
-static int inbox_edit(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
-                      bson_t *shown, bson_t *document)
-{
-    bson_error_t error;
-    truce_status status = truce_revision_conflict(revision, id, shown, &error);
-    int code = CLI_FAILED;
-    bson_t made;
-    char *head;
-
-    bson_init(document);
-    if (status)
-        return cli_error(cli, NULL, status, &error);
-    if (draft(cli, revision, shown, &made)) {
-        head = head_of(shown);
-        bson_destroy(document);
-        code = cli_edit(cli, &made, head, document);
-        if (code)
-            bson_init(document);
-        bson_free(head);
-    }
-    bson_destroy(&made);
-    return code;
-}
-
-/* Reads 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
-static bool conflict_id(const struct cli *cli, const char *text, bson_oid_t *oid)
-{
-    bson_t holder;
-    bson_value_t id = {0};
-    bool good;
-
-    if (text[0] != '{' && !bson_oid_is_valid(text, strlen(text)))
-        return false;
-    good = cli_doc_id(cli, text, &holder);
-    if (good)
-        id = cli_doc_id_in(&holder);
-    good = good && id.value_type == BSON_TYPE_OID;
-    if (good)
-        bson_oid_copy(&id.value.v_oid, oid);
-    bson_destroy(&holder);
-    return good;
-}
-
-static bool resolve_options(const struct cli *cli, int64_t *version)
-{
-    bool named = cli_text(cli, "version") || cli_flag(cli, "new");
-
-    if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
-            (cli_text(cli, "with") != NULL) !=
-        1)
-        return cli_usage(cli, "give one of --mine, --theirs, --edit, and --with DOCUMENT") < 0;
-    if (cli_text(cli, "version") && cli_flag(cli, "new"))
-        return cli_usage(cli, "--new means that no document was seen: it excludes --version") < 0;
-    if (named && cli_flag(cli, "edit"))
-        return cli_usage(
-                   cli, "--edit decides against the current document, without --version or --new") <
-               0;
-    return cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, version);
-}
-
-static int inbox_resolve(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
-                         int64_t version)
-{
-    truce_resolution resolution = cli_flag(cli, "mine")     ? TRUCE_RESOLVE_MINE
-                                  : cli_flag(cli, "theirs") ? TRUCE_RESOLVE_THEIRS
-                                                            : TRUCE_RESOLVE_DOCUMENT;
-    truce_revision_result result;
-    bson_t document, seen = BSON_INITIALIZER;
-    bson_error_t error;
-    truce_status status;
-    bool given = false;
-    int code = CLI_DONE;
-
-    if (cli_flag(cli, "edit"))
-        code = inbox_edit(cli, revision, id, &seen, &document);
-    else if (!cli_option_document(cli, "with", &document, &given))
-        code = CLI_USAGE;
-    else if (cli_text(cli, "version") || cli_flag(cli, "new"))
-        BSON_APPEND_INT64(&seen, "version", version);
-    if (!code) {
-        status = truce_revision_resolve(revision, NULL, id, resolution,
-                                        resolution == TRUCE_RESOLVE_DOCUMENT ? &document : NULL,
-                                        bson_empty(&seen) ? NULL : &seen, &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
-        truce_revision_result_release(&result);
-    }
-    bson_destroy(&seen);
-    bson_destroy(&document);
-    return code;
-}
-
-static int inbox_run_resolve(struct cli *cli)
-{
-    truce_revision *revision = NULL;
-    int64_t version;
-    bson_oid_t oid;
-    int code = CLI_USAGE;
-
-    if (!conflict_id(cli, cli->arguments[1], &oid))
-        return cli_usage(cli, "invalid id of a conflict \"%s\": expected 24 hexadecimal digits",
-                         cli->arguments[1]);
-    if (resolve_options(cli, &version) && cli_doc_open(cli, &revision))
-        code = inbox_resolve(cli, revision, &oid, version);
-    truce_revision_free(revision);
-    return code;
-}
-
-const struct cli_command cli_doc_resolve = {
-    .noun = "doc",
-    .verb = "resolve",
-    .arguments = "COLLECTION CONFLICT",
-    .summary = "decide a conflict",
-    .help =
-        "Paths without a conflict are merged in any case. --version is the one that truce doc\n"
-        "conflicts showed (--new: the document was removed). Without it, the decision is against\n"
-        "the version of the conflict. If the document was saved again since, the decision is\n"
-        "merged with it. If the two disagree, the conflict stays open, against the current\n"
-        "version (exit code 1). The rules are those of the save, unless --rules is given.",
-    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
-               "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
-               "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
-               "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
-               "truce doc resolve posts $conflict --mine",
-    .options =
-        (const struct cli_option[]){
-            {"mine", 0, NULL, "use mine where they disagree", false},
-            {"theirs", 0, NULL, "take theirs", false},
-            {"with", 0, "DOCUMENT", "use this document", false},
-            {"edit", 0, NULL, "edit the merged document with $EDITOR", false},
-            {"version", 'v', "NUMBER", "the version that was seen", false},
-            {"new", 0, NULL, "no document was seen", false},
-            DOC_OPTIONS,
-            {0}},
-    .store = CLI_STORE_CHANGE,
-    .run = inbox_run_resolve,
-};
-
-/* ---- remove ---------------------------------------------------------------------------------- */
-
-/* truce doc remove. */
-
-static int tell_removed(const struct cli *cli, int64_t version)
-{
-    bson_t answer = BSON_INITIALIZER;
-
-    BSON_APPEND_UTF8(&answer, "outcome", "removed");
-    BSON_APPEND_INT64(&answer, "version", version);
-    cli_answer(cli, &answer, "removed, version %" PRId64, version);
-    bson_destroy(&answer);
-    return cli_output_end(CLI_DONE);
-}
-
-static int remove_run_remove(struct cli *cli)
-{
-    truce_revision *revision = NULL;
-    truce_revision_result result;
-    bson_t holder, base;
-    bson_value_t id;
-    bson_error_t error;
-    truce_status status;
-    int64_t version;
-    bool given = false;
-    int code = CLI_USAGE;
-
-    if (!cli_text(cli, "version"))
-        return cli_usage(cli, "--version NUMBER is missing: the number that was read");
-    if (cli_doc_id(cli, cli->arguments[1], &holder) &&
-        cli_option_document(cli, "base", &base, &given) &&
-        cli_number(cli, "version", 0, INT64_MAX, 0, &version) && cli_doc_open(cli, &revision)) {
-        id = cli_doc_id_in(&holder);
-        status = truce_revision_remove(revision, NULL, &id, version, given ? &base : NULL, &result,
-                                       &error);
-        if (status)
-            code = cli_error(cli, NULL, status, &error);
-        else if (result.outcome == TRUCE_REVISION_CONFLICT)
-            code = cli_doc_answer(cli, &result);
-        else
-            code = tell_removed(cli, version);
-        truce_revision_result_release(&result);
-    }
-    truce_revision_free(revision);
-    if (given)
-        bson_destroy(&base);
-    bson_destroy(&holder);
-    return code;
-}
-
-const struct cli_command cli_doc_remove = {
-    .noun = "doc",
-    .verb = "remove",
-    .arguments = "COLLECTION ID",
-    .summary = "remove a document unless it was saved since it was read",
-    .help =
-        "If its number is no longer --version, nothing is removed, the current state is printed,\n"
-        "and the exit code is 1. A later document with that _id continues the numbers.",
-    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
-               "truce doc remove posts 1 --version 1",
-    .options =
-        (const struct cli_option[]){
-            {"version", 'v', "NUMBER", "the number that was read", false},
-            {"base", 'b', "DOCUMENT", "the document that was read: it must be unchanged", false},
-            DOC_OPTIONS,
-            {0}},
-    .store = CLI_STORE_CHANGE,
-    .run = remove_run_remove,
-};
-
-/* ---- get, save, merge, patch, log ------------------------------------------------------------ */
-
-#define DAY_MS INT64_C(86400000)
-
-/* Opens the revisions by the options of the call. If they are wrong, prints the error and returns
- * false. */
-static bool cli_doc_open(const struct cli *cli, truce_revision **revision)
-{
-    bson_t rules;
-    int64_t keep, days;
-    bool given = false;
-    bool good = cli_number(cli, "keep", 0, UINT32_MAX, 10, &keep) &&
-                cli_number(cli, "keep-days", 0, 36500, 0, &days) &&
-                cli_option_document(cli, "rules", &rules, &given);
-
-    *revision = NULL;
-    if (!good)
-        return false;
-    *revision = truce_revision_new(
-        cli->store, &(truce_revision_options){.collection = cli->arguments[0],
-                                              .version = cli_text(cli, "version-field"),
-                                              .rules = given ? &rules : NULL,
-                                              .keep = (uint32_t)keep,
-                                              .keep_ms = days * DAY_MS,
-                                              .strict = cli_flag(cli, "strict"),
-                                              .deadline_ms = cli->deadline_ms,
-                                              .inbox = true});
-    bson_destroy(&rules);
-    return true;
-}
-
 /* ---- conflicts as text ----------------------------------------------------------------------- */
 
 static void show_side(const bson_t *conflict, const char *name, char *text, size_t size)
@@ -702,109 +315,371 @@ static void print_hint(const char *collection, const char *inbox, int64_t versio
         inbox, collection, inbox, seen);
 }
 
-/* Prints the outcome of a save or removal and returns the exit code. */
-static int cli_doc_answer(const struct cli *cli, const truce_revision_result *result)
+/* Prints the reply of a save, a removal, or a decision. */
+static bool doc_print_result(struct cli *cli, const bson_t *reply)
 {
-    bool conflict = result->outcome == TRUCE_REVISION_CONFLICT, kept = false;
-    const char *name = truce_revision_outcome_name(result->outcome);
-    bson_t document = BSON_INITIALIZER;
+    const char *outcome = truce__field_text(reply, "outcome");
+    int64_t version = truce__field_number(reply, "version");
+    bson_iter_t at;
     char inbox[25];
+    bson_t conflict;
 
-    bson_oid_to_string(&result->inbox, inbox);
-    kept = strspn(inbox, "0") != 24;
-    BSON_APPEND_UTF8(&document, "outcome", name);
-    if (result->version != TRUCE_REVISION_NEW)
-        BSON_APPEND_INT64(&document, "version", result->version);
-    if (conflict)
-        BSON_APPEND_DOCUMENT(&document, "conflict", &result->conflict);
-    if (kept)
-        BSON_APPEND_OID(&document, "inbox", &result->inbox);
-    if (!conflict && result->version == TRUCE_REVISION_NEW) {
-        cli_answer(cli, &document, "%s, the document does not exist", name);
-    } else if (cli->json || !conflict) {
-        cli_answer(cli, &document, "%s, version %" PRId64, name, result->version);
-    } else {
-        if (result->version == TRUCE_REVISION_NEW)
-            cli_put("conflict: the document does not exist\n");
-        else
-            cli_put("conflict with version %" PRId64 "\n", result->version);
-        cli_doc_conflicts_print(&result->conflict);
-        if (kept)
-            print_hint(cli->arguments[0], inbox, result->version);
+    if (strcmp(outcome, "conflict") != 0)
+        return version == TRUCE_REVISION_NEW
+                   ? cli_put("%s, the document does not exist\n", outcome)
+                   : cli_put("%s, version %" PRId64 "\n", outcome, version);
+    if (version == TRUCE_REVISION_NEW)
+        cli_put("conflict: the document does not exist\n");
+    else
+        cli_put("conflict with version %" PRId64 "\n", version);
+    if (truce__value_subdocument(reply, "conflict", &conflict))
+        cli_doc_conflicts_print(&conflict);
+    if (bson_iter_init_find(&at, reply, "inbox") && BSON_ITER_HOLDS_OID(&at)) {
+        bson_oid_to_string(bson_iter_oid(&at), inbox);
+        print_hint(cli->arguments[0], inbox, version);
     }
-    bson_destroy(&document);
-    return cli_output_end(conflict ? CLI_NO : CLI_DONE);
+    return true;
 }
 
-/* ---- save, merge ----------------------------------------------------------------------------- */
+static bool doc_is_conflict(const bson_t *reply)
+{
+    return !strcmp(truce__field_text(reply, "outcome"), "conflict");
+}
+
+/* The row of a call that writes a document. */
+#define DOC_ROW(name_, set_, named_, fields_, none_)                                               \
+    &(const struct cli_row)                                                                        \
+    {                                                                                              \
+        .name = name_, .set = set_, .named = "--keep-time keepMS " named_,                         \
+        .fields = "versionField rules strict keep keepMS " fields_, .none = none_,                 \
+        .negative = doc_is_conflict, .print = doc_print_result                                     \
+    }
+#define DOC_KEPT    "{inbox: true, keep: 10}"
+#define DOC_MISSING "the document does not exist"
+
+/* ---- conflicts and resolve ------------------------------------------------------------------- */
+
+/* truce doc conflicts and resolve: the inbox of conflicts that a merge cannot decide. */
+
+static bool inbox_print_entry(struct cli *cli, const bson_t *entry)
+{
+    char name[25] = "", of[60], against[40] = "which was removed";
+    struct value id = truce__value_field(truce__value_document(entry), "id", 2);
+    bson_iter_t iter, list;
+
+    if (bson_iter_init_find(&iter, entry, "_id") && BSON_ITER_HOLDS_OID(&iter))
+        bson_oid_to_string(bson_iter_oid(&iter), name);
+    if (bson_has_field(entry, "theirs") && bson_iter_init_find(&iter, entry, "version"))
+        snprintf(against, sizeof against, "against version %" PRId64, bson_iter_as_int64(&iter));
+    cli_put("%s of document %s of %s, %s\n", name,
+            id.type ? truce__value_show(id, of, sizeof of) : "(nothing)", cli->arguments[0],
+            against);
+    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list) &&
+        !bson_iter_next(&list))
+        cli_put("  nothing disagrees any more\n");
+    cli_doc_conflicts_print(entry);
+    return true;
+}
+
+const struct cli_command cli_doc_conflicts = {
+    .noun = "doc",
+    .verb = "conflicts",
+    .arguments = "COLLECTION",
+    .summary = "list the conflicts that wait for a decision",
+    .help =
+        "Prints mine and the current theirs next to each other; with --json, a document for each\n"
+        "conflict, with both sides. The exit code is 1 if there are any. A decision names the\n"
+        "version that it has seen (truce doc resolve --version).",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc conflicts posts",
+    .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceConflicts",
+                                   .fields = "versionField rules",
+                                   .none = "there are no open conflicts",
+                                   .list = "conflicts",
+                                   .findings = true,
+                                   .print = inbox_print_entry},
+    .run = cli_row_run,
+};
+
+/* Creates the merged document. Where the sides disagree it has mine, and in strings both. On
+ * failure, prints the error and returns false. */
+static bool draft(const struct cli *cli, const truce_revision *revision, const bson_t *entry,
+                  bson_t *made)
+{
+    struct merge_options options = {.settle = MERGE_SETTLE_MARKED, .mine_is_newer = true};
+    struct merge_rules *kept;
+    bson_t base, mine, theirs, conflicts;
+    bson_error_t error;
+    truce_status status = TRUCE_OK;
+
+    if (!truce__value_subdocument(entry, "mine", &mine)) {
+        bson_init(made);
+        return cli_say(cli, CLI_FAILED, "the conflict has no document \"mine\"") < 0;
+    }
+    options.rules = truce__revision_entry_rules(revision, entry, &kept);
+    if (truce__value_subdocument(entry, "base", &base) &&
+        truce__value_subdocument(entry, "theirs", &theirs)) {
+        status = truce__merge(truce__value_document(&base), truce__value_document(&mine),
+                              truce__value_document(&theirs), &options, made, &conflicts, &error);
+        bson_destroy(&conflicts);
+    } else {
+        bson_copy_to(&mine, made);
+    }
+    truce__merge_rules_free(kept);
+    return !status || cli_error(cli, NULL, status, &error) < 0;
+}
+
+/* Returns the conflicts as lines above the document. */
+static char *head_of(const bson_t *entry)
+{
+    bson_string_t *head = bson_string_new(
+        "# Mine and theirs disagree about these. Below is the value of mine, and in\n"
+        "# strings both, between <<<<<<< mine and >>>>>>> theirs:\n");
+    bson_iter_t iter, list;
+
+    if (bson_iter_init_find(&iter, entry, "conflicts") && bson_iter_recurse(&iter, &list)) {
+        while (bson_iter_next(&list)) {
+            char text[400];
+
+            truce__value_show(truce__value_of_iter(&list), text, sizeof text);
+            bson_string_append_printf(head, "#   %s\n", text);
+        }
+    }
+    bson_string_append(
+        head, "# Lines that begin with # are ignored. An unsaved or empty file decides nothing.\n");
+    return bson_string_free(head, false);
+}
+
+static int inbox_edit_entry(struct cli *cli, truce_revision *revision, const bson_oid_t *id,
+                            bson_t *shown, bson_t *document)
+{
+    bson_error_t error;
+    truce_status status = truce_revision_conflict(revision, id, shown, &error);
+    int code = CLI_FAILED;
+    bson_t made;
+    char *head;
+
+    if (status)
+        return cli_error(cli, NULL, status, &error);
+    if (draft(cli, revision, shown, &made)) {
+        head = head_of(shown);
+        code = cli_edit(cli, &made, head, document);
+        bson_free(head);
+    }
+    bson_destroy(&made);
+    return code;
+}
+
+/* Reads the entry as it is shown, and initialises its document as $EDITOR returns it. */
+static int inbox_edit(struct cli *cli, const bson_oid_t *id, bson_t *shown, bson_t *document)
+{
+    truce_revision *revision;
+    bool given = false;
+    bson_t rules;
+    int code = CLI_USAGE;
+
+    if (cli_option_document(cli, "rules", &rules, &given)) {
+        revision = truce_revision_new(
+            cli->store, &(truce_revision_options){.collection = cli->arguments[0],
+                                                  .version = cli_text(cli, "version-field"),
+                                                  .rules = given ? &rules : NULL,
+                                                  .deadline_ms = cli->deadline_ms});
+        code = inbox_edit_entry(cli, revision, id, shown, document);
+        truce_revision_free(revision);
+    }
+    bson_destroy(&rules);
+    if (code)
+        bson_init(document);
+    return code;
+}
+
+/* Reads 24 hexadecimal digits, or {"$oid": ...} as the documents print it. */
+static bool conflict_append(const struct cli *cli, const char *text, bson_t *to)
+{
+    bson_iter_t at;
+
+    return (text[0] == '{' || bson_oid_is_valid(text, strlen(text))) &&
+           cli_row_append_value(cli, "CONFLICT", text, "conflict", to) &&
+           bson_iter_init_find(&at, to, "conflict") && BSON_ITER_HOLDS_OID(&at);
+}
+
+static bool resolve_options(const struct cli *cli, int64_t *version)
+{
+    bool named = cli_text(cli, "version") || cli_flag(cli, "new");
+
+    if (cli_flag(cli, "mine") + cli_flag(cli, "theirs") + cli_flag(cli, "edit") +
+            (cli_text(cli, "with") != NULL) !=
+        1)
+        return cli_usage(cli, "give one of --mine, --theirs, --edit, and --with DOCUMENT") < 0;
+    if (cli_text(cli, "version") && cli_flag(cli, "new"))
+        return cli_usage(cli, "--new means that no document was seen: it excludes --version") < 0;
+    if (named && cli_flag(cli, "edit"))
+        return cli_usage(
+                   cli, "--edit decides against the current document, without --version or --new") <
+               0;
+    return cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, version);
+}
+
+static int inbox_run_resolve(struct cli *cli)
+{
+    bool decided = cli_flag(cli, "mine") || cli_flag(cli, "theirs");
+    bson_t more = BSON_INITIALIZER, seen = BSON_INITIALIZER, document;
+    bson_iter_t at;
+    int64_t version;
+    bool given = false;
+    int code = CLI_USAGE;
+
+    if (!conflict_append(cli, cli->arguments[1], &more)) {
+        cli_usage(cli, "invalid id of a conflict \"%s\": expected 24 hexadecimal digits",
+                  cli->arguments[1]);
+    } else if (resolve_options(cli, &version)) {
+        if (cli_flag(cli, "edit") && bson_iter_init_find(&at, &more, "conflict"))
+            code = inbox_edit(cli, bson_iter_oid(&at), &seen, &document);
+        else
+            code = cli_option_document(cli, "with", &document, &given) ? CLI_DONE : CLI_USAGE;
+        if (cli_text(cli, "version") || cli_flag(cli, "new"))
+            BSON_APPEND_INT64(&seen, "version", version);
+        BSON_APPEND_UTF8(&more, "take",
+                         cli_flag(cli, "mine") ? "mine"
+                         : decided             ? "theirs"
+                                               : "document");
+        if (!decided)
+            BSON_APPEND_DOCUMENT(&more, "document", &document);
+        if (!bson_empty(&seen))
+            BSON_APPEND_DOCUMENT(&more, "seen", &seen);
+        bson_destroy(&document);
+    }
+    if (!code)
+        code = cli_row_run_with(cli, cli->command->row, &more);
+    bson_destroy(&seen);
+    bson_destroy(&more);
+    return code;
+}
+
+const struct cli_command cli_doc_resolve = {
+    .noun = "doc",
+    .verb = "resolve",
+    .arguments = "COLLECTION CONFLICT",
+    .summary = "decide a conflict",
+    .help =
+        "Paths without a conflict are merged in any case. --version is the one that truce doc\n"
+        "conflicts showed (--new: the document was removed). Without it, the decision is against\n"
+        "the version of the conflict. If the document was saved again since, the decision is\n"
+        "merged with it. If the two disagree, the conflict stays open, against the current\n"
+        "version (exit code 1). The rules are those of the save, unless --rules is given.",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc save posts '{_id: 1, title: \"Peace\"}' --version 1\n"
+               "truce doc merge posts '{_id: 1, title: \"War\"}' --version 1 || echo conflict\n"
+               "conflict=$(truce find truce_conflicts | jq -r '._id.\"$oid\"')\n"
+               "truce doc resolve posts $conflict --mine",
+    .options =
+        (const struct cli_option[]){
+            {"mine", 0, NULL, "use mine where they disagree", false},
+            {"theirs", 0, NULL, "take theirs", false},
+            {"with", 0, "DOCUMENT", "use this document", false},
+            {"edit", 0, NULL, "edit the merged document with $EDITOR", false},
+            {"version", 'v', "NUMBER", "the version that was seen", false},
+            {"new", 0, NULL, "no document was seen", false},
+            {0}},
+    .store = CLI_STORE_CHANGE,
+    .row = DOC_ROW("truceResolve", DOC_KEPT, "", "",
+                   "there is no conflict {conflict}, or it is resolved"),
+    .run = inbox_run_resolve,
+};
+
+/* ---- remove ---------------------------------------------------------------------------------- */
+
+/* truce doc remove. */
+
+static bool doc_print_removed(struct cli *cli, const bson_t *reply)
+{
+    return doc_is_conflict(reply) ? doc_print_result(cli, reply)
+                                  : cli_put("removed, version %s\n", cli_text(cli, "version"));
+}
+
+static int remove_run_remove(struct cli *cli)
+{
+    return cli_text(cli, "version")
+               ? cli_row_run(cli)
+               : cli_usage(cli, "--version NUMBER is missing: the number that was read");
+}
+
+const struct cli_command cli_doc_remove = {
+    .noun = "doc",
+    .verb = "remove",
+    .arguments = "COLLECTION ID",
+    .summary = "remove a document unless it was saved since it was read",
+    .help =
+        "If its number is no longer --version, nothing is removed, the current state is printed,\n"
+        "and the exit code is 1. A later document with that _id continues the numbers.",
+    .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
+               "truce doc remove posts 1 --version 1",
+    .store = CLI_STORE_CHANGE,
+    .row = &(const struct cli_row){.name = "truceRevision",
+                                   .set = DOC_KEPT,
+                                   .named = "ID remove --keep-time keepMS",
+                                   .fields = "version base versionField keep keepMS",
+                                   .none = DOC_MISSING,
+                                   .negative = doc_is_conflict,
+                                   .print = doc_print_removed},
+    .run = remove_run_remove,
+};
+
+/* ---- get, save, merge, patch, log ------------------------------------------------------------ */
 
 /* Gives the numbers of `mine` the types that they had in the document that was read, if it is
  * known. */
-static void doc_keep_types(truce_revision *revision, int64_t version, const bson_t *base,
-                           bson_t *mine)
+static void doc_keep_types(const struct cli *cli, const bson_t *base, bson_t *mine)
 {
+    int64_t version = 0;
+    bson_t request = BSON_INITIALIZER, reply, read;
     bson_error_t ignored;
-    bson_iter_t iter;
-    bson_t read;
+    bson_iter_t id;
 
     if (base) {
         cli_keep_types(base, mine);
-        return;
+    } else if (bson_iter_init_find(&id, mine, "_id") && cli_text(cli, "version") &&
+               cli_number(cli, "version", 0, INT64_MAX, 0, &version)) {
+        BSON_APPEND_UTF8(&request, "truceRevisionLog", cli->arguments[0]);
+        BSON_APPEND_VALUE(&request, "id", bson_iter_value(&id));
+        BSON_APPEND_INT64(&request, "version", version);
+        if (cli_text(cli, "version-field"))
+            BSON_APPEND_UTF8(&request, "versionField", cli_text(cli, "version-field"));
+        if (!truce_command(cli->store, NULL, &request, &reply, &ignored) &&
+            truce__value_subdocument(&reply, "document", &read))
+            cli_keep_types(&read, mine);
+        bson_destroy(&reply);
     }
-    if (version < 0 || !bson_iter_init_find(&iter, mine, "_id"))
-        return;
-    if (!truce_revision_at(revision, bson_iter_value(&iter), version, &read, &ignored))
-        cli_keep_types(&read, mine);
-    bson_destroy(&read);
+    bson_destroy(&request);
 }
 
-static int doc_save(struct cli *cli, bool merges)
+/* Runs save and merge: the verb is the name of the field with the document. */
+static int doc_run_save(struct cli *cli)
 {
-    truce_revision *revision = NULL;
-    truce_revision_result result;
-    bson_t mine, base;
-    bson_error_t error;
-    truce_status status;
-    int64_t version;
+    bson_t mine, base, more = BSON_INITIALIZER;
     bool given = false;
     int code = CLI_USAGE;
     bool good = cli_document(cli, cli->arguments[1], "DOCUMENT", &mine);
 
     good &= cli_option_document(cli, "base", &base, &given);
-    if (good && !cli_text(cli, "version") && !cli_flag(cli, "new"))
+    if (good && !cli_text(cli, "version") && !cli_flag(cli, "new")) {
         cli_usage(cli, "--version NUMBER is missing: the number that was read (or --new)");
-    else if (good && cli_text(cli, "version") && cli_flag(cli, "new"))
+    } else if (good && cli_text(cli, "version") && cli_flag(cli, "new")) {
         cli_usage(cli, "--new means that there is no document yet: it excludes --version");
-    else if (good && cli_number(cli, "version", 0, INT64_MAX, TRUCE_REVISION_NEW, &version) &&
-             cli_doc_open(cli, &revision)) {
-        doc_keep_types(revision, version, given ? &base : NULL, &mine);
-        status = (merges ? truce_revision_merge : truce_revision_save)(
-            revision, NULL, &mine, version, given ? &base : NULL, &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
-        truce_revision_result_release(&result);
+    } else if (good) {
+        doc_keep_types(cli, given ? &base : NULL, &mine);
+        BSON_APPEND_DOCUMENT(&more, cli->command->verb, &mine);
+        code = cli_row_run_with(cli, cli->command->row, &more);
     }
-    truce_revision_free(revision);
+    bson_destroy(&more);
     bson_destroy(&mine);
     bson_destroy(&base);
     return code;
 }
 
-static int run_save(struct cli *cli)
-{
-    return doc_save(cli, false);
-}
-
-static int doc_run_merge(struct cli *cli)
-{
-    return doc_save(cli, true);
-}
-
 static const struct cli_option save_options[] = {
-    {"version", 'v', "NUMBER", "the number that was read", false},
-    {"new", 0, NULL, "the document does not exist yet", false},
-    {"base", 'b', "DOCUMENT", "the document that was read (default: the stored version)", false},
-    DOC_OPTIONS,
-    {0}};
+    {"new", 0, NULL, "the document does not exist yet", false}, {0}};
 
 const struct cli_command cli_doc_save = {
     .noun = "doc",
@@ -818,7 +693,8 @@ const struct cli_command cli_doc_save = {
                "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1",
     .options = save_options,
     .store = CLI_STORE_WRITE,
-    .run = run_save,
+    .row = DOC_ROW("truceRevision", DOC_KEPT, "DOCUMENT save", "version base", DOC_MISSING),
+    .run = doc_run_save,
 };
 
 const struct cli_command cli_doc_merge = {
@@ -836,34 +712,21 @@ const struct cli_command cli_doc_merge = {
                "    --rules '{views: \"sum\"}'",
     .options = save_options,
     .store = CLI_STORE_WRITE,
-    .run = doc_run_merge,
+    .row = DOC_ROW("truceRevision", DOC_KEPT, "DOCUMENT merge", "version base", DOC_MISSING),
+    .run = doc_run_save,
 };
 
 /* ---- get, log -------------------------------------------------------------------------------- */
 
 static int run_get(struct cli *cli)
 {
-    truce_revision *revision = NULL;
-    bson_t holder, document;
-    bson_value_t id;
-    bson_error_t error;
-    truce_status status;
-    int64_t version;
-    int code = CLI_USAGE;
+    static const struct cli_row at = {.name = "truceRevisionLog",
+                                      .named = "--at version",
+                                      .fields = "version versionField",
+                                      .none = "this version of the document does not exist",
+                                      .show = "document"};
 
-    if (cli_doc_id(cli, cli->arguments[1], &holder) && cli_doc_open(cli, &revision) &&
-        cli_number(cli, "at", 0, INT64_MAX, -1, &version)) {
-        id = cli_doc_id_in(&holder);
-        status = version < 0 ? truce_revision_get(revision, NULL, &id, &document, &version, &error)
-                             : truce_revision_at(revision, &id, version, &document, &error);
-        if (!status)
-            cli_print(&document, JSON_RELAXED);
-        bson_destroy(&document);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-    }
-    truce_revision_free(revision);
-    bson_destroy(&holder);
-    return code;
+    return cli_row_run_with(cli, cli_text(cli, "at") ? &at : cli->command->row, NULL);
 }
 
 const struct cli_command cli_doc_get = {
@@ -874,45 +737,16 @@ const struct cli_command cli_doc_get = {
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc get posts 1",
     .options =
-        (const struct cli_option[]){
-            {"at", 0, "NUMBER", "the version with that number", false}, DOC_OPTIONS, {0}},
+        (const struct cli_option[]){{"at", 0, "NUMBER", "the version with that number", false},
+                                    {0}},
     .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceRevision",
+                                   .named = "ID get",
+                                   .fields = "versionField",
+                                   .none = DOC_MISSING,
+                                   .show = "document"},
     .run = run_get,
 };
-
-static int doc_print_all(struct cli *cli, truce_status status, truce_cursor *cursor,
-                         bson_error_t *error)
-{
-    const bson_t *document = NULL;
-
-    while (!status) {
-        status = truce_cursor_next(cursor, &document, error);
-        if (status || !document || !cli_print(document, JSON_RELAXED))
-            break;
-    }
-    truce_cursor_close(cursor);
-    return status ? cli_error(cli, NULL, status, error) : cli_output_end(CLI_DONE);
-}
-
-static int doc_run_log(struct cli *cli)
-{
-    truce_revision *revision = NULL;
-    truce_cursor *cursor = NULL;
-    bson_t holder;
-    bson_value_t id;
-    bson_error_t error;
-    truce_status status;
-    int code = CLI_USAGE;
-
-    if (cli_doc_id(cli, cli->arguments[1], &holder) && cli_doc_open(cli, &revision)) {
-        id = cli_doc_id_in(&holder);
-        status = truce_revision_log(revision, &id, &cursor, &error);
-        code = doc_print_all(cli, status, cursor, &error);
-    }
-    truce_revision_free(revision);
-    bson_destroy(&holder);
-    return code;
-}
 
 const struct cli_command cli_doc_log = {
     .noun = "doc",
@@ -922,44 +756,31 @@ const struct cli_command cli_doc_log = {
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc save posts '{_id: 1, title: \"On truces\"}' --version 1\n"
                "truce doc log posts 1",
-    .options = (const struct cli_option[]){DOC_OPTIONS, {0}},
     .store = CLI_STORE_READ,
-    .run = doc_run_log,
+    .row = &(const struct cli_row){.name = "truceRevisionLog",
+                                   .fields = "limit versionField",
+                                   .none = DOC_MISSING,
+                                   .list = "versions"},
+    .run = cli_row_run,
 };
 
 /* ---- patch ----------------------------------------------------------------------------------- */
 
 static int run_patch(struct cli *cli)
 {
-    truce_revision *revision = NULL;
-    truce_revision_result result;
-    bson_t holder, patch;
-    bson_value_t id;
-    bson_error_t error;
-    truce_status status;
-    bson_iter_t iter;
-    int64_t version;
-    bool array = false;
+    bson_t patch, more = BSON_INITIALIZER;
+    bson_iter_t at;
+    bool is_array = false;
     int code = CLI_USAGE;
-    bool good = cli_doc_id(cli, cli->arguments[1], &holder);
 
-    good &= cli_document_or_array(cli, cli->arguments[2], "PATCH", &patch, &array);
-    if (good && cli_number(cli, "version", 0, INT64_MAX, -1, &version) &&
-        cli_doc_open(cli, &revision)) {
-        bool operators = bson_iter_init(&iter, &patch) && bson_iter_next(&iter) &&
-                         bson_iter_key(&iter)[0] == '$';
+    if (cli_document_or_array(cli, cli->arguments[2], "PATCH", &patch, &is_array)) {
+        bool operators =
+            bson_iter_init(&at, &patch) && bson_iter_next(&at) && bson_iter_key(&at)[0] == '$';
 
-        id = cli_doc_id_in(&holder);
-        status = truce_revision_patch(revision, NULL, &id, version, version < 0,
-                                      array       ? TRUCE_PATCH_JSON
-                                      : operators ? TRUCE_PATCH_OPERATORS
-                                                  : TRUCE_PATCH_MERGE,
-                                      &patch, &result, &error);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_doc_answer(cli, &result);
-        truce_revision_result_release(&result);
+        BSON_APPEND_UTF8(&more, "kind", is_array ? "json" : operators ? "operators" : "merge");
+        code = cli_row_run_with(cli, cli->command->row, &more);
     }
-    truce_revision_free(revision);
-    bson_destroy(&holder);
+    bson_destroy(&more);
     bson_destroy(&patch);
     return code;
 }
@@ -974,10 +795,7 @@ const struct cli_command cli_doc_patch = {
         "patch (RFC 7396). Without --version, it applies to the current version.",
     .example = "truce doc save posts '{_id: 1, title: \"Truce\"}' --new\n"
                "truce doc patch posts 1 '[{op: \"add\", path: \"/tags\", value: [\"x\"]}]'",
-    .options = (const struct cli_option[]){{"version", 'v', "NUMBER",
-                                            "only if the document has that number", false},
-                                           DOC_OPTIONS,
-                                           {0}},
     .store = CLI_STORE_CHANGE,
+    .row = DOC_ROW("truceRevisionPatch", DOC_KEPT, "", "version", DOC_MISSING),
     .run = run_patch,
 };

@@ -5,7 +5,6 @@
 #include "base/field.h"
 #include "bson/value.h"
 #include "cli/commands.h"
-#include "cli/core/progress.h"
 #include "cli/core/row.h"
 
 #define SAMPLE                                                                                     \
@@ -120,90 +119,28 @@ const struct cli_command cli_sync_status = {
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
-struct running {
-    struct cli *cli;
-    truce_sync *sync;
-    int64_t settled, failed, copies;
-    struct cli_progress shown;
-};
-
-static truce_status settle_flagged(struct running *running, const char *collection,
-                                   const char *flag, bson_error_t *error)
+static bool sync_has_failed(const bson_t *reply)
 {
-    bson_t *filter = BCON_NEW(flag, "{", "$exists", BCON_BOOL(true), "}"),
-           *projection = BCON_NEW("_id", BCON_INT32(1));
-    truce_find_options options = {.projection = projection};
-    const bson_t *document = NULL;
-    truce_cursor *cursor = NULL;
-    truce_status status =
-        truce_find(running->cli->store, collection, filter, &options, &cursor, error);
-
-    while (!status && !(status = truce_cursor_next(cursor, &document, error)) && document) {
-        truce_sync_result result;
-        bson_error_t why;
-        bson_iter_t id;
-
-        (void)bson_iter_init_find(&id, document, "_id");
-        if (truce_sync_reconcile(running->sync, collection, bson_iter_value(&id), &result, &why)) {
-            char shown[100];
-
-            cli_say(running->cli, CLI_FAILED, "%s {_id: %s}: %s", collection,
-                    truce__value_show(truce__value_of_iter(&id), shown, sizeof shown), why.message);
-            running->failed++;
-        }
-        running->settled += result.settled;
-        running->copies += result.copies;
-        cli_progress(&running->shown, running->settled + running->failed, 0);
-    }
-    truce_cursor_close(cursor);
-    bson_destroy(projection);
-    bson_destroy(filter);
-    return status;
+    return truce__field_number(reply, "failed") > 0;
 }
 
-static truce_status settle_rules(struct running *running, const bson_t *told, bson_error_t *error)
+static bool sync_print_run(struct cli *cli, const bson_t *reply)
 {
-    bson_iter_t iter, rules;
-    truce_status status = TRUCE_OK;
-    bson_t rule;
+    struct fields failures = truce__fields(
+        truce__value_field(truce__value_document(reply), "failures", strlen("failures")));
 
-    if (!bson_iter_init_find(&iter, told, "rules") || !bson_iter_recurse(&iter, &rules))
-        return TRUCE_OK;
-    while (!status && bson_iter_next(&rules)) {
-        truce__value_bson(truce__value_of_iter(&rules), &rule);
-        status = settle_flagged(running, truce__field_text(&rule, "dependent"), "unchecked", error);
-        if (!status)
-            status = settle_flagged(running, truce__field_text(&rule, "source"), "syncing", error);
+    while (truce__fields_next(&failures)) {
+        char shown[100];
+        bson_t one;
+
+        truce__value_bson(failures.value, &one);
+        cli_say(cli, CLI_FAILED, "%s {_id: %s}: %s", truce__field_text(&one, "collection"),
+                truce__value_show(truce__value_field(failures.value, "id", 2), shown, sizeof shown),
+                truce__field_text(&one, "failure"));
     }
-    return status;
-}
-
-static int sync_run_run(struct cli *cli)
-{
-    struct running running = {
-        .cli = cli,
-        .sync = truce_sync_new(cli->store, &(truce_sync_options){.deadline_ms = cli->deadline_ms})};
-    bson_t told, answer = BSON_INITIALIZER;
-    bson_error_t error;
-    truce_status status = truce_sync_status(running.sync, &told, &error);
-    int code;
-
-    cli_progress_begin(cli, &running.shown, "settled");
-    if (!status)
-        status = settle_rules(&running, &told, &error);
-    cli_progress_end(&running.shown);
-    BSON_APPEND_INT64(&answer, "settled", running.settled);
-    BSON_APPEND_INT64(&answer, "copies", running.copies);
-    BSON_APPEND_INT64(&answer, "failed", running.failed);
-    if (!status)
-        cli_answer(cli, &answer, "%" PRId64 " documents reconciled, %" PRId64 " copies written%s",
-                   running.settled, running.copies, running.failed ? ", some failed" : "");
-    code = status ? cli_error(cli, NULL, status, &error)
-                  : cli_output_end(running.failed ? CLI_NO : CLI_DONE);
-    bson_destroy(&answer);
-    bson_destroy(&told);
-    truce_sync_free(running.sync);
-    return code;
+    return cli_put("%" PRId64 " documents reconciled, %" PRId64 " copies written%s\n",
+                   truce__field_number(reply, "settled"), truce__field_number(reply, "copies"),
+                   sync_has_failed(reply) ? ", some failed" : "");
 }
 
 const struct cli_command cli_sync_run = {
@@ -216,7 +153,11 @@ const struct cli_command cli_sync_run = {
     .example = SAMPLE "truce update users '{_id: 17}' '{$set: {name: \"Jo\", syncing: true}}'\n"
                       "truce sync run",
     .store = CLI_STORE_CHANGE,
-    .run = sync_run_run,
+    .row = &(const struct cli_row){.name = "truceSyncReconcile",
+                                   .fields = "",
+                                   .negative = sync_has_failed,
+                                   .print = sync_print_run},
+    .run = cli_row_run,
 };
 
 /* ---- repair ---------------------------------------------------------------------------------- */

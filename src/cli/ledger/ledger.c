@@ -1,11 +1,11 @@
 /* truce ledger currency, open, rules, post, settle, void, reverse. */
 #include "cli/ledger/ledger.h"
 
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/limits.h"
+#include "base/field.h"
 #include "cli/commands.h"
+#include "cli/core/row.h"
 
 /* ---- shared --------------------------------------------------------------------------------- */
 
@@ -15,16 +15,27 @@ truce_ledger *cli_ledger_new(const struct cli *cli)
                                                                 .deadline_ms = cli->deadline_ms});
 }
 
-int cli_ledger_digits(const struct cli *cli, truce_ledger *ledger, const char *account, int *digits)
+/* Reads the digits in the reply of an operation that names an account or a currency. */
+static int ledger_ask_digits(struct cli *cli, const char *operation, const char *field,
+                             const char *name, int *digits)
 {
-    truce_ledger_balance balance;
-    bson_error_t error;
-    truce_status status = truce_ledger_balance_of(ledger, account, NULL, &balance, &error);
+    bson_t request = BSON_INITIALIZER, reply;
+    int code;
 
-    *digits = 0;
-    if (!status && balance.currency[0])
-        status = truce_ledger_digits(ledger, balance.currency, digits, &error);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    BSON_APPEND_UTF8(&request, operation, cli->arguments[0]);
+    BSON_APPEND_UTF8(&request, field, name);
+    code = cli_row_send(cli, &request, &reply);
+    if (!code && !strcmp(truce__field_text(&reply, "status"), "not found"))
+        code = cli_say(cli, CLI_NO, "%s", truce__field_text(&reply, "reason"));
+    *digits = (int)truce__field_number(&reply, "digits");
+    bson_destroy(&request);
+    bson_destroy(&reply);
+    return code;
+}
+
+int cli_ledger_digits(struct cli *cli, const char *account, int *digits)
+{
+    return ledger_ask_digits(cli, "truceLedgerBalance", "account", account, digits);
 }
 
 void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, int digits,
@@ -45,23 +56,6 @@ void cli_ledger_table(const struct cli *cli)
 
 /* ---- currencies and accounts ---------------------------------------------------------------- */
 
-static int run_currency(struct cli *cli)
-{
-    truce_ledger *ledger;
-    bson_error_t error;
-    truce_status status;
-    int64_t digits;
-
-    if (!cli_argument_number(cli, 2, "DIGITS", 0, 18, &digits))
-        return CLI_USAGE;
-    ledger = truce_ledger_new(cli->store, &(truce_ledger_options){.collection = cli->arguments[0],
-                                                                  .slots = cli_text(cli, "slots"),
-                                                                  .deadline_ms = cli->deadline_ms});
-    status = truce_ledger_currency(ledger, cli->arguments[1], (int)digits, &error);
-    truce_ledger_free(ledger);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-}
-
 const struct cli_command cli_ledger_currency = {
     .noun = "ledger",
     .verb = "currency",
@@ -71,80 +65,61 @@ const struct cli_command cli_ledger_currency = {
             "cluster, in the first command of a ledger), the numbers of accounts are documents of\n"
             "that collection and need no unique index.",
     .example = "truce ledger currency book EUR 2",
-    .options =
-        (const struct cli_option[]){{"slots", 0, "COLLECTION",
-                                     "the collection of the accounts' numbers (default: an index)",
-                                     false},
-                                    {0}},
     .store = CLI_STORE_WRITE,
-    .run = run_currency,
+    .row =
+        &(const struct cli_row){
+            .name = "truceLedgerOpen", .named = "CODE currency", .fields = "slots", .say = ""},
+    .run = cli_row_run,
 };
 
-/* Reads an amount of an option, in the currency of that name. */
-static int option_amount(const struct cli *cli, const char *option, int digits, bool *given,
-                         int64_t *value)
+static int ledger_read_amount(const struct cli *cli, const char *what, const char *text, int digits,
+                              int64_t *value)
 {
-    const char *text = cli_text(cli, option);
     bson_error_t error;
-    truce_status status;
+    truce_status status = truce_ledger_read(text, digits, value, &error);
 
-    *given = text;
-    if (!text)
-        return CLI_DONE;
-    status = truce_ledger_read(text, digits, value, &error);
-    return status ? cli_error(cli, option, status, &error) : CLI_DONE;
+    return status ? cli_error(cli, what, status, &error) : CLI_DONE;
 }
 
-typedef truce_status rules_function(truce_ledger *ledger, truce_commit *commit,
-                                    const truce_ledger_account *account, bson_error_t *error);
-
-static int ledger_set_rules(struct cli *cli, truce_ledger *ledger, const char *currency, int digits,
-                            rules_function *function)
+/* Runs an operation that sets the rules of an account. */
+static int ledger_set_rules(struct cli *cli, int digits)
 {
-    truce_ledger_account account = {.account = cli->arguments[1],
-                                    .currency = currency,
-                                    .debit_only = cli_flag(cli, "debit-only"),
-                                    .credit_only = cli_flag(cli, "credit-only")};
-    bson_error_t error;
-    truce_status status;
-    int code = option_amount(cli, "min", digits, &account.has_min, &account.min);
+    static const char *const bounds[] = {"min", "max"};
+    bson_t more = BSON_INITIALIZER;
+    int code = CLI_DONE;
 
+    for (size_t i = 0; !code && i < 2; i++) {
+        int64_t value;
+
+        if (!cli_text(cli, bounds[i]))
+            continue;
+        code = ledger_read_amount(cli, bounds[i], cli_text(cli, bounds[i]), digits, &value);
+        if (!code)
+            BSON_APPEND_INT64(&more, bounds[i], value);
+    }
     if (!code)
-        code = option_amount(cli, "max", digits, &account.has_max, &account.max);
-    if (code)
-        return code;
-    if (function == truce_ledger_rules)
-        account.closed = cli_flag(cli, "closed");
-    status = function(ledger, NULL, &account, &error);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+        code = cli_row_run_with(cli, cli->command->row, &more);
+    bson_destroy(&more);
+    return code;
 }
 
 static int ledger_run_open(struct cli *cli)
 {
-    truce_ledger *ledger;
-    bson_error_t error;
-    truce_status status;
     int digits, code;
 
     if (!cli_text(cli, "currency"))
         return cli_usage(cli, "--currency CODE is missing: the currency of account %s",
                          cli->arguments[1]);
-    ledger = cli_ledger_new(cli);
-    status = truce_ledger_digits(ledger, cli_text(cli, "currency"), &digits, &error);
-    code = status ? cli_error(cli, NULL, status, &error)
-                  : ledger_set_rules(cli, ledger, cli_text(cli, "currency"), digits,
-                                     truce_ledger_open);
-    truce_ledger_free(ledger);
-    return code;
+    code = ledger_ask_digits(cli, "truceLedgerCurrency", "currency", cli_text(cli, "currency"),
+                             &digits);
+    return code ? code : ledger_set_rules(cli, digits);
 }
 
-#define RULES_OPTIONS                                                                              \
-    {"min", 0, "AMOUNT", "minimum available amount (0: no overdraft)", false},                     \
-        {"max", 0, "AMOUNT", "maximum balance", false},                                            \
-        {"debit-only", 0, NULL, "refuse incoming amounts", false},                                 \
-    {                                                                                              \
-        "credit-only", 0, NULL, "refuse outgoing amounts", false                                   \
-    }
+/* Amounts, which are decimals here. */
+static const struct cli_option rules_options[] = {
+    {"min", 0, "AMOUNT", "minimum available amount (0: no overdraft)", false},
+    {"max", 0, "AMOUNT", "maximum balance", false},
+    {0}};
 
 const struct cli_command cli_ledger_open = {
     .noun = "ledger",
@@ -156,22 +131,19 @@ const struct cli_command cli_ledger_open = {
         "same rules changes nothing.",
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book customers:ada --currency EUR --min 0",
-    .options =
-        (const struct cli_option[]){
-            {"currency", 'c', "CODE", "the account's currency", false}, RULES_OPTIONS, {0}},
+    .options = rules_options,
     .store = CLI_STORE_CHANGE,
+    .row = &(const struct cli_row){.name = "truceLedgerOpen",
+                                   .fields = "currency debitOnly creditOnly",
+                                   .say = ""},
     .run = ledger_run_open,
 };
 
-static int ledger_print_rules(struct cli *cli)
+static int rules_run(struct cli *cli)
 {
-    truce_ledger *ledger = cli_ledger_new(cli);
-    int digits, code = cli_ledger_digits(cli, ledger, cli->arguments[1], &digits);
+    int digits, code = cli_ledger_digits(cli, cli->arguments[1], &digits);
 
-    if (!code)
-        code = ledger_set_rules(cli, ledger, NULL, digits, truce_ledger_rules);
-    truce_ledger_free(ledger);
-    return code;
+    return code ? code : ledger_set_rules(cli, digits);
 }
 
 const struct cli_command cli_ledger_rules = {
@@ -183,77 +155,76 @@ const struct cli_command cli_ledger_rules = {
     .example = "truce ledger currency book EUR 2\n"
                "truce ledger open book customers:ada --currency EUR --min 0\n"
                "truce ledger rules book customers:ada --min -500.00",
-    .options = (const struct cli_option[]){{"closed", 0, NULL, "refuse all entries", false},
-                                           RULES_OPTIONS,
-                                           {0}},
+    .options = rules_options,
     .store = CLI_STORE_CHANGE,
-    .run = ledger_print_rules,
+    .row = &(const struct cli_row){.name = "truceLedgerRules",
+                                   .fields = "debitOnly creditOnly closed",
+                                   .say = ""},
+    .run = rules_run,
 };
 
 /* ---- posting -------------------------------------------------------------------------------- */
 
-static int ledger_answer(const struct cli *cli, const truce_ledger_result *result)
+static bool ledger_print_posted(struct cli *cli, const bson_t *reply)
 {
-    bson_t document = BSON_INITIALIZER;
-
-    BSON_APPEND_BOOL(&document, "exists", result->exists);
-    BSON_APPEND_DATE_TIME(&document, "booked", result->booked_ms);
-    cli_answer(cli, &document, "%s", result->exists ? "exists" : "posted");
-    bson_destroy(&document);
-    return CLI_DONE;
+    (void)cli;
+    return cli_put("%s\n", truce__field_true(reply, "exists") ? "exists" : "posted");
 }
 
-static int run_ledger_post(struct cli *cli, truce_ledger *ledger,
-                           truce_ledger_transaction *transaction)
-{
-    truce_ledger_result result;
-    bson_error_t error;
-    truce_status status;
-    bson_value_t id;
-    bson_t meta;
-    bool given;
-    int code = CLI_USAGE;
-
-    if (!cli_text(cli, "id"))
-        return cli_usage(cli, "--id ID is missing: an id that you choose, the same in every retry");
-    id = truce_id_utf8(cli_text(cli, "id"));
-    transaction->id = &id;
-    if (!cli_option_document(cli, "meta", &meta, &given))
-        goto out;
-    transaction->meta = given ? &meta : NULL;
-    if (!cli_date(cli, "effective", &transaction->effective_ms))
-        goto out;
-    status = truce_ledger_post(ledger, NULL, transaction, &result, &error);
-    code = status ? cli_error(cli, NULL, status, &error) : ledger_answer(cli, &result);
-    if (status == TRUCE_LIMIT) /* a rule of an account forbids it */
-        code = CLI_NO;
-out:
-    bson_destroy(&meta);
-    return code;
-}
-
-/* ---- entries of the command line ------------------------------------------------------------ */
-
+/* The entries of the command line: a row of it for each option, and FROM and TO. */
 struct entries {
-    truce_ledger_entry *entries; /* room for LEDGER_ENTRIES_MAX; the names are owned */
+    struct {
+        const char *account;
+        size_t length;
+        int64_t value;
+    } entries[CLI_OPTIONS_MAX + 2];
     uint32_t count;
 };
 
-static int ledger_add_entry(const struct cli *cli, struct entries *entries, const char *account,
-                            size_t length, int64_t value)
+static void ledger_add_entry(struct entries *entries, const char *account, size_t length,
+                             int64_t value)
 {
-    if (entries->count == LEDGER_ENTRIES_MAX)
-        return cli_usage(cli, "a transaction has at most %d entries", LEDGER_ENTRIES_MAX);
-    entries->entries[entries->count++] =
-        (truce_ledger_entry){.account = bson_strndup(account, length), .value = value};
-    return CLI_DONE;
+    entries->entries[entries->count].account = account;
+    entries->entries[entries->count].length = length;
+    entries->entries[entries->count++].value = value;
 }
 
-static void ledger_release_entries(struct entries *entries)
+static void ledger_append_entries(const struct entries *entries, bson_t *more)
 {
-    for (uint32_t i = 0; i < entries->count; i++)
-        bson_free((char *)entries->entries[i].account);
-    bson_free(entries->entries);
+    bson_t array, one;
+
+    BSON_APPEND_ARRAY_BEGIN(more, "entries", &array);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        char key[12];
+
+        snprintf(key, sizeof key, "%u", i);
+        BSON_APPEND_DOCUMENT_BEGIN(&array, key, &one);
+        bson_append_utf8(&one, "account", -1, entries->entries[i].account,
+                         (int)entries->entries[i].length);
+        BSON_APPEND_INT64(&one, "value", entries->entries[i].value);
+        bson_append_document_end(&array, &one);
+    }
+    bson_append_array_end(more, &array);
+}
+
+/* Posts a transaction. `of`: the one that it settles, voids, or reverses. Ids are strings. */
+static int ledger_post(struct cli *cli, const struct entries *entries, const char *of)
+{
+    bson_t more = BSON_INITIALIZER;
+    int code;
+
+    if (!cli_text(cli, "id"))
+        return cli_usage(cli, "--id ID is missing: an id that you choose, the same in every retry");
+    BSON_APPEND_UTF8(&more, "id", cli_text(cli, "id"));
+    if (of)
+        BSON_APPEND_UTF8(&more, "of", of);
+    else if (cli_flag(cli, "pending"))
+        BSON_APPEND_UTF8(&more, "kind", "pending");
+    if (entries->count)
+        ledger_append_entries(entries, &more);
+    code = cli_row_run_with(cli, cli->command->row, &more);
+    bson_destroy(&more);
+    return code;
 }
 
 /* Checks ACCOUNT=AMOUNT of an option. *length is the length of the account's name. */
@@ -265,15 +236,6 @@ static int split_entry(const struct cli *cli, const char *option, const char *te
         return cli_usage(cli, "--%s: \"%s\" is not ACCOUNT=AMOUNT", option, text);
     *length = (size_t)(equals - text);
     return CLI_DONE;
-}
-
-static int ledger_read_amount(const struct cli *cli, const char *what, const char *text, int digits,
-                              int64_t *value)
-{
-    bson_error_t error;
-    truce_status status = truce_ledger_read(text, digits, value, &error);
-
-    return status ? cli_error(cli, what, status, &error) : CLI_DONE;
 }
 
 /* Reads --also, an amount that goes from the first account to another one. */
@@ -288,25 +250,25 @@ static int read_also(const struct cli *cli, const char *text, int digits, struct
     if (!code && value <= 0)
         return cli_usage(cli,
                          "--also: the amount must be more than 0: it goes from the first account");
-    return code ? code : ledger_add_entry(cli, entries, text, length, value);
+    if (!code)
+        ledger_add_entry(entries, text, length, value);
+    return code;
 }
 
 /* Reads FROM TO AMOUNT and --also. The first entry pays what all others receive. */
-static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
+static int read_payment(struct cli *cli, struct entries *entries)
 {
     const char *from = cli->arguments[1], *to = cli->arguments[2];
     int64_t value = 0;
-    int digits, code = cli_ledger_digits(cli, ledger, from, &digits);
+    int digits, code = cli_ledger_digits(cli, from, &digits);
 
     if (!code)
         code = ledger_read_amount(cli, "AMOUNT", cli->arguments[3], digits, &value);
     if (!code && value <= 0)
         code = cli_usage(
             cli, "AMOUNT must be more than 0: it goes from the first account to the second");
-    if (!code)
-        code = ledger_add_entry(cli, entries, from, strlen(from), 0);
-    if (!code)
-        code = ledger_add_entry(cli, entries, to, strlen(to), value);
+    ledger_add_entry(entries, from, strlen(from), 0);
+    ledger_add_entry(entries, to, strlen(to), value);
     for (int i = 0; !code && cli_texts(cli, "also", i); i++)
         code = read_also(cli, cli_texts(cli, "also", i), digits, entries);
     for (uint32_t i = 1; !code && i < entries->count; i++) {
@@ -318,8 +280,7 @@ static int read_payment(const struct cli *cli, truce_ledger *ledger, struct entr
 }
 
 /* Reads --entry, in the currency of its account. */
-static int ledger_read_entry(const struct cli *cli, truce_ledger *ledger, const char *text,
-                             struct entries *entries)
+static int ledger_read_entry(struct cli *cli, const char *text, struct entries *entries)
 {
     int64_t value = 0;
     size_t length = 0;
@@ -329,70 +290,60 @@ static int ledger_read_entry(const struct cli *cli, truce_ledger *ledger, const 
     if (code)
         return code;
     account = bson_strndup(text, length);
-    code = cli_ledger_digits(cli, ledger, account, &digits);
+    code = cli_ledger_digits(cli, account, &digits);
     bson_free(account);
     if (!code)
         code = ledger_read_amount(cli, "--entry", text + length + 1, digits, &value);
-    return code ? code : ledger_add_entry(cli, entries, text, length, value);
-}
-
-static int ledger_read_entries(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
-{
-    int code = CLI_DONE;
-
-    entries->entries = bson_malloc0(LEDGER_ENTRIES_MAX * sizeof *entries->entries);
-    for (int i = 0; !code && cli_texts(cli, "entry", i); i++)
-        code = ledger_read_entry(cli, ledger, cli_texts(cli, "entry", i), entries);
+    if (!code)
+        ledger_add_entry(entries, text, length, value);
     return code;
 }
 
-/* ---- post ----------------------------------------------------------------------------------- */
+static int ledger_read_entries(struct cli *cli, struct entries *entries)
+{
+    int code = CLI_DONE;
 
-static int read_post(const struct cli *cli, truce_ledger *ledger, struct entries *entries)
+    for (int i = 0; !code && cli_texts(cli, "entry", i); i++)
+        code = ledger_read_entry(cli, cli_texts(cli, "entry", i), entries);
+    return code;
+}
+
+static int ledger_run_post(struct cli *cli)
 {
     bool listed = cli_texts(cli, "entry", 0);
+    struct entries entries = {.count = 0};
     int code;
 
     if (cli->count != (listed ? 1 : 4))
         return cli_usage(cli, "give FROM TO AMOUNT, or --entry ACCOUNT=AMOUNT for every entry");
     if (listed && cli_texts(cli, "also", 0))
         return cli_usage(cli, "--also needs FROM TO AMOUNT, not --entry");
-    code = ledger_read_entries(cli, ledger, entries);
-    return code || listed ? code : read_payment(cli, ledger, entries);
+    code = listed ? ledger_read_entries(cli, &entries) : read_payment(cli, &entries);
+    return code ? code : ledger_post(cli, &entries, NULL);
 }
 
-static int ledger_run_post(struct cli *cli)
+static int ledger_run_resolve(struct cli *cli)
 {
-    truce_ledger *ledger = cli_ledger_new(cli);
-    struct entries entries = {0};
-    truce_ledger_transaction transaction = {0};
-    int code = read_post(cli, ledger, &entries);
+    struct entries entries = {.count = 0};
+    int code = ledger_read_entries(cli, &entries);
 
-    transaction.entries = entries.entries;
-    transaction.count = entries.count;
-    if (!code && !cli_date(cli, "expires", &transaction.expires_ms))
-        code = CLI_USAGE;
-    if (!code) {
-        if (cli_flag(cli, "pending"))
-            transaction.kind = TRUCE_LEDGER_PENDING;
-        code = run_ledger_post(cli, ledger, &transaction);
-    }
-    ledger_release_entries(&entries);
-    truce_ledger_free(ledger);
-    return code;
+    return code ? code : ledger_post(cli, &entries, cli->arguments[1]);
 }
 
+#define POST_ROW(set_, fields_)                                                                    \
+    &(const struct cli_row)                                                                        \
+    {                                                                                              \
+        .name = "truceLedgerPost", .set = set_,                                                    \
+        .named = "TRANSACTION of FROM entries TO entries AMOUNT entries",                          \
+        .fields = "meta effectiveMS" fields_, .limits = true, .print = ledger_print_posted         \
+    }
 #define ID_OPTION                                                                                  \
     {                                                                                              \
         "id", 'i', "ID", "your id of the transaction, the same in every retry", false              \
     }
-#define META_OPTION                                                                                \
+#define ENTRY_OPTION(help)                                                                         \
     {                                                                                              \
-        "meta", 0, "DOCUMENT", "metadata: {order: 17}", false                                      \
-    }
-#define DATE_OPTION                                                                                \
-    {                                                                                              \
-        "effective", 0, "DATE", "the value date (default: now)", false                             \
+        "entry", 0, "ACCOUNT=AMOUNT", help, true                                                   \
     }
 
 const struct cli_command cli_ledger_post = {
@@ -415,60 +366,18 @@ const struct cli_command cli_ledger_post = {
     .options =
         (const struct cli_option[]){
             ID_OPTION,
-            META_OPTION,
-            DATE_OPTION,
             {"also", 0, "ACCOUNT=AMOUNT", "another amount from the first account (may be repeated)",
              true},
-            {"entry", 0, "ACCOUNT=AMOUNT", "an entry; negative: the account pays (may be repeated)",
-             true},
+            ENTRY_OPTION("an entry; negative: the account pays (may be repeated)"),
             {"pending", 'p', NULL, "only reserve the amount", false},
-            {"expires", 0, "DATE", "end of the reservation", false},
             {0}},
     .store = CLI_STORE_CHANGE,
+    .row = POST_ROW(NULL, " expiresMS"),
     .run = ledger_run_post,
 };
 
-static int ledger_resolve(struct cli *cli, truce_ledger_kind kind)
-{
-    truce_ledger *ledger = cli_ledger_new(cli);
-    bson_value_t of = truce_id_utf8(cli->arguments[1]);
-    struct entries entries = {0};
-    truce_ledger_transaction transaction = {.kind = kind, .of = &of};
-    int code = CLI_DONE;
-
-    if (kind != TRUCE_LEDGER_VOID)
-        code = ledger_read_entries(cli, ledger, &entries);
-    transaction.entries = entries.entries;
-    transaction.count = entries.count;
-    if (!code)
-        code = run_ledger_post(cli, ledger, &transaction);
-    ledger_release_entries(&entries);
-    truce_ledger_free(ledger);
-    return code;
-}
-
-static int ledger_run_settle(struct cli *cli)
-{
-    return ledger_resolve(cli, TRUCE_LEDGER_SETTLE);
-}
-
-static int ledger_run_void(struct cli *cli)
-{
-    return ledger_resolve(cli, TRUCE_LEDGER_VOID);
-}
-
-static int run_reverse(struct cli *cli)
-{
-    return ledger_resolve(cli, TRUCE_LEDGER_REVERSE);
-}
-
-static const struct cli_option void_options[] = {ID_OPTION, META_OPTION, DATE_OPTION, {0}};
 static const struct cli_option resolve_options[] = {
-    ID_OPTION,
-    META_OPTION,
-    DATE_OPTION,
-    {"entry", 0, "ACCOUNT=AMOUNT", "a part: this amount of that account (may be repeated)", true},
-    {0}};
+    ID_OPTION, ENTRY_OPTION("a part: this amount of that account (may be repeated)"), {0}};
 
 #define EXAMPLE_PENDING                                                                            \
     "truce ledger currency book EUR 2\n"                                                           \
@@ -486,7 +395,8 @@ const struct cli_command cli_ledger_settle = {
     .example = EXAMPLE_PENDING "truce ledger settle book 'payment 1' --id 'payment 1 came'",
     .options = resolve_options,
     .store = CLI_STORE_CHANGE,
-    .run = ledger_run_settle,
+    .row = POST_ROW("{kind: 'settle'}", ""),
+    .run = ledger_run_resolve,
 };
 
 const struct cli_command cli_ledger_void = {
@@ -495,9 +405,10 @@ const struct cli_command cli_ledger_void = {
     .arguments = "LEDGER TRANSACTION",
     .summary = "void a pending transaction",
     .example = EXAMPLE_PENDING "truce ledger void book 'payment 1' --id 'payment 1 failed'",
-    .options = void_options,
+    .options = resolve_options,
     .store = CLI_STORE_CHANGE,
-    .run = ledger_run_void,
+    .row = POST_ROW("{kind: 'void'}", ""),
+    .run = ledger_run_resolve,
 };
 
 const struct cli_command cli_ledger_reverse = {
@@ -514,5 +425,6 @@ const struct cli_command cli_ledger_reverse = {
                "truce ledger reverse book 'payment 1' --id 'payment 1 bounced'",
     .options = resolve_options,
     .store = CLI_STORE_CHANGE,
-    .run = run_reverse,
+    .row = POST_ROW("{kind: 'reverse'}", ""),
+    .run = ledger_run_resolve,
 };

@@ -9,8 +9,7 @@
 truce_ledger *cli_ledger_new(const struct cli *cli);
 /* Reads the digits of the account's currency. Returns CLI_DONE, or the exit code after printing the
  * error. */
-int cli_ledger_digits(const struct cli *cli, truce_ledger *ledger, const char *account,
-                      int *digits);
+int cli_ledger_digits(struct cli *cli, const char *account, int *digits);
 /* Appends an amount: unchanged with --json, else padded so that columns line up. */
 void cli_ledger_amount(const struct cli *cli, const char *field, int64_t value, int digits,
                        bson_t *document);

@@ -7,6 +7,7 @@
 #include "bson/date.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
+#include "cli/core/row.h"
 #include "cli/ledger/ledger.h"
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -170,62 +171,34 @@ const struct cli_command cli_ledger_search = {
                "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1' \\\n"
                "    --meta '{order: 17}'\n"
                "truce ledger search book '{order: 17}'",
-    .options =
-        (const struct cli_option[]){
-            {"account", 0, "ACCOUNT", "only those that change this account", false},
-            {"from", 0, "DATE", "booked at or after this time", false},
-            {"before", 0, "DATE", "booked before this time", false},
-            {"limit", 'l', "N", "at most this many (default: all)", false},
-            {0}},
     .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceLedgerSearch",
+                                   .fields = "account fromMS beforeMS limit"},
     .run = search_run,
 };
 
 /* ---- one account ---------------------------------------------------------------------------- */
 
-static void show_balance(const struct cli *cli, const truce_ledger_balance *balance, int digits)
+static bool ledger_print_balance(struct cli *cli, const bson_t *reply)
 {
+    static const char *const fields[] = {"balance", "available", "out", "in"};
+    int digits = (int)truce__field_number(reply, "digits");
+    const char *currency = truce__field_text(reply, "currency");
     bson_t document = BSON_INITIALIZER;
     char text[4][TRUCE_LEDGER_AMOUNT];
+    bool good;
 
-    truce_ledger_show(balance->balance, digits, text[0]);
-    truce_ledger_show(balance->available, digits, text[1]);
-    truce_ledger_show(balance->out, digits, text[2]);
-    truce_ledger_show(balance->in, digits, text[3]);
-    BSON_APPEND_UTF8(&document, "balance", text[0]);
-    BSON_APPEND_UTF8(&document, "currency", balance->currency);
-    BSON_APPEND_UTF8(&document, "available", text[1]);
-    BSON_APPEND_UTF8(&document, "out", text[2]);
-    BSON_APPEND_UTF8(&document, "in", text[3]);
-    BSON_APPEND_INT64(&document, "number", balance->number);
-    if (balance->out || balance->in)
-        cli_answer(cli, &document, "%s %s, available %s", text[0], balance->currency, text[1]);
+    for (size_t i = 0; i < 4; i++)
+        truce_ledger_show(truce__field_number(reply, fields[i]), digits, text[i]);
+    BCON_APPEND(&document, "balance", BCON_UTF8(text[0]), "currency", BCON_UTF8(currency),
+                "available", BCON_UTF8(text[1]), "out", BCON_UTF8(text[2]), "in",
+                BCON_UTF8(text[3]), "number", BCON_INT64(truce__field_number(reply, "number")));
+    if (truce__field_number(reply, "out") || truce__field_number(reply, "in"))
+        good = cli_answer(cli, &document, "%s %s, available %s", text[0], currency, text[1]);
     else
-        cli_answer(cli, &document, "%s %s", text[0], balance->currency);
+        good = cli_answer(cli, &document, "%s %s", text[0], currency);
     bson_destroy(&document);
-}
-
-static int ledger_show_run_balance(struct cli *cli)
-{
-    truce_ledger_moment as_of = {0};
-    truce_ledger_balance balance;
-    truce_ledger *ledger;
-    bson_error_t error;
-    truce_status status;
-    int digits = 0;
-
-    if (!cli_number(cli, "number", 1, INT64_MAX, 0, &as_of.number) ||
-        !cli_date(cli, "booked", &as_of.booked_ms) ||
-        !cli_date(cli, "effective", &as_of.effective_ms))
-        return CLI_USAGE;
-    ledger = cli_ledger_new(cli);
-    status = truce_ledger_balance_of(ledger, cli->arguments[1], &as_of, &balance, &error);
-    if (!status && balance.currency[0])
-        status = truce_ledger_digits(ledger, balance.currency, &digits, &error);
-    if (!status)
-        show_balance(cli, &balance, digits);
-    truce_ledger_free(ledger);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
+    return good;
 }
 
 #define EXAMPLE_BOOK                                                                               \
@@ -240,63 +213,45 @@ const struct cli_command cli_ledger_balance = {
     .arguments = "LEDGER ACCOUNT",
     .summary = "print the balance of an account, now or in the past",
     .example = EXAMPLE_BOOK "truce ledger balance book customers:ada",
-    .options =
-        (const struct cli_option[]){
-            {"number", 'n', "N", "after this entry of the account", false},
-            {"booked", 0, "DATE", "with all that was booked until this time", false},
-            {"effective", 0, "DATE", "by value dates until this time", false},
-            {0}},
     .store = CLI_STORE_READ,
-    .run = ledger_show_run_balance,
+    .row = &(const struct cli_row){.name = "truceLedgerBalance",
+                                   .print = ledger_print_balance,
+                                   .prints_json = true},
+    .run = cli_row_run,
 };
 
-struct statement {
-    const struct cli *cli;
-    int digits;
-};
+/* The digits of the amounts of the account. */
+static int statement_digits;
 
-static bool print_line(const truce_ledger_line *line, void *arg)
+static bool ledger_print_line(struct cli *cli, const bson_t *line)
 {
-    const struct statement *statement = arg;
+    static const char *const amounts[] = {"value", "balance", "available"};
     bson_t document = BSON_INITIALIZER;
-    bool more;
+    bson_iter_t at;
+    bool good;
 
-    BSON_APPEND_INT64(&document, "number", line->number);
-    BSON_APPEND_DATE_TIME(&document, "booked", line->booked_ms);
-    BSON_APPEND_VALUE(&document, "id", line->id);
-    BSON_APPEND_UTF8(&document, "type", line->type);
-    BSON_APPEND_UTF8(&document, "state", line->state);
-    cli_ledger_amount(statement->cli, "value", line->value, statement->digits, &document);
-    cli_ledger_amount(statement->cli, "balance", line->balance, statement->digits, &document);
-    cli_ledger_amount(statement->cli, "available", line->available, statement->digits, &document);
-    more = cli_print(&document, JSON_RELAXED);
+    BSON_APPEND_INT64(&document, "number", truce__field_number(line, "number"));
+    BSON_APPEND_DATE_TIME(&document, "booked", truce__field_number(line, "bookedMS"));
+    if (bson_iter_init_find(&at, line, "id"))
+        bson_append_iter(&document, "id", -1, &at);
+    BCON_APPEND(&document, "type", BCON_UTF8(truce__field_text(line, "type")), "state",
+                BCON_UTF8(truce__field_text(line, "state")));
+    for (size_t i = 0; i < 3; i++)
+        cli_ledger_amount(cli, amounts[i], truce__field_number(line, amounts[i]), statement_digits,
+                          &document);
+    good = cli_print(&document, JSON_RELAXED);
     bson_destroy(&document);
-    return more;
+    return good;
 }
 
-static int ledger_show_run_statement(struct cli *cli)
+static int statement_run(struct cli *cli)
 {
-    truce_ledger *ledger;
-    struct statement statement = {cli, 0};
-    truce_ledger_page page = {0};
-    bson_error_t error;
-    int code;
+    int code = cli_ledger_digits(cli, cli->arguments[1], &statement_digits);
 
-    if (!cli_number(cli, "after", 0, INT64_MAX, 0, &page.after) ||
-        !cli_number(cli, "limit", 0, INT64_MAX, 0, &page.limit))
-        return CLI_USAGE;
-    ledger = cli_ledger_new(cli);
-    code = cli_ledger_digits(cli, ledger, cli->arguments[1], &statement.digits);
-    if (!code) {
-        truce_status status;
-
-        cli_ledger_table(cli);
-        status = truce_ledger_statement(ledger, cli->arguments[1], &page, print_line, &statement,
-                                        &error);
-        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-    }
-    truce_ledger_free(ledger);
-    return code;
+    if (code)
+        return code;
+    cli_ledger_table(cli);
+    return cli_row_run(cli);
 }
 
 const struct cli_command cli_ledger_statement = {
@@ -307,13 +262,14 @@ const struct cli_command cli_ledger_statement = {
     .help = "A page never changes, even during writes: the next one is --after the last number\n"
             "of this one.",
     .example = EXAMPLE_BOOK "truce ledger statement book customers:ada",
-    .options =
-        (const struct cli_option[]){
-            {"after", 'a', "N", "entries after this number (default: 0)", false},
-            {"limit", 'l', "N", "at most this many (default: all)", false},
-            {0}},
     .store = CLI_STORE_READ,
-    .run = ledger_show_run_statement,
+    .row = &(const struct cli_row){.name = "truceLedgerStatement",
+                                   .list = "lines",
+                                   .next = "number",
+                                   .all = true,
+                                   .print = ledger_print_line,
+                                   .prints_json = true},
+    .run = statement_run,
 };
 
 /* ---- the tree of accounts ------------------------------------------------------------------- */
@@ -471,23 +427,6 @@ const struct cli_command cli_ledger_accounts = {
 
 /* ---- pending -------------------------------------------------------------------------------- */
 
-static bool print_pending(const bson_t *document, void *arg)
-{
-    (void)arg;
-    return cli_print(document, JSON_RELAXED);
-}
-
-static int run_pending(struct cli *cli)
-{
-    truce_ledger *ledger = cli_ledger_new(cli);
-    bson_error_t error;
-    truce_status status =
-        truce_ledger_pending(ledger, cli->arguments[1], print_pending, NULL, &error);
-
-    truce_ledger_free(ledger);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-}
-
 const struct cli_command cli_ledger_pending = {
     .noun = "ledger",
     .verb = "pending",
@@ -497,7 +436,8 @@ const struct cli_command cli_ledger_pending = {
     "truce ledger post book customers:ada external:bank 5.00 --id 'payout 1' --pending\n"
     "truce ledger pending book customers:ada",
     .store = CLI_STORE_READ,
-    .run = run_pending,
+    .row = &(const struct cli_row){.name = "truceLedgerPending", .list = "transactions"},
+    .run = cli_row_run,
 };
 
 /* ---- proof ---------------------------------------------------------------------------------- */

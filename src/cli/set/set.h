@@ -1,43 +1,32 @@
 #ifndef TRUCE_CLI_SET_SET_H
 #define TRUCE_CLI_SET_SET_H
 
-/* Options and definitions that the commands of `truce set` share. */
-#include "cli/core/cli.h"
+/* The options that select a set of a collection, and the set that they describe. */
+#include "base/arena.h"
+#include "cli/core/row.h"
+#include "truce/set.h"
 
-/* The options that select a set of a collection. The only set of a collection needs none once it is
- * defined; one of several needs --list. */
-#define CLI_SET_OPTIONS                                                                            \
-    {"list", 0, "FIELD", "the field with the list", false},                                        \
-        {"key", 0, "FIELDS", "the fields that identify a document", false},                        \
-        {"deleted", 0, "FIELD", "the list of removed elements (default: deleted_<list>)", false},  \
-        {"name", 0, "FIELD", "the field that identifies an element", false},                       \
-        {"seq-field", 0, "FIELD", "the element's field with its number (default: seq)", false},    \
-        {"source-field", 0, "FIELD", "the element's field with its source (default: src)", false}, \
-        {"watermark-field", 0, "FIELD", "the document's field with the watermark (default: _wm)",  \
-         false},                                                                                   \
+/* The options of a row of sets whose names differ from their fields. */
+#define CLI_SET_NAMED "--list field --watermark-field watermark"
+/* The fields of a set. The only set of a collection needs none of them once it is defined. */
+#define CLI_SET_FIELDS "field key name deleted seqField sourceField watermark byElement"
+#define CLI_SET_ROW                                                                                \
+    &(const struct cli_row)                                                                        \
     {                                                                                              \
-        "by-element", 0, NULL, "one document for each element, for very large sets", false         \
-    }
-
-#define CLI_SET_SOURCE_OPTION                                                                      \
-    {                                                                                              \
-        "source", 0, "NAME", "the source that assigned the number", false                          \
+        .name = "truceSetDefine", .named = CLI_SET_NAMED, .fields = CLI_SET_FIELDS                 \
     }
 
 /* The set that the options and the definition in the store describe. */
 struct cli_set {
     truce_set *set;
-    char *list, *keys, *name; /* `keys` is separated by commas */
+    /* Strings in the arena. */
+    truce_set_options options;
+    struct arena arena;
 };
 
-/* Finds and opens the set. Returns CLI_DONE, or the exit code after printing the error: CLI_USAGE
- * if an option is missing that no definition replaces. Release in both cases. */
-int cli_set_find(const struct cli *cli, truce_store *store, const char *collection,
-                 struct cli_set *set);
+/* Opens the set. Returns CLI_DONE, or the exit code after printing the error: CLI_USAGE if an
+ * option is missing that no definition replaces. Release in both cases. */
+int cli_set_open(const struct cli *cli, const char *collection, struct cli_set *set);
 void cli_set_release(struct cli_set *set);
-
-/* Opens only the set. The caller frees it; NULL on failure. */
-int cli_set_open(const struct cli *cli, truce_store *store, const char *collection,
-                 truce_set **set);
 
 #endif

@@ -405,7 +405,7 @@ static void worker_arguments(struct apply *apply, const char **argv, char **owne
     for (int i = 0; i < cli->given_count && count < ARGUMENTS_ROOM - 1; i++) {
         const struct cli_option *option = cli->given[i].option;
 
-        for (const struct cli_option *o = cli_set_worker.options; o->name; o++) {
+        for (const struct cli_option *o = cli_command_options(&cli_set_worker); o->name; o++) {
             if (strcmp(o->name, option->name))
                 continue;
             owned[made] = option->value
@@ -434,13 +434,13 @@ static int apply_prepare(struct apply *apply, struct message_format *format)
     struct cli *cli = apply->cli;
     struct cli_set set;
     char *text, *id;
-    int code = cli_set_find(cli, cli->store, apply->collection, &set);
+    int code = cli_set_open(cli, apply->collection, &set);
 
-    if (!code && !message_format_init(format, cli, set.keys, set.name))
+    if (!code && !message_format_init(format, cli, set.options.key, set.options.name))
         code = CLI_USAGE;
     if (!code) {
         text = format_text(format);
-        id = bson_strdup_printf("%s.%s", apply->collection, set.list);
+        id = bson_strdup_printf("%s.%s", apply->collection, set.options.field);
         job_init(&apply->job, cli->store, id, apply->path, text);
         apply->key_mark = bson_strdup_printf("\"%s\"", format->from[0]);
         bson_free(text);
@@ -454,13 +454,14 @@ static int apply_prepare(struct apply *apply, struct message_format *format)
  * start. */
 static truce_status apply_make_ready(struct apply *apply, bson_error_t *error)
 {
-    truce_set *set;
-    truce_status status;
+    struct cli_set set;
+    truce_status status = TRUCE_OK;
 
-    if (cli_set_open(apply->cli, apply->cli->store, apply->collection, &set))
-        return truce__fail(TRUCE_INVALID, error, "the set no longer exists");
-    status = truce_set_record(set, "apply", NULL, 0, error);
-    truce_set_free(set);
+    if (cli_set_open(apply->cli, apply->collection, &set))
+        status = truce__fail(TRUCE_INVALID, error, "the set no longer exists");
+    else
+        status = truce_set_record(set.set, "apply", NULL, 0, error);
+    cli_set_release(&set);
     return status;
 }
 
@@ -554,8 +555,8 @@ const struct cli_command cli_set_apply = {
             {"consumer", 0, "NAME", "the consumers' name in the records (default: apply)", false},
             {"again", 0, NULL, "apply all messages again", false},
             CLI_MESSAGE_OPTIONS,
-            CLI_SET_OPTIONS,
             {0}},
+    .row = CLI_SET_ROW,
     .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = apply_run,
 };

@@ -496,10 +496,10 @@ static int worker_run(struct cli *cli)
         return CLI_USAGE;
     snprintf(worker.consumer, sizeof worker.consumer, "%.100s.%" PRId64,
              cli_text(cli, "consumer") ? cli_text(cli, "consumer") : "apply", slot);
-    code = cli_set_find(cli, cli->store, cli->arguments[0], &found);
+    code = cli_set_open(cli, cli->arguments[0], &found);
     worker.set = found.set;
-    worker.list = found.list;
-    if (!code && !message_format_init(&worker.format, cli, found.keys, found.name))
+    worker.list = found.options.field;
+    if (!code && !message_format_init(&worker.format, cli, found.options.key, found.options.name))
         code = CLI_USAGE;
     while (!code && pool_read_frame(STDIN_FILENO, &frame, &error) && worker_work(&worker, &frame))
         continue;
@@ -525,8 +525,8 @@ const struct cli_command cli_set_worker = {
             {"consumer", 0, "NAME", "the consumers' name (default: apply)", false},
             {"usual", 0, NULL, "apply with $addToSet and $pull, in order of arrival", false},
             CLI_MESSAGE_OPTIONS,
-            CLI_SET_OPTIONS,
             {0}},
+    .row = CLI_SET_ROW,
     .store = CLI_STORE_WRITE,
     .hidden = true,
     .run = worker_run,

@@ -15,34 +15,20 @@
 #include "cli/core/progress.h"
 #include "cli/core/row.h"
 #include "cli/core/sink.h"
-#include "cli/document/doc.h"
-#include "store/reserved.h"
 
 #define TREE_SAMPLE                                                                                \
     "printf '%s\\n' '{\"itemId\": \"home\"}' '{\"itemId\": \"about\", \"up\": \"home\"}' |\n"      \
     "    truce tree publish site --collection pages --parent up\n"
 
-#define TREE_AT_OPTIONS                                                                            \
-    {"version", 0, "N", "that version", false}, {"tag", 0, "NAME", "the version of a tag", false}, \
-        {"at", 0, "TIME", "the version at this time: 2026-11-23T09:00:00Z", false},                \
-    {                                                                                              \
-        "token", 0, "TOKEN", "the version of a token of --print-token", false                      \
-    }
-
 /* ---- branches -------------------------------------------------------------------------------- */
 
 /* truce tree branch, merge, drop. */
-
-#define NO_TREE "there is no tree \"{tree}\", or no such version of it"
 
 #define BRANCH_SAMPLE                                                                              \
     TREE_SAMPLE "truce tree branch site draft\n"                                                   \
                 "echo '{\"itemId\": \"jobs\", \"up\": \"home\"}' | truce tree publish draft\n"
 
-static bool cli_tree_at(const struct cli *cli, truce_tree_at *at);
 static truce_tree *cli_tree_open(const struct cli *cli);
-static void cli_tree_conflict(const truce_tree_conflict *conflict, void *arg);
-static bool cli_tree_prefer(const struct cli *cli, truce_tree_prefer *prefer);
 
 /* ---- branch ---------------------------------------------------------------------------------- */
 
@@ -58,57 +44,37 @@ const struct cli_command cli_tree_branch = {
     .row = &(const struct cli_row){.name = "truceTree",
                                    .named = "NAME branch",
                                    .fields = "version",
-                                   .say = "{branch} is a branch of {tree}",
-                                   .none = NO_TREE},
+                                   .say = "{branch} is a branch of {tree}"},
     .run = cli_row_run,
 };
 
 /* ---- merge ----------------------------------------------------------------------------------- */
 
-static int answer_merged(struct cli *cli, const truce_tree_published *published)
+static bool tree_is_conflict(const bson_t *reply)
 {
-    bson_t answer = BSON_INITIALIZER;
-
-    BSON_APPEND_INT64(&answer, "version", published->version);
-    BSON_APPEND_BOOL(&answer, "published", !published->nothing);
-    if (published->nothing)
-        cli_answer(cli, &answer, "nothing to merge; version %" PRId64 " of %s is current",
-                   published->version, cli->arguments[0]);
-    else
-        cli_answer(cli, &answer, "version %" PRId64 " of %s has the changes of %s",
-                   published->version, cli->arguments[0], cli->arguments[1]);
-    bson_destroy(&answer);
-    return cli_output_end(CLI_DONE);
+    return !strcmp(truce__field_text(reply, "outcome"), "conflict");
 }
 
-static int branches_merge(struct cli *cli, const bson_t *rules)
+static bool tree_print_merged(struct cli *cli, const bson_t *reply)
 {
-    truce_tree_merge_options options = {.how = {.rules = rules, .conflict = cli_tree_conflict},
-                                        .message = cli_text(cli, "message"),
-                                        .author = cli_text(cli, "author")};
-    truce_tree_published published;
-    truce_tree *tree;
-    bson_error_t error;
-    truce_status status;
+    long long version = (long long)truce__field_number(reply, "version");
+    const char *tree = cli->arguments[0];
+    struct fields conflicts = truce__fields(
+        truce__value_field(truce__value_document(reply), "conflicts", strlen("conflicts")));
 
-    if (!cli_tree_prefer(cli, &options.how.prefer))
-        return CLI_USAGE;
-    tree = cli_tree_open(cli);
-    status = truce_tree_merge(tree, cli->arguments[1], &options, &published, NULL, &error);
-    truce_tree_free(tree);
-    return status ? cli_error(cli, NULL, status, &error) : answer_merged(cli, &published);
-}
+    if (!tree_is_conflict(reply))
+        return strcmp(truce__field_text(reply, "outcome"), "nothing")
+                   ? cli_put("version %lld of %s has the changes of %s\n", version, tree,
+                             cli->arguments[1])
+                   : cli_put("nothing to merge; version %lld of %s is current\n", version, tree);
+    while (truce__fields_next(&conflicts)) {
+        bson_t one;
 
-static int branches_run_merge(struct cli *cli)
-{
-    bson_t rules;
-    bool given;
-    int code = CLI_USAGE;
-
-    if (cli_option_document(cli, "rules", &rules, &given))
-        code = branches_merge(cli, given ? &rules : NULL);
-    bson_destroy(&rules);
-    return code;
+        truce__value_bson(conflicts.value, &one);
+        cli_print(&one, JSON_RELAXED);
+    }
+    (void)cli_say(cli, CLI_NO, "%s", truce__field_text(reply, "reason"));
+    return true;
 }
 
 const struct cli_command cli_tree_merge = {
@@ -120,15 +86,13 @@ const struct cli_command cli_tree_merge = {
         "Merges the changes since the last merge. Items that both changed are merged. Conflicts\n"
         "are printed, nothing is published, and the exit code is 1.",
     .example = BRANCH_SAMPLE "truce tree merge site draft",
-    .options =
-        (const struct cli_option[]){
-            {"prefer", 0, "SIDE", "mine (TREE's) or theirs, if both changed the same value", false},
-            {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},
-            {"message", 'm', "TEXT", "for the log", false},
-            {"author", 0, "TEXT", "for the log", false},
-            {0}},
     .store = CLI_STORE_CHANGE,
-    .run = branches_run_merge,
+    .row = &(const struct cli_row){.name = "truceTree",
+                                   .named = "OTHER merge",
+                                   .fields = "prefer rules message author",
+                                   .negative = tree_is_conflict,
+                                   .print = tree_print_merged},
+    .run = cli_row_run,
 };
 
 /* ---- drop ------------------------------------------------------------------------------------ */
@@ -142,11 +106,9 @@ const struct cli_command cli_tree_drop = {
     .example = TREE_SAMPLE "truce tree branch site draft\n"
                            "truce tree drop draft",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceTree",
-                                   .set = "{drop: true}",
-                                   .fields = "",
-                                   .say = "dropped {tree}",
-                                   .none = NO_TREE},
+    .row =
+        &(const struct cli_row){
+            .name = "truceTree", .set = "{drop: true}", .fields = "", .say = "dropped {tree}"},
     .run = cli_row_run,
 };
 
@@ -334,22 +296,6 @@ const struct cli_command cli_tree_import = {
 
 /* truce tree read, log, diff, status. */
 
-static bool cli_tree_at(const struct cli *cli, truce_tree_at *at)
-{
-    const char *time = cli_text(cli, "at");
-    bson_error_t error;
-
-    *at = (truce_tree_at){.tag = cli_text(cli, "tag"), .token = cli_text(cli, "token")};
-    if (!cli_number(cli, "version", 1, INT64_MAX, 0, &at->version))
-        return false;
-    if (time && truce__date_parse(time, strlen(time), NULL, &at->time_ms, &error)) {
-        (void)cli_usage(
-            cli, "--at: invalid date \"%s\": expected 2026-01-31 or 2026-01-31T12:00:00Z", time);
-        return false;
-    }
-    return true;
-}
-
 /* Returns the origin in a status, "" if the tree is not a branch. Borrowed. */
 static const char *cli_tree_origin(const bson_t *told)
 {
@@ -358,94 +304,26 @@ static const char *cli_tree_origin(const bson_t *told)
     return truce__value_subdocument(told, "from", &from) ? truce__field_text(&from, "tree") : "";
 }
 
+#define TREE_READ       "version tag timeMS token filter sort limit"
+#define TREE_READ_NAMED "--at timeMS"
+
 /* ---- read ------------------------------------------------------------------------------------ */
-
-static bool print_item(const bson_t *item, void *arg)
-{
-    (void)arg;
-    return cli_print(item, JSON_RELAXED);
-}
-
-static int tree_show_read_one(struct cli *cli, truce_tree_snapshot *snapshot)
-{
-    bson_t holder, item;
-    bson_error_t error;
-    int code = CLI_USAGE;
-
-    if (cli_doc_id(cli, cli->arguments[1], &holder)) {
-        bson_value_t id = cli_doc_id_in(&holder);
-        truce_status status = truce_tree_get(snapshot, &id, &item, &error);
-
-        if (!status)
-            (void)cli_print(&item, JSON_RELAXED);
-        code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-        bson_destroy(&item);
-    }
-    bson_destroy(&holder);
-    return code;
-}
-
-static int tree_show_read_many(struct cli *cli, truce_tree_snapshot *snapshot)
-{
-    truce_tree_find_options options = {0};
-    bson_t filter, sort;
-    bool filtered = false, sorted = false;
-    bson_error_t error;
-    truce_status status;
-    int code = CLI_USAGE;
-
-    bson_init(&sort);
-    if (cli_option_document(cli, "filter", &filter, &filtered)) {
-        bson_destroy(&sort);
-        if (cli_option_document(cli, "sort", &sort, &sorted) &&
-            cli_number(cli, "limit", 1, INT64_MAX, 0, &options.limit)) {
-            options.sort = sorted ? &sort : NULL;
-            status = truce_tree_find(snapshot, filtered ? &filter : NULL, &options, print_item,
-                                     NULL, &error);
-            code = status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
-        }
-    }
-    bson_destroy(&sort);
-    bson_destroy(&filter);
-    return code;
-}
-
-static int print_token(struct cli *cli, const truce_tree_snapshot *snapshot)
-{
-    bson_t answer = BSON_INITIALIZER;
-
-    BSON_APPEND_UTF8(&answer, "token", truce_tree_snapshot_token(snapshot));
-    cli_answer(cli, &answer, "%s", truce_tree_snapshot_token(snapshot));
-    bson_destroy(&answer);
-    return cli_output_end(CLI_DONE);
-}
 
 static int tree_show_run_read(struct cli *cli)
 {
-    truce_tree *tree;
-    truce_tree_snapshot *snapshot;
-    truce_tree_at at;
-    bson_error_t error;
-    truce_status status;
-    int code;
+    static const struct cli_row one = {
+        .name = "truceTreeRead", .named = TREE_READ_NAMED, .fields = TREE_READ, .show = "item"};
+    static const struct cli_row token = {.name = "truceTreeRead",
+                                         .set = "{limit: 1}",
+                                         .named = TREE_READ_NAMED,
+                                         .fields = TREE_READ,
+                                         .say = "{token}"};
 
-    if (!cli_tree_at(cli, &at))
-        return CLI_USAGE;
-    if (cli->count > 1 &&
-        (cli_text(cli, "filter") || cli_text(cli, "sort") || cli_text(cli, "limit")))
-        return cli_usage(cli, "an ID excludes --filter, --sort, and --limit");
-    tree = cli_tree_open(cli);
-    status = truce_tree_open(tree, &at, &snapshot, &error);
-    if (status)
-        code = cli_error(cli, NULL, status, &error);
-    else if (cli_flag(cli, "print-token"))
-        code = print_token(cli, snapshot);
-    else
-        code =
-            cli->count > 1 ? tree_show_read_one(cli, snapshot) : tree_show_read_many(cli, snapshot);
-    truce_tree_close(snapshot);
-    truce_tree_free(tree);
-    return code;
+    return cli_row_run_with(cli,
+                            cli->count > 1                 ? &one
+                            : cli_flag(cli, "print-token") ? &token
+                                                           : cli->command->row,
+                            NULL);
 }
 
 const struct cli_command cli_tree_read = {
@@ -459,13 +337,14 @@ const struct cli_command cli_tree_read = {
                            "truce tree read site --filter '{up: \"home\"}' --version 1",
     .options =
         (const struct cli_option[]){
-            TREE_AT_OPTIONS,
-            {"filter", 0, "FILTER", "only matching items", false},
-            {"sort", 0, "SORT", "{field: 1} (default: by itemId)", false},
-            {"limit", 0, "N", "at most this many", false},
-            {"print-token", 0, NULL, "print the token of the version", false},
-            {0}},
+            {"print-token", 0, NULL, "print the token of the version", false}, {0}},
     .store = CLI_STORE_READ,
+    .row = &(const struct cli_row){.name = "truceTreeRead",
+                                   .named = TREE_READ_NAMED,
+                                   .fields = TREE_READ,
+                                   .list = "items",
+                                   .next = "itemId",
+                                   .all = true},
     .run = tree_show_run_read,
 };
 
@@ -492,45 +371,21 @@ const struct cli_command cli_tree_log = {
     .store = CLI_STORE_READ,
     .row = &(const struct cli_row){.name = "truceTreeLog",
                                    .list = "versions",
-                                   .none = NO_TREE,
                                    .print = tree_show_print_entry},
     .run = cli_row_run,
 };
 
 /* ---- diff ------------------------------------------------------------------------------------ */
 
-static bool tree_show_print_change(const truce_tree_change *change, void *arg)
+static bool tree_print_change(struct cli *cli, const bson_t *change)
 {
-    const struct cli *cli = arg;
-    bson_t line = BSON_INITIALIZER;
+    const char *kind = truce__field_text(change, "change");
     char id[200];
-    bool good;
 
-    BSON_APPEND_VALUE(&line, "itemId", change->item);
-    truce__value_show(truce__value_field(truce__value_document(&line), "itemId", 6), id, sizeof id);
-    if (change->before)
-        BSON_APPEND_DOCUMENT(&line, "before", change->before);
-    if (change->after)
-        BSON_APPEND_DOCUMENT(&line, "after", change->after);
-    good = cli_answer(cli, &line, "%s %s", !change->before ? "+" : !change->after ? "-" : "~", id);
-    bson_destroy(&line);
-    return good;
-}
-
-static int tree_show_run_diff(struct cli *cli)
-{
-    truce_tree *tree;
-    bson_error_t error;
-    int64_t from, to;
-    truce_status status;
-
-    if (!cli_argument_number(cli, 1, "FROM", 0, INT64_MAX, &from) ||
-        !cli_argument_number(cli, 2, "TO", 0, INT64_MAX, &to))
-        return CLI_USAGE;
-    tree = cli_tree_open(cli);
-    status = truce_tree_diff(tree, from, to, tree_show_print_change, cli, &error);
-    truce_tree_free(tree);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+    (void)cli;
+    truce__value_show(truce__value_field(truce__value_document(change), "itemId", 6), id,
+                      sizeof id);
+    return cli_put("%s %s\n", *kind == 'a' ? "+" : *kind == 'r' ? "-" : "~", id);
 }
 
 const struct cli_command cli_tree_diff = {
@@ -541,50 +396,26 @@ const struct cli_command cli_tree_diff = {
     .help = "+ added, - removed, ~ changed; with --json, before and after. Version 0 is empty.",
     .example = TREE_SAMPLE "truce tree diff site 0 1",
     .store = CLI_STORE_READ,
-    .run = tree_show_run_diff,
+    .row = &(const struct cli_row){.name = "truceTreeDiff",
+                                   .set = "{contents: true}",
+                                   .fields = "limit",
+                                   .list = "changes",
+                                   .next = "itemId",
+                                   .all = true,
+                                   .print = tree_print_change},
+    .run = cli_row_run,
 };
 
 /* ---- list ------------------------------------------------------------------------------------ */
 
-static bool tree_show_print_tree(struct cli *cli, const char *name, truce_status *status,
-                                 bson_error_t *error)
+static bool tree_print_short(struct cli *cli, const bson_t *told)
 {
-    truce_tree *tree = truce_tree_new(
-        cli->store, &(truce_tree_options){.name = name, .deadline_ms = cli->deadline_ms});
-    bson_t told;
-    const char *origin;
-    bool good = true;
+    const char *origin = cli_tree_origin(told);
 
-    *status = truce_tree_status(tree, &told, error);
-    origin = cli_tree_origin(&told);
-    if (!*status)
-        good = cli_answer(cli, &told, "%s in %s: version %" PRId64 "%s%s", name,
-                          truce__field_text(&told, "collection"),
-                          truce__field_number(&told, "current"), *origin ? ", branch of " : "",
-                          origin);
-    if (*status == TRUCE_NOT_FOUND) /* it was dropped in the meantime */
-        *status = TRUCE_OK;
-    bson_destroy(&told);
-    truce_tree_free(tree);
-    return good;
-}
-
-static int tree_show_run_list(struct cli *cli)
-{
-    bson_t *all = bson_new(), *sort = BCON_NEW("_id", BCON_INT32(1));
-    truce_find_options options = {.sort = sort};
-    truce_cursor *cursor = NULL;
-    const bson_t *master;
-    bson_error_t error;
-    bool good = true;
-    truce_status status = truce_find(cli->store, TREES, all, &options, &cursor, &error);
-
-    while (!status && good && !(status = truce_cursor_next(cursor, &master, &error)) && master)
-        good = tree_show_print_tree(cli, truce__field_text(master, "_id"), &status, &error);
-    truce_cursor_close(cursor);
-    bson_destroy(sort);
-    bson_destroy(all);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+    (void)cli;
+    return cli_put("%s in %s: version %" PRId64 "%s%s\n", truce__field_text(told, "tree"),
+                   truce__field_text(told, "collection"), truce__field_number(told, "current"),
+                   *origin ? ", branch of " : "", origin);
 }
 
 const struct cli_command cli_tree_list = {
@@ -593,31 +424,29 @@ const struct cli_command cli_tree_list = {
     .summary = "list trees and branches",
     .example = TREE_SAMPLE "truce tree list",
     .store = CLI_STORE_READ,
-    .run = tree_show_run_list,
+    .row = &(const struct cli_row){.name = "truceTrees",
+                                   .list = "trees",
+                                   .next = "tree",
+                                   .all = true,
+                                   .fields = "limit",
+                                   .print = tree_print_short},
+    .run = cli_row_run,
 };
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static int tree_show_run_status(struct cli *cli)
+static bool tree_print_status(struct cli *cli, const bson_t *told)
 {
-    truce_tree *tree = cli_tree_open(cli);
-    bson_t told;
-    bson_error_t error;
-    truce_status status = truce_tree_status(tree, &told, &error);
-    const char *origin = cli_tree_origin(&told);
+    const char *origin = cli_tree_origin(told);
 
-    truce_tree_free(tree);
-    if (!status)
-        cli_answer(cli, &told,
-                   "%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
+    (void)cli;
+    return cli_put("%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
                    " on, complete to %" PRId64 "; %" PRId64 " readers, %" PRId64
-                   " edits in progress",
-                   truce__field_text(&told, "tree"), truce__field_text(&told, "collection"),
-                   truce__field_number(&told, "current"), *origin ? ", branch of " : "", origin,
-                   truce__field_number(&told, "kept"), truce__field_number(&told, "settled"),
-                   truce__field_number(&told, "readers"), truce__field_number(&told, "edits"));
-    bson_destroy(&told);
-    return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
+                   " edits in progress\n",
+                   truce__field_text(told, "tree"), truce__field_text(told, "collection"),
+                   truce__field_number(told, "current"), *origin ? ", branch of " : "", origin,
+                   truce__field_number(told, "kept"), truce__field_number(told, "settled"),
+                   truce__field_number(told, "readers"), truce__field_number(told, "edits"));
 }
 
 const struct cli_command cli_tree_status = {
@@ -627,7 +456,8 @@ const struct cli_command cli_tree_status = {
     .summary = "show the versions of a tree and their readers",
     .example = TREE_SAMPLE "truce tree status site",
     .store = CLI_STORE_READ,
-    .run = tree_show_run_status,
+    .row = &(const struct cli_row){.name = "truceTree", .fields = "", .print = tree_print_status},
+    .run = cli_row_run,
 };
 
 /* ---- the others ------------------------------------------------------------------------------ */
@@ -851,58 +681,21 @@ const struct cli_command cli_tree_publish = {
     .example = TREE_SAMPLE "truce tree read site",
     .options =
         (const struct cli_option[]){
-            {"collection", 0, "NAME", "the collection of the items; required the first time",
-             false},
-            {"parent", 0, "FIELD", "the field with the itemId of the parent: refuses orphans",
-             false},
-            {"message", 'm', "TEXT", "for the log", false},
-            {"author", 0, "TEXT", "for the log", false},
-            {"base", 0, "N", "the version that was edited (default: the current one)", false},
-            {"prefer", 0, "SIDE", "mine or theirs, if both changed the same value", false},
-            {"rules", 'r', "DOCUMENT", "policies of merges: {\"views\": \"sum\"}", false},
-            {0}},
+            {"base", 0, "N", "the version that was edited (default: the current one)", false}, {0}},
+    .row = &(const struct cli_row){.name = "truceTreePublish",
+                                   .fields = "collection parent message author prefer rules"},
     .store = CLI_STORE_NONE,
     .run = tree_run_publish,
 };
 
 /* ---- revert ---------------------------------------------------------------------------------- */
 
-static int run_revert(struct cli *cli)
+static bool tree_print_reverted(struct cli *cli, const bson_t *reply)
 {
-    struct publishing publishing = {.cli = cli};
-    bson_error_t error;
-    int64_t version;
-    truce_status status;
-    int code;
-
-    if (!cli_argument_number(cli, 1, "VERSION", 1, INT64_MAX, &version))
-        return CLI_USAGE;
-    status = cli_tree_begin(&publishing, 0, &error);
-    if (status) {
-        code = cli_error(cli, NULL, status, &error);
-    } else {
-        status = truce_tree_revert(publishing.edit, version, &error);
-        if (!status)
-            status = truce_tree_publish(publishing.edit, NULL, &publishing.published, &error);
-        if (status)
-            (void)!truce_tree_abandon(publishing.edit, NULL);
-        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-    }
-    if (!code) {
-        bson_t answer = BSON_INITIALIZER;
-
-        BSON_APPEND_INT64(&answer, "version", publishing.published.version);
-        BSON_APPEND_BOOL(&answer, "published", !publishing.published.nothing);
-        cli_answer(cli, &answer,
-                   publishing.published.nothing ? "version %" PRId64 " equals version %" PRId64
-                                                : "version %" PRId64 ", as version %" PRId64 " was",
-                   publishing.published.version, version);
-        bson_destroy(&answer);
-        code = cli_output_end(CLI_DONE);
-    }
-    truce_tree_edit_free(publishing.edit);
-    truce_tree_free(publishing.tree);
-    return code;
+    return cli_put(strcmp(truce__field_text(reply, "outcome"), "nothing")
+                       ? "version %" PRId64 ", as version %s was\n"
+                       : "version %" PRId64 " equals version %s\n",
+                   truce__field_number(reply, "version"), cli->arguments[1]);
 }
 
 const struct cli_command cli_tree_revert = {
@@ -912,11 +705,13 @@ const struct cli_command cli_tree_revert = {
     .summary = "publish an earlier version again as the next one",
     .example = TREE_SAMPLE "echo '{\"$remove\": \"about\"}' | truce tree publish site\n"
                            "truce tree revert site 1",
-    .options = (const struct cli_option[]){{"message", 'm', "TEXT", "for the log", false},
-                                           {"author", 0, "TEXT", "for the log", false},
-                                           {0}},
     .store = CLI_STORE_CHANGE,
-    .run = run_revert,
+    .row = &(const struct cli_row){.name = "truceTreePublish",
+                                   .named = "VERSION revert",
+                                   .fields = "message author",
+                                   .negative = tree_is_conflict,
+                                   .print = tree_print_reverted},
+    .run = cli_row_run,
 };
 
 /* ---- tag, untag, keep ------------------------------------------------------------------------ */
@@ -932,11 +727,9 @@ const struct cli_command cli_tree_tag = {
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree read site --tag launch",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceTree",
-                                   .named = "NAME tag",
-                                   .fields = "",
-                                   .say = "tagged {tag}",
-                                   .none = NO_TREE},
+    .row =
+        &(const struct cli_row){
+            .name = "truceTree", .named = "NAME tag", .fields = "", .say = "tagged {tag}"},
     .run = cli_row_run,
 };
 
@@ -948,11 +741,9 @@ const struct cli_command cli_tree_untag = {
     .example = TREE_SAMPLE "truce tree tag site launch\n"
                            "truce tree untag site launch",
     .store = CLI_STORE_CHANGE,
-    .row = &(const struct cli_row){.name = "truceTree",
-                                   .named = "NAME untag",
-                                   .fields = "",
-                                   .say = "untagged {untag}",
-                                   .none = "{tree} has no tag \"{untag}\""},
+    .row =
+        &(const struct cli_row){
+            .name = "truceTree", .named = "NAME untag", .fields = "", .say = "untagged {untag}"},
     .run = cli_row_run,
 };
 
@@ -996,8 +787,7 @@ const struct cli_command cli_tree_keep = {
     .row =
         &(const struct cli_row){.name = "truceTree",
                                 .fields = "",
-                                .say = "set the retention of {tree}; the sweep collects the rest",
-                                .none = NO_TREE},
+                                .say = "set the retention of {tree}; the sweep collects the rest"},
     .run = tree_run_keep,
 };
 
@@ -1022,7 +812,6 @@ const struct cli_command cli_tree_erase = {
                                    .named = "ID erase",
                                    .fields = "",
                                    .say = "erased from {versions} versions",
-                                   .none = NO_TREE,
                                    .negative = tree_erased_none},
     .run = cli_row_run,
 };
@@ -1041,7 +830,7 @@ const struct cli_command cli_tree_gc = {
             .name = "truceTree",
             .set = "{collect: true}",
             .fields = "",
-            .say = "{settled} versions completed, {removed} items removed, {edits} edits discarded",
-            .none = NO_TREE},
+            .say =
+                "{settled} versions completed, {removed} items removed, {edits} edits discarded"},
     .run = cli_row_run,
 };

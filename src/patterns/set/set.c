@@ -49,6 +49,7 @@
 #include "patterns/set/set.h"
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
@@ -206,6 +207,128 @@ void truce_set_free(truce_set *set)
     bson_free(set->guards);
     bson_free(set->id);
     bson_free(set);
+}
+
+/* ---- options from the definition ------------------------------------------------------------- */
+
+static const char *definition_keys(const bson_t *definition, struct arena *arena)
+{
+    struct buffer text = {0};
+    bson_iter_t at, key;
+    const char *keys;
+
+    if (bson_iter_init_find(&at, definition, "key") && BSON_ITER_HOLDS_ARRAY(&at) &&
+        bson_iter_recurse(&at, &key))
+        while (bson_iter_next(&key))
+            if (BSON_ITER_HOLDS_UTF8(&key)) {
+                truce__buffer_append_text(&text, text.size ? "," : "");
+                truce__buffer_append_text(&text, bson_iter_utf8(&key, NULL));
+            }
+    truce__buffer_append_byte(&text, 0);
+    keys = truce__arena_copy(arena, text.bytes, text.size);
+    truce__buffer_release(&text);
+    return keys;
+}
+
+static void definition_take(const char *text, struct arena *arena, const char **option)
+{
+    if (!*option && *text)
+        *option = truce__arena_copy(arena, text, strlen(text) + 1);
+}
+
+static void definition_complete(const bson_t *definition, const char *field, struct arena *arena,
+                                truce_set_options *options)
+{
+    if (!options->key)
+        options->key = definition_keys(definition, arena);
+    if (!strcmp(truce__field_text(definition, "layout"), "element"))
+        options->layout = TRUCE_SET_BY_ELEMENT;
+    definition_take(field, arena, &options->field);
+    definition_take(truce__field_text(definition, "name"), arena, &options->name);
+    definition_take(truce__field_text(definition, "deleted"), arena, &options->deleted);
+    definition_take(truce__field_text(definition, "seq"), arena, &options->seq);
+    definition_take(truce__field_text(definition, "source"), arena, &options->source);
+    definition_take(truce__field_text(definition, "watermark"), arena, &options->watermark);
+}
+
+/* Returns the definitions of the sets of a collection, or only that of `field`. */
+static bson_t *definitions_filter(const char *collection, const char *field)
+{
+    char *from = bson_strdup_printf("%s.%s", collection, field ? field : ""),
+         *to = bson_strdup_printf("%s/", collection); /* "/" follows "." */
+    bson_t *filter = field
+                         ? BCON_NEW("_id", BCON_UTF8(from))
+                         : BCON_NEW("_id", "{", "$gt", BCON_UTF8(from), "$lt", BCON_UTF8(to), "}");
+
+    bson_free(from);
+    bson_free(to);
+    return filter;
+}
+
+/* Finds the definition, and completes the options from it. */
+static truce_status definition_find(truce_store *store, struct arena *arena,
+                                    truce_set_options *options, bson_error_t *error)
+{
+    bson_t *filter = definitions_filter(options->collection, options->field);
+    truce_set_options found = *options;
+    struct buffer names = {0};
+    truce_cursor *cursor = NULL;
+    const bson_t *definition = NULL;
+    int count = 0;
+    truce_status status = truce_find(store, SET_DEFINITIONS, filter, NULL, &cursor, error);
+
+    while (!status && !(status = truce_cursor_next(cursor, &definition, error)) && definition) {
+        const char *field = truce__field_text(definition, "_id") + strlen(options->collection) + 1;
+
+        if (strchr(field, '.')) /* a set of another collection, "students.old" */
+            continue;
+        truce__buffer_append_text(&names, count ? ", " : "");
+        truce__buffer_append_text(&names, field);
+        if (!count++)
+            definition_complete(definition, field, arena, &found);
+    }
+    truce_cursor_close(cursor);
+    truce__buffer_append_byte(&names, 0);
+    if (!status && count > 1)
+        status =
+            truce__fail(TRUCE_INVALID, error, "%s has several sets; choose one with 'field': %s",
+                        options->collection, (const char *)names.bytes);
+    if (!status)
+        *options = found;
+    truce__buffer_release(&names);
+    bson_destroy(filter);
+    return status;
+}
+
+truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
+                                 truce_set_options *options, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    if (!options->field || !options->name || (!options->key && !key))
+        status = definition_find(store, arena, options, error);
+    if (status)
+        return status;
+    if (!options->key)
+        options->key = key;
+    if (!options->field)
+        return truce__refuse(
+            40414, error,
+            "%s has no set yet: 'field' is missing, the list in its documents (also needed: 'key', the "
+            "fields of a document's key, and 'name', the field that names an element)",
+            options->collection);
+    if (!options->key)
+        return truce__refuse(
+            40414, error,
+            "'key' is missing: the fields that identify a document of %s (there is "
+            "no set %s.%s yet)",
+            options->collection, options->collection, options->field);
+    if (!options->name)
+        return truce__refuse(40414, error,
+                             "'name' is missing: the field that identifies an element of %s.%s "
+                             "(there is no such set yet)",
+                             options->collection, options->field);
+    return TRUCE_OK;
 }
 
 /* ---- readiness before the first write -------------------------------------------------------- */

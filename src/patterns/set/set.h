@@ -74,6 +74,13 @@ struct truce_set {
     uint16_t busy[SET_BUSY];
 };
 
+/* Completes the options of a set from its definition in the store (set.c): that of `field`, or of
+ * the collection's only set. Options that are given stay; the strings are in the arena. `key`: the
+ * fields of the key of a set without a definition; NULL: unknown. Fails with INVALID if `field`,
+ * `key`, or `name` is still missing. If none was missing, the store is not read. */
+truce_status truce__set_complete(truce_store *store, struct arena *arena, const char *key,
+                                 truce_set_options *options, bson_error_t *error);
+
 /* ---- ranks (set_operation.c) ---- */
 
 struct set_rank {
