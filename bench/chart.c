@@ -10,7 +10,7 @@
 
 #include "bench/results.h"
 
-#define LEFT   210.0 /* of the middle of 1 x, in pixels */
+#define LEFT   210.0 /* The x of the middle of ratio 1, in pixels. */
 #define DECADE 150.0 /* the width of ten times */
 #define LINE   13.0
 #define WIDTH  860.0
@@ -69,7 +69,7 @@ static double draw_workload(const struct results *results, const char *workload,
     return y > top ? y + 9 : y;
 }
 
-/* Is it the first of its workload? */
+/* Returns whether the line is the first of its workload. */
 static bool chart_is_first(const struct results *results, int i)
 {
     return i == 0 || strcmp(results->all[i].workload, results->all[i - 1].workload) != 0;

@@ -250,7 +250,7 @@ static void stop_reader(pid_t pid)
 static const struct beside {
     const char *shown;
     void (*reads)(truce_store *store);
-    bool stopped; /* in the middle of it, by SIGSTOP */
+    bool stopped; /* SIGSTOP stopped the peer in the middle of a round. */
 } readers[] = {
     {"without a reader", NULL},
     {"with a slow cursor", read_slowly},

@@ -56,13 +56,14 @@ struct bench_form {
 };
 
 struct bench_workload {
-    const char *name;           /* "point_read": for options and JSON */
-    const char *title;          /* for people */
-    const char *unit;           /* what is counted: "reads" */
-    size_t state_size;          /* of side->state */
-    int changes;                /* documents of which each operation changes the counter by one */
+    const char *name;  /* "point_read": for options and JSON */
+    const char *title; /* for people */
+    const char *unit;  /* The unit of the figure, for example "reads". */
+    size_t state_size; /* The size of side->state. */
+    /* The number of documents whose counter each operation increments. */
+    int changes;
     int inserts;                /* documents that each operation adds */
-    bool on_servers;            /* it also runs against servers, which are slow */
+    bool on_servers;            /* The workload also runs against servers, which are slow. */
     bool reads;                 /* nothing is written: the disk plays no part */
     bool fresh;                 /* each round on a target that was just made, without warm-up */
     double aim;                 /* how many times postgresql's rate at 32 callers; 0: none */
@@ -79,7 +80,7 @@ extern const struct bench_workload *const bench_workloads[]; /* up to NULL */
 /* One target of this run. */
 struct bench_target {
     const struct target_kind *kind;
-    const char *name; /* as figures are named: the kind's, the server's, or a store URI */
+    const char *name; /* The name in the figures: the kind's, the server's, or a store URI. */
     char reason[300]; /* why it is left out; empty: it takes part */
     char version[100];
     char settings[300]; /* those that durability depends on, as the target reports them */
@@ -99,8 +100,8 @@ struct bench_writes {
 struct target_kind {
     const char *name;
     int rounds_max; /* for targets that are far from the others; 0: as many as the others */
-    /* In the harness: starts the server, in a directory of its own, or fills `reason`. NULL: there
-     * is no server. */
+    /* Starts the server in its own directory, or fills `reason`. Called in the harness. NULL: the
+     * target has no server. */
     void (*start)(struct bench_target *target);
     void (*stop)(struct bench_target *target);
     /* In the side: side->connections for all callers, and fills `version` and `settings`. */
@@ -128,7 +129,7 @@ struct bench_side {
     int number;  /* its own: for names of files and databases */
     bool joined; /* a process of one caller: everything is set up already */
     int callers_max;
-    void **connections;        /* callers_max of them */
+    void **connections;        /* callers_max connections. */
     void *state;               /* the workload's own, zeroed; shared by the processes */
     void *local;               /* the form's own, of this process */
     int64_t operations;        /* acknowledged so far, including the warm-up; the check uses it */
@@ -147,7 +148,7 @@ struct bench_round {
     struct usage used; /* in the round; memory: at its end */
     struct bench_writes writes;
     struct histogram latencies;
-    char why[300]; /* it failed; empty: it did not */
+    char why[300]; /* The reason of a failure; "": none. */
 };
 
 struct side_process; /* the harness's end */

@@ -17,7 +17,7 @@ enum version { BASE, MINE, THEIRS };
 struct shape {
     const char *name;
     void (*fill)(bson_t *document, int64_t count, enum version version);
-    int64_t bytes_each; /* of a thing, about */
+    int64_t bytes_each; /* The approximate size of a thing. */
     const char *rules;
 };
 

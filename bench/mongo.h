@@ -46,7 +46,7 @@ void mongo_index(struct mongo *mongo, const char *collection, const char *field)
 /* Calls `change` in a transaction, and repeats it after each conflict; it stops when a find or an
  * update finds nothing. If the server has no transactions, it ends the side (side_cannot). */
 void mongo_transact(struct mongo *mongo, void (*change)(struct mongo *mongo, void *arg), void *arg);
-/* In a transaction: has it been refused, so that it will begin again? */
+/* Returns whether the transaction was refused, so that the caller must begin it again. */
 bool mongo_is_lost(const struct mongo *mongo);
 
 /* ---- servers (target_mongo.c) ---------------------------------------------------------------- */

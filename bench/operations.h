@@ -14,8 +14,8 @@ struct bench_operation {
     const char *name;
     /* The most round trips that it may take without contention; 0: no promise. */
     int most;
-    truce_mechanism mechanism; /* of a commit; 0: it is not a commit */
-    int documents;             /* of a commit */
+    truce_mechanism mechanism; /* The mechanism of a commit; 0: the operation is not a commit. */
+    int documents;             /* The number of documents of a commit. */
     truce_status (*run)(struct bench_place *place, const struct bench_operation *operation,
                         bson_error_t *error);
 };

@@ -11,8 +11,8 @@ struct bench_place {
     truce_set *set, *classic, *elements;
     truce_item *item;
     truce_revision *revision;
-    bson_t post;     /* as it was saved last */
-    int64_t version; /* of it */
+    bson_t post;     /* The document as it was last saved. */
+    int64_t version; /* Its version. */
     int64_t seq;
     int turn;
     int added, removed; /* badges */

@@ -13,7 +13,8 @@ struct redis {
     int socket;
     char *out, *in;
     size_t out_size, out_room;
-    size_t in_size, in_room, in_taken; /* bytes read; of them, those of answers given */
+    /* The bytes that were read, and the bytes of complete replies among them. */
+    size_t in_size, in_room, in_taken;
     struct redis_item items[ITEMS_MAX];
     int count;
 };

@@ -16,7 +16,7 @@ struct redis_item {
 };
 
 struct redis *redis_connect(const char *path);
-bool redis_try(const char *path); /* does it answer? */
+bool redis_try(const char *path); /* Returns whether the server replies. */
 void redis_close(struct redis *redis);
 
 /* One command and its answer: an array's items follow it, flat. */

@@ -12,15 +12,15 @@ struct figure {
     const struct bench_target *target;
     int callers, rounds;
     double rates[BENCH_ROUNDS_MAX]; /* operations per second, of each round that it took part in */
-    int numbers[BENCH_ROUNDS_MAX];  /* of these rounds */
+    int numbers[BENCH_ROUNDS_MAX];  /* The numbers of these rounds. */
     int64_t operations;
     double seconds, cpu_seconds;
     int64_t bytes_written, memory;
     struct bench_writes writes;
     struct histogram latencies;
-    struct histogram disk; /* of an fdatasync, just before its rounds */
-    char why[300];         /* it is void, and why; empty: it counts */
-    bool cannot;           /* it is not void: the target cannot do this */
+    struct histogram disk; /* The times of an fdatasync just before the rounds. */
+    char why[300];         /* The reason why the figure is void; "": it is valid. */
+    bool cannot;           /* Not void: the target does not support the workload. */
 };
 
 struct figures {
@@ -32,7 +32,7 @@ struct conditions {
     bool quick, real_time;
     int rounds_min, rounds; /* more than the least until it is quiet enough */
     double seconds;
-    struct histogram before, after; /* of an fdatasync */
+    struct histogram before, after; /* The times of an fdatasync. */
 };
 
 void figure_add(struct figure *figure, int number, const struct bench_round *round);

@@ -44,11 +44,12 @@ struct caller {
     int step, look; /* the last look */
     bool hot, folds;
     int64_t began;
-    uint64_t version; /* of the hot document, as it was seen */
+    uint64_t version; /* The version of the hot document at the last read. */
     int tries;
     int shard;
-    int next;      /* in a queue */
-    int followers; /* of the leader of a round: the first, and `next` of each */
+    int next; /* in a queue */
+    /* The followers of the leader of a batch: the first one, and the `next` of each. */
+    int followers;
 };
 
 struct line {

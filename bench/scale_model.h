@@ -35,8 +35,8 @@ struct scale_operation {
      */
     const char *steps;
     enum scale_turn turn;
-    int bytes;   /* of all messages, both ways, on the wire */
-    int file_us; /* of the one writer of a file */
+    int bytes;   /* The bytes of all messages in both directions. */
+    int file_us; /* The time of the file's only writer. */
     const char *key, *hot;
 };
 
@@ -47,11 +47,11 @@ struct scale_world {
     int callers;     /* each begins its next operation when it has the answer to the last */
     int in_process;  /* callers of one process: those that fold */
     int workers;     /* messages that a shard works on at a time */
-    int64_t trip_ns; /* there and back */
+    int64_t trip_ns; /* The time of a round trip. */
     int64_t copy_ns; /* until a majority has a write */
-    int64_t read_ns, write_ns; /* of a worker */
-    int64_t sync_ns;           /* of a file */
-    int hot_permille;          /* of the operations are on one and the same document */
+    int64_t read_ns, write_ns; /* The times of a worker. */
+    int64_t sync_ns;           /* The time of a sync of the file. */
+    int hot_permille;          /* The part of the operations that change the same document. */
     /* measured operations of a caller, on average, after a fourth as many for the warm-up */
     int turns;
     uint64_t seed;

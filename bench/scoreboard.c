@@ -26,7 +26,7 @@
 
 #define TARGETS_MAX 16
 #define SIDES_MAX   20
-#define NOISE       0.04 /* of a figure that needs no more rounds */
+#define NOISE       0.04 /* The noise of a figure that needs no more rounds. */
 
 #define SERVERS_SECONDS                                                                            \
     420 /* for all workloads together: one that has not begun by then is left out */
@@ -34,10 +34,11 @@
 struct board {
     struct bench_target targets[TARGETS_MAX];
     int targets_count;
-    const char *names[32]; /* of workloads: only these; none: all */
+    const char *names[32]; /* The workloads to run; none: all. */
     int names_count;
     int callers[8], callers_count;
-    double run_in;  /* of a workload, before everything: until logs have the size that they keep */
+    /* The seconds of a workload before all others, until logs have their final size. */
+    double run_in;
     double warm_up; /* at each number of callers */
     struct conditions conditions;
     struct figures figures;
@@ -57,10 +58,10 @@ struct contest {
     struct side_process *sides[SIDES_MAX];
     const struct bench_form *forms[SIDES_MAX];
     struct bench_target *targets[SIDES_MAX];
-    char why[SIDES_MAX][300]; /* it has failed, and why */
-    bool used[SIDES_MAX];     /* it has run */
+    char why[SIDES_MAX][300]; /* The reason of a failure. */
+    bool used[SIDES_MAX];     /* The side has run. */
     int count;
-    int first; /* of its figures */
+    int first; /* The number of its first figure. */
 };
 
 static int callers_most(const struct board *board)
@@ -76,7 +77,7 @@ static bool is_form_wanted(const struct board *board, const struct bench_target 
                            const struct bench_form *form)
 {
     if (mongo_under_truce(target->name)[0] && form->name && !strcmp(form->name, "operator"))
-        return false; /* it is truce's own */
+        return false; /* One of truce's own. */
     if (target->server_is_slow && form->name && !strcmp(form->name, "elements"))
         return false; /* a document for each element: it takes minutes to make them */
     return !board->form || !strcmp(board->form, form->name ? form->name : "main");
@@ -171,7 +172,7 @@ static void run_side(struct contest *contest, int side, int number, struct figur
         figure_add(figure, number, round);
 }
 
-/* Does this figure need no round of that number? */
+/* Returns whether the figure needs no round with this number. */
 static bool is_settled(const struct contest *contest, int side, int number,
                        const struct figure *figure)
 {

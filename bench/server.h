@@ -26,8 +26,9 @@ pid_t server_spawn(const char *user, const char *log, const char *const argv[]);
 /* Runs a program to its end. On failure it returns false, and the last line of its output in
  * `why`. */
 bool server_do(const char *user, const char *log, const char *const argv[], char *why, size_t size);
-/* Waits, so many seconds at most, until the target's server answers at its address. False:
- * `target->reason` has the last line of the log; `target->server` is 0 if it ended. */
+/* Waits up to `seconds` until the target's server replies at its address. Returns false
+ * otherwise: `target->reason` is the last line of the log, and `target->server` is 0 if the
+ * server has ended. */
 bool server_wait(struct bench_target *target, int seconds, bool (*answers)(const char *address),
                  const char *log);
 /* Signals, and waits for its end. */

@@ -30,8 +30,9 @@
 
 #include "bench/harness.h"
 
-#define PATIENCE_SECONDS    1800 /* ten million documents are set up in less */
-#define PATIENCE_OF_SERVERS 30   /* of MongoDB's protocol: one server has stalled for ever */
+#define PATIENCE_SECONDS 1800 /* Ten million documents are set up in less. */
+/* Seconds; a server with MongoDB's protocol may stop forever. */
+#define PATIENCE_OF_SERVERS 30
 
 bool bench_small;
 bool bench_processes;
@@ -82,7 +83,7 @@ struct caller {
     struct shared *shared;
     int number;
     pthread_t thread;
-    int orders, answers; /* of a process */
+    int orders, answers; /* The pipes to and from a process. */
     bool joined;         /* that process has all it needs */
 };
 

@@ -21,11 +21,12 @@
 #include "bench/mongo.h"
 #include "bench/server.h"
 
-#define WAIT_SECONDS 300 /* it may have to be installed */
+#define WAIT_SECONDS 300 /* The time for the server's installation and start. */
 
 static struct known {
-    const char *name;    /* as a target */
-    const char *serve;   /* as tests/servers/serve knows it; NULL: TRUCE_BENCH_MONGODB names it */
+    const char *name; /* The name of the target. */
+    /* The name in tests/servers/serve; NULL: TRUCE_BENCH_MONGODB has the address. */
+    const char *serve;
     const char *flushes; /* an argument of its process that makes acknowledged writes durable */
     bool in_memory;
     bool ours; /* truce serve, of this build */
@@ -171,7 +172,7 @@ void mongo_server_stop(struct bench_target *target)
 
 /* ---- guarantees ------------------------------------------------------------------------------ */
 
-/* Does a child of `serve` run with this argument? */
+/* Returns whether a child of `serve` has this argument. */
 static bool runs_with(pid_t head, const char *argument)
 {
     char command[300];

@@ -17,7 +17,7 @@
 #include "bench/sql.h"
 
 #define STATEMENTS_MAX 64
-#define LOG_FILES      64 /* of 16 MB */
+#define LOG_FILES      64 /* The number of log files, of 16 MB each. */
 #define PARAMETERS_MAX 16
 #define INT8_TYPE      20 /* pg_type.oid of int8 */
 

@@ -21,9 +21,9 @@ struct lite {
         sqlite3_stmt *statement;
     } prepared[STATEMENTS_MAX];
     sqlite3_stmt *open; /* started, not finished */
-    bool row;           /* it has a row that was not given yet */
+    bool row;           /* A row was read and not returned yet. */
     bool done;
-    bool writes; /* it holds the mutex */
+    bool writes; /* The caller holds the mutex. */
 };
 
 static pthread_mutex_t writer = PTHREAD_MUTEX_INITIALIZER;
@@ -81,7 +81,7 @@ static void lite_execute(struct sql *sql, const char *text)
     struct lite *lite = (struct lite *)sql;
 
     sqlite_must(lite, sqlite3_exec(lite->db, text, NULL, NULL, NULL));
-    sqlite_end_turn(lite); /* it may have been the COMMIT */
+    sqlite_end_turn(lite); /* The failed statement may be the COMMIT. */
 }
 
 static void sqlite_begin(struct lite *lite, const struct sql_statement *statement)

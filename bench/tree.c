@@ -10,7 +10,7 @@
 #include "truce/truce.h"
 
 #define ITEMS    10000
-#define CHILDREN 100 /* of each parent */
+#define CHILDREN 100 /* The number of children of each parent. */
 
 static struct trees {
     truce_store *store;

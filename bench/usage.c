@@ -33,7 +33,7 @@ static int64_t labelled(pid_t pid, const char *file, const char *label)
     return value;
 }
 
-/* Its parent, and the processor time of it and of its children that have ended. */
+/* Reads the parent of a process, and the processor time of the process and its ended children. */
 static bool read_stat(pid_t pid, pid_t *parent, double *seconds)
 {
     unsigned long long ticks[4];

@@ -15,7 +15,7 @@
 #include "bench/sql.h"
 
 #define LEDGERS_ACCOUNTS (bench_small ? INT64_C(40) : INT64_C(1000))
-#define LEDGERS_MONEY    INT64_C(1000000000) /* of each of them, at first */
+#define LEDGERS_MONEY    INT64_C(1000000000) /* The first balance of each account. */
 
 /* The state that the callers of a side share, and that the checks use. */
 struct ledgers {
@@ -45,7 +45,7 @@ void ledgers_setup_sql(struct bench_side *side);
 void ledgers_setup_accounts(struct bench_side *side); /* nothing else */
 int ledgers_statements(struct bench_call *call, const struct ledgers_move *move,
                        struct sql_statement *statements, struct sql_value *values);
-#define LEDGERS_STATEMENTS 3 /* of one, at most */
+#define LEDGERS_STATEMENTS 3 /* The maximum of statements of an operation. */
 #define LEDGERS_VALUES     12
 void ledgers_check_sql(struct bench_side *side);
 

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define BLOCK 64 /* numbers are out of order within so many */
+#define BLOCK 64 /* The distance within which numbers are out of order. */
 
 static void sets_expect(struct sets_state *state, const struct set_operation *o)
 {

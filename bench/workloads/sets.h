@@ -24,7 +24,7 @@ struct set_operation {
 };
 
 struct sets_state {
-    atomic_int_fast64_t next;                     /* of the numbers */
+    atomic_int_fast64_t next;                     /* The next number. */
     atomic_int_fast64_t winners[SETS_MAX][NAMES]; /* number * 2 + is a remove; 0: none */
     char script[48];
 };
