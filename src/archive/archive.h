@@ -6,6 +6,7 @@
  */
 #include <stdatomic.h>
 
+#include "archive/archive_sync.h"
 #include "archive/segment.h"
 #include "archive/target.h"
 #include "truce/store.h"
@@ -65,6 +66,8 @@ struct archive_options {
     bool once;
     /* Set to a value other than 0 to end; may be NULL. */
     const atomic_int *stop;
+    /* Receives what is archived, for answers that wait for it; may be NULL. */
+    struct archive_sync *sync;
     /* May be NULL. */
     archive_event_function *event;
     void *arg;

@@ -41,6 +41,9 @@
  * A crash between any two steps leaves complete segments. The next archiver continues after the
  * last one, also within a base.
  *
+ * After a step, the answers that wait for the archive (archive_sync.h) get the number of the last
+ * commit that was written when the step began. The generation must have a complete base.
+ *
  * If the target fails, the call is repeated, and the log grows. Beyond the limit the archiver ends
  * its transaction. When the log has begun again, it begins a new generation.
  */
@@ -95,6 +98,10 @@ struct archiver {
     int retry_ms;
     int64_t removed_ns;
     unsigned call_ms;
+    /* The number of calls for the archiver when its work began. */
+    unsigned calls;
+    /* The number of the last commit that was written when the last step began (durable.c). */
+    uint64_t durable;
     /* The last error is one of the target, or the log does not continue the archive. */
     bool target_failed, gap;
     /* `segment` and `bytes` have a segment that the target may have. */
@@ -343,7 +350,7 @@ static truce_status begin_generation(struct archiver *archiver, const struct kv_
     head->sequence = 0;
     head->replay = head->base_replay = 1;
     head->latest_ms = 0;
-    head->log_pages = 0;
+    head->base_pages = head->log_pages = 0;
     head->base++;
     head->base_next = 1;
     archiver->base_read = false;
@@ -424,6 +431,21 @@ static void step_succeeded(struct archiver *archiver, int next, const struct kv_
     truce__archive_publish(archiver->lock, to);
 }
 
+/* Answers the threads that wait for the archive. All commits up to the number of the step are in
+ * the target. */
+static void step_acknowledge(const struct archiver *archiver)
+{
+    struct archive_sync *sync = archiver->options->sync;
+
+    if (!sync)
+        return;
+    /* invariant 1 */
+    if (archiver->head.base_pages)
+        truce__archive_sync_note(sync, archiver->durable);
+    else
+        truce__archive_sync_fail(sync, "its first base is not complete yet");
+}
+
 /* Archives the log up to now. */
 static truce_status archiver_step(struct archiver *archiver, bson_error_t *error)
 {
@@ -431,12 +453,11 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
     int64_t seen_ms = truce__clock_wall_ms();
     struct kv_log_place to;
     uint32_t moved;
-    uint64_t durable;
     truce_status status = truce__file_identity_check(archiver->lock, error);
 
     if (status)
         return status;
-    durable = atomic_load(&archiver->lock->page->written);
+    archiver->durable = atomic_load(&archiver->lock->page->written);
     status = begin_at_place(archiver, archiver->kv[next], &to, &moved, error);
     if (status)
         return status;
@@ -456,8 +477,9 @@ static truce_status archiver_step(struct archiver *archiver, bson_error_t *error
         status = ship_log(archiver, &to, seen_ms, error);
     if (!status) {
         step_succeeded(archiver, next, &to);
-        truce__archive_publish_commit(archiver->lock, durable, seen_ms, archiver->head.commit,
-                                      archiver->head.generation);
+        truce__archive_publish_commit(archiver->lock, archiver->durable, seen_ms,
+                                      archiver->head.commit, archiver->head.generation);
+        step_acknowledge(archiver);
         return TRUCE_OK;
     }
     if (archiver->held < 0 && archiver->target_failed && archiver->head.sequence) {
@@ -535,7 +557,10 @@ static truce_status end_base(struct archiver *archiver, bson_error_t *error)
     head->base_pages = head->base_next - 1;
     head->base_next = 0;
     head->log_pages = 0;
-    return archiver_put(archiver, SEGMENT_END, error);
+    status = archiver_put(archiver, SEGMENT_END, error);
+    if (!status)
+        step_acknowledge(archiver);
+    return status;
 }
 
 /* Begins a base if the log since the last one is as long as the file. */
@@ -624,7 +649,9 @@ static truce_status archiver_failed(struct archiver *archiver, truce_status stat
         archiver->retry_ms = RETRY_MS;
         archiver_report(archiver, ARCHIVE_FAILS, error->message);
     }
-    truce__archive_sleep(archiver->lock, archiver->retry_ms);
+    if (archiver->options->sync)
+        truce__archive_sync_fail(archiver->options->sync, error->message);
+    truce__archive_sleep(archiver->lock, truce__archive_calls(archiver->lock), archiver->retry_ms);
     if (archiver->retry_ms < RETRY_MS_MAX)
         archiver->retry_ms *= 2;
     return TRUCE_OK;
@@ -683,6 +710,7 @@ static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error
         truce_status status;
 
         archiver->target_failed = archiver->gap = false;
+        archiver->calls = truce__archive_calls(archiver->lock);
         status = archiver_work(archiver, stopping, error);
         if (status) {
             status = archiver_failed(archiver, status, error);
@@ -695,7 +723,7 @@ static truce_status archiver_loop(struct archiver *archiver, bson_error_t *error
         if (stopping || (options->once && archiver->continues && !archiver->head.base_next))
             return TRUCE_OK;
         if (!archiver->head.base_next || !archiver->continues)
-            truce__archive_sleep(archiver->lock, options->interval_ms);
+            truce__archive_sleep(archiver->lock, archiver->calls, options->interval_ms);
     }
 }
 
@@ -742,7 +770,12 @@ static truce_status archiver_open(struct archiver *archiver, const char *path, b
     for (int i = 0; i < 2 && !status; i++)
         status = truce__kv_open(archiver->engine->path, KV_READ_ONLY, PATIENCE_MS, &archiver->kv[i],
                                 error);
-    return status ? status : load_head(archiver, error);
+    if (!status)
+        status = load_head(archiver, error);
+    /* This process has claimed the archive, and the target is the one of this store. */
+    if (!status && archiver->target->calls->clean)
+        status = archiver->target->calls->clean(archiver->target, error);
+    return status;
 }
 
 static void archiver_close(struct archiver *archiver)
@@ -785,5 +818,7 @@ truce_status truce__archive_run(const char *path, const uint8_t store[SEGMENT_ST
     if (!status)
         status = archiver_loop(archiver, error);
     archiver_close(archiver);
+    if (options->sync)
+        truce__archive_sync_fail(options->sync, status ? error->message : "the archiver has ended");
     return status;
 }

@@ -32,6 +32,9 @@ struct target_calls {
                          bson_error_t *error);
     /* Deletes a file. A missing one is not an error. */
     truce_status (*remove)(struct target *target, const char *name, bson_error_t *error);
+    /* Removes the rest of writes that were interrupted. Only the archiver of the store may call it,
+     * because another one may be writing. NULL: there is no such rest. */
+    truce_status (*clean)(struct target *target, bson_error_t *error);
     void (*close)(struct target *target);
 };
 
@@ -41,8 +44,7 @@ struct target {
     char *name;
 };
 
-/* Opens a directory. `create`: creates it if it is missing, and removes the rest of writes that
- * were interrupted. Otherwise fails with NOT_FOUND. */
+/* Opens a directory. `create`: creates it if it is missing. Otherwise fails with NOT_FOUND. */
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error);
 

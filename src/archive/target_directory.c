@@ -223,6 +223,11 @@ static truce_status directory_remove(struct target *target, const char *name, bs
     return TRUCE_OK;
 }
 
+static truce_status directory_clean(struct target *target, bson_error_t *error)
+{
+    return directory_list(target, NULL, NULL, error);
+}
+
 static void directory_close_target(struct target *target)
 {
     close(directory_of(target)->directory);
@@ -234,13 +239,13 @@ static const struct target_calls directory_calls = {.put = directory_put,
                                                     .get = directory_get,
                                                     .list = directory_list,
                                                     .remove = directory_remove,
+                                                    .clean = directory_clean,
                                                     .close = directory_close_target};
 
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error)
 {
     struct target_directory *made;
-    truce_status status = TRUCE_OK;
     int directory;
 
     *target = NULL;
@@ -256,12 +261,6 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     made = bson_malloc0(sizeof *made);
     made->base = (struct target){.calls = &directory_calls, .name = bson_strdup(path)};
     made->directory = directory;
-    if (create)
-        status = directory_list(&made->base, NULL, NULL, error);
-    if (status) {
-        directory_close_target(&made->base);
-        return status;
-    }
     *target = &made->base;
     return TRUCE_OK;
 }

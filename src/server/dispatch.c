@@ -6,7 +6,7 @@
  *     2. read its options      call/call_options.c
  *     3. check the access      auth/access.c
  *     4. fail points           call/fail_point.c
- *     5. run the handler       command/serve_session.c
+ *     5. run the handler       command/serve_session.c, between the waits of call/call_second.c
  *     6. complete the reply    here; of an error: call/call_error.c
  */
 #include "server/dispatch.h"
@@ -164,7 +164,9 @@ truce_status server_dispatch(struct connection *connection, const struct wire_re
         truce__cluster_time_begin(call.server->set[0] ? server_time(call.server) : 0);
         status = fail_point_enter(&call, &error);
         if (!status)
-            status = serve_in_session(&call, reply, &error);
+            status = call_second_ready(&call, &error);
+        if (!status)
+            status = call_second_wait(&call, serve_in_session(&call, reply, &error), &error);
         truce__cluster_time_begin(0);
         truce__let_begin(NULL, false);
         (void)truce__aliases_use(NULL);

@@ -265,6 +265,7 @@ static void set_access(struct server *server, const struct server_options *optio
 {
     server->auth = options->auth;
     server->log = options->log;
+    server->second = options->second;
     server->shutdown = options->shutdown;
     server->shutdown_arg = options->shutdown_arg;
     atomic_init(&server->slow_ms, options->slow_ms ? options->slow_ms : TRUCE_SERVER_SLOW_MS);

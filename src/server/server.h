@@ -13,6 +13,8 @@
  *     TRUCE_MESSAGE_BYTES_MAX, also after it is decompressed. At most TRUCE_SERVER_CURSORS_MAX
  *     cursors are open. The store limits each query.
  *  4. A cursor, and a session with its transaction, is used by one connection at a time.
+ *  5. With a second place (struct server_second), a write is answered without an error only after
+ *     the second place has all commits that were made before the answer.
  */
 #include <stdatomic.h>
 
@@ -29,6 +31,16 @@ struct server_feed {
     int64_t keep_ms;
     /* 0: no limit. */
     int64_t keep_bytes;
+};
+
+/* A second place for all commits, which answers wait for (truce serve --archive-sync). The calls end
+ * at `until_ns` (monotonic) or earlier. */
+struct server_second {
+    /* Waits until the place works. Fails with LOCKED; the write is then not begun. */
+    truce_status (*ready)(void *arg, int64_t until_ns, bson_error_t *error);
+    /* Waits until the place has all commits that were made before the call. Fails with UNKNOWN. */
+    truce_status (*wait)(void *arg, int64_t until_ns, bson_error_t *error);
+    void *arg;
 };
 
 #define SERVER_NO_PORT (-1)
@@ -73,6 +85,8 @@ struct server_options {
     int64_t send_ms;
     /* NULL: as the file has it; a new file has no feed. */
     const struct server_feed *feed;
+    /* Borrowed until server_stop. NULL: answers wait for the disk only. */
+    const struct server_second *second;
     /* The command configureFailPoint exists (fail_point.h). */
     bool test_commands;
     /* "PORT" or "ADDRESS:PORT" on the loopback interface where metrics can be read. NULL: none. */

@@ -108,7 +108,7 @@ TEST(lists_the_valid_names_for_an_unknown_one)
 {
     static const char there[] =
         "there are: port, bind, socket, socket-mode, parent, auth, tls-certificate, tls-key, tls-client-ca, archive, archive-keep, "
-        "archive-log-limit, archive-interval, database";
+        "archive-log-limit, archive-interval, archive-sync, archive-sync-timeout, database";
     const struct command *c = serve("port = 0\n\nprot = 1\n", NULL, NULL);
 
     CHECK_INT(c->code, ==, 2);

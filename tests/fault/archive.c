@@ -19,282 +19,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/documents/document_store.h"
+#include "tests/support/archive_rig.h"
 #include "tests/support/test.h"
 #include "truce/sweep.h"
-
-/* ---- a target with faults ------------------------------------------------------------------- */
-
-/* Fails or dies at a call. */
-struct faulty {
-    struct target base; /* first */
-    struct target *real;
-    /* Counts down; the call that reaches 0 has the fault. */
-    atomic_int until;
-    enum {
-        FAULT_NONE,
-        FAULT_FAIL_BEFORE,
-        FAULT_FAIL_AFTER,
-        FAULT_DIE_BEFORE,
-        FAULT_DIE_AFTER
-    } kind;
-    /* All calls fail while this is true. */
-    atomic_bool down;
-    atomic_int calls;
-};
-
-static struct faulty *faulty_of(struct target *target)
-{
-    return (struct faulty *)target;
-}
-
-/* Returns whether this call has the fault. */
-static bool faulty_strikes(struct faulty *faulty)
-{
-    atomic_fetch_add(&faulty->calls, 1);
-    return atomic_fetch_sub(&faulty->until, 1) == 1;
-}
-
-static truce_status faulty_fail(bson_error_t *error)
-{
-    bson_set_error(error, 0x7472u, TRUCE_IO, "the target is down");
-    return TRUCE_IO;
-}
-
-static truce_status faulty_put(struct target *target, const char *name, const void *bytes,
-                               size_t size, bson_error_t *error)
-{
-    struct faulty *faulty = faulty_of(target);
-    bool strikes = faulty_strikes(faulty);
-    truce_status status;
-
-    if (strikes && faulty->kind == FAULT_DIE_BEFORE)
-        _exit(9);
-    if (atomic_load(&faulty->down) || (strikes && faulty->kind == FAULT_FAIL_BEFORE))
-        return faulty_fail(error);
-    status = faulty->real->calls->put(faulty->real, name, bytes, size, error);
-    if (strikes && faulty->kind == FAULT_DIE_AFTER)
-        _exit(9);
-    if (strikes && faulty->kind == FAULT_FAIL_AFTER)
-        return faulty_fail(error);
-    return status;
-}
-
-static truce_status faulty_get(struct target *target, const char *name, size_t most,
-                               struct buffer *out, bson_error_t *error)
-{
-    struct faulty *faulty = faulty_of(target);
-
-    if (faulty_strikes(faulty) && faulty->kind >= FAULT_DIE_BEFORE)
-        _exit(9);
-    return faulty->real->calls->get(faulty->real, name, most, out, error);
-}
-
-static truce_status faulty_list(struct target *target, target_name_function *function, void *arg,
-                                bson_error_t *error)
-{
-    struct faulty *faulty = faulty_of(target);
-
-    if (faulty_strikes(faulty) && faulty->kind >= FAULT_DIE_BEFORE)
-        _exit(9);
-    return faulty->real->calls->list(faulty->real, function, arg, error);
-}
-
-static truce_status faulty_remove(struct target *target, const char *name, bson_error_t *error)
-{
-    struct faulty *faulty = faulty_of(target);
-    bool strikes = faulty_strikes(faulty);
-    truce_status status;
-
-    if (strikes && faulty->kind == FAULT_DIE_BEFORE)
-        _exit(9);
-    status = faulty->real->calls->remove(faulty->real, name, error);
-    if (strikes && faulty->kind == FAULT_DIE_AFTER)
-        _exit(9);
-    return status;
-}
-
-static const struct target_calls faulty_calls = {
-    .put = faulty_put, .get = faulty_get, .list = faulty_list, .remove = faulty_remove};
-
-/* ---- a store and its archive ---------------------------------------------------------------- */
-
-static struct world {
-    char path[300], archive[300], restored[300];
-    uint8_t id[SEGMENT_STORE_BYTES];
-    struct target *target;
-    struct faulty faulty;
-    truce_store *store;
-    /* The archiver's thread. */
-    pthread_t thread;
-    atomic_int stop;
-    /* The writer ends. */
-    atomic_bool written;
-    struct archive_options options;
-    truce_status status;
-    bson_error_t error;
-    atomic_int events[ARCHIVE_REMOVED + 1];
-} world;
-
-static void world_event(enum archive_event event, const struct segment_head *head, const char *text,
-                        void *arg)
-{
-    atomic_fetch_add(&world.events[event], 1);
-    (void)head;
-    (void)text;
-    (void)arg;
-}
-
-static bool world_open(void)
-{
-    const char *directory = test_directory();
-    bson_error_t error;
-
-    world = (struct world){0};
-    snprintf(world.path, sizeof world.path, "%s/s.truce", directory);
-    snprintf(world.archive, sizeof world.archive, "%s/archive", directory);
-    snprintf(world.restored, sizeof world.restored, "%s/restored.truce", directory);
-    world.options = (struct archive_options){
-        .interval_ms = 5, .log_limit = 1 << 30, .stop = &world.stop, .event = world_event};
-    return CHECK_OK(truce_store_open(world.path, NULL, &world.store, &error), error) &&
-           CHECK_OK(truce__archive_store_id(world.store, world.id, &error), error) &&
-           CHECK_OK(truce__target_directory(world.archive, true, &world.target, &error), error);
-}
-
-static void world_close(void)
-{
-    truce_store_close(world.store);
-    truce__target_close(world.target);
-    world.store = NULL;
-    world.target = NULL;
-}
-
-static struct target *world_faulty(int kind, int until)
-{
-    static char name[] = "faulty";
-
-    world.faulty.base = (struct target){.calls = &faulty_calls, .name = name};
-    world.faulty.real = world.target;
-    world.faulty.kind = kind;
-    atomic_store(&world.faulty.until, until);
-    return &world.faulty.base;
-}
-
-static truce_status archive_once(struct target *target, bson_error_t *error)
-{
-    struct archive_options options = world.options;
-
-    options.once = true;
-    return truce__archive_run(world.path, world.id, target, &options, error);
-}
-
-static void *archive_thread(void *arg)
-{
-    world.status = truce__archive_run(world.path, world.id, arg, &world.options, &world.error);
-    return NULL;
-}
-
-static void archiver_start(struct target *target)
-{
-    atomic_store(&world.stop, 0);
-    pthread_create(&world.thread, NULL, archive_thread, target);
-}
-
-static void archiver_end(void)
-{
-    atomic_store(&world.stop, 1);
-    pthread_join(world.thread, NULL);
-}
-
-static bool insert_one(int id, int pad)
-{
-    char *text = bson_malloc((size_t)pad + 1);
-    bson_t document = BSON_INITIALIZER;
-    bson_error_t error;
-    bool fine;
-
-    memset(text, 'x', (size_t)pad);
-    text[pad] = 0;
-    BSON_APPEND_INT32(&document, "_id", id);
-    BSON_APPEND_UTF8(&document, "pad", text);
-    fine = CHECK_OK(truce_insert(world.store, "things", &document, NULL, &error), error);
-    bson_destroy(&document);
-    bson_free(text);
-    return fine;
-}
-
-static bool insert_many(int first, int last, int pad)
-{
-    for (int i = first; i <= last; i++) {
-        if (!insert_one(i, pad))
-            return false;
-    }
-    return true;
-}
-
-/* Restores into the file of the world. */
-static truce_status restore_to(const struct restore_options *options, struct restore_report *report,
-                               bson_error_t *error)
-{
-    static const char *const suffixes[] = {"", "-wal", "-shm", "-lock"};
-    char name[320];
-
-    for (int i = 0; i < 4; i++) {
-        snprintf(name, sizeof name, "%s%s", world.restored, suffixes[i]);
-        unlink(name);
-    }
-    return truce__archive_restore(world.target, world.restored, options, report, error);
-}
-
-/* Returns n if the restored store has the things 1 to n and nothing else, and its check finds
- * nothing; otherwise -1. */
-static int restored_things(void)
-{
-    const truce_store_options options = {.must_exist = true};
-    const truce_check_options check = {0};
-    truce_check_report report;
-    truce_store *store;
-    bson_error_t error;
-    bson_t all = BSON_INITIALIZER;
-    int64_t count = 0, highest = 0;
-    truce_cursor *cursor = NULL;
-    const bson_t *document;
-    bson_iter_t iter;
-    bool fine = CHECK_OK(truce_store_open(world.restored, &options, &store, &error), error);
-
-    if (!fine)
-        return -1;
-    fine = CHECK_OK(truce_check(store, &check, NULL, NULL, &report, &error), error) &&
-           CHECK_INT(report.findings, ==, 0);
-    fine = fine && CHECK_OK(truce_find(store, "things", &all, NULL, &cursor, &error), error);
-    while (fine && !truce_cursor_next(cursor, &document, &error) && document) {
-        count++;
-        if (bson_iter_init_find(&iter, document, "_id") && bson_iter_int32(&iter) > highest)
-            highest = bson_iter_int32(&iter);
-    }
-    truce_cursor_close(cursor);
-    truce_store_close(store);
-    return fine && CHECK_INT(count, ==, highest) ? (int)count : -1;
-}
-
-static int restored_last(void)
-{
-    const struct restore_options options = {.at_ms = INT64_MAX};
-    struct restore_report report;
-    bson_error_t error;
-
-    if (!CHECK_OK(restore_to(&options, &report, &error), error))
-        return -1;
-    return restored_things();
-}
-
-static bool verifies(void)
-{
-    struct verify_report report;
-    bson_error_t error;
-
-    return CHECK_OK(truce__archive_verify(world.target, NULL, NULL, &report, &error), error) &&
-           CHECK_INT(report.faults, ==, 0);
-}
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
@@ -590,36 +317,57 @@ TEST(gives_the_log_up_at_its_limit_and_begins_a_generation)
     world_close();
 }
 
+static bool write_file(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    bool fine = file && fputs("a part of a segment", file) >= 0;
+
+    return file && !fclose(file) && fine;
+}
+
 TEST(refuses_a_second_archiver)
 {
     bson_error_t error;
-    char other[320];
+    char other[320], hidden[400];
     struct target *target;
 
     REQUIRE(world_open() && insert_many(1, 5, 10));
     archiver_start(world.target);
     for (int i = 0; i < 2000 && !atomic_load(&world.events[ARCHIVE_BASE]); i++)
         truce__clock_sleep_ms(1);
-    CHECK_STATUS(TRUCE_LOCKED, archive_once(world.target, &error), error);
+    /* The first archiver is writing a segment. */
+    snprintf(hidden, sizeof hidden, "%s/00000001/.0000000009.log.1", world.archive);
+    CHECK(write_file(hidden));
+    REQUIRE(!truce__target_directory(world.archive, true, &target, &error));
+    CHECK_STATUS(TRUCE_LOCKED, archive_once(target, &error), error);
     CHECK(strstr(error.message, "already") != NULL);
+    truce__target_close(target);
+    CHECK(!access(hidden, F_OK));
     snprintf(other, sizeof other, "%s.other", world.archive);
     REQUIRE(!truce__target_directory(other, true, &target, &error));
     CHECK_STATUS(TRUCE_LOCKED, archive_once(target, &error), error);
     truce__target_close(target);
     archiver_end();
     CHECK_OK(world.status, world.error);
+    /* The next one is alone. */
+    CHECK_OK(archive_once(world.target, &error), error);
+    CHECK(access(hidden, F_OK) != 0);
     world_close();
 }
 
 TEST(refuses_the_archive_of_another_store)
 {
     bson_error_t error;
+    char hidden[400];
 
     REQUIRE(world_open() && insert_many(1, 5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
+    snprintf(hidden, sizeof hidden, "%s/00000001/.0000000009.log.1", world.archive);
+    CHECK(write_file(hidden));
     world.id[3] ^= 1;
     CHECK_STATUS(TRUCE_CONFLICT, archive_once(world.target, &error), error);
     CHECK(strstr(error.message, "another store") != NULL);
+    CHECK(!access(hidden, F_OK));
     world_close();
 }
 

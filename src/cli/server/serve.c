@@ -300,6 +300,7 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     code = serve_own_database(cli, store, options, own);
     if (!code)
         code = serve_archive_begin(cli, store, uri, options->log, &archive);
+    options->second = serve_archive_second(archive);
     if (!code)
         code = serve_serve(cli, store, options, ends, &ear);
     truce_store_close(store);
@@ -409,7 +410,9 @@ const struct cli_command cli_serve = {
         "connections, commits, and the activity of the store.\n"
         "\n"
         "With --archive, the server archives the file as truce archive does; --archive-keep,\n"
-        "--archive-log-limit, and --archive-interval are its options.\n"
+        "--archive-log-limit, and --archive-interval are its options. With --archive-sync, an\n"
+        "acknowledged write is in the archive, too. While the archive fails for longer than\n"
+        "--archive-sync-timeout, writes are refused.\n"
         "\n"
         "Every minute the server sweeps: it removes documents that expired by an index with\n"
         "expireAfterSeconds, and completes or undoes commits of dead processes.\n"
@@ -450,6 +453,9 @@ const struct cli_command cli_serve = {
             {"archive-log-limit", 0, "MB", "maximum log that is not archived (default: 1000)",
              false},
             {"archive-interval", 0, "MS", "pause between two looks at the log (default: 250)",
+             false},
+            {"archive-sync", 0, NULL, "acknowledge writes after they are archived", false},
+            {"archive-sync-timeout", 0, "DURATION", "maximum wait for the archive (default: 10s)",
              false},
             {"database", 0, "NAME", "the database of the file's own collections (default: test)",
              false},

@@ -6,9 +6,12 @@
 
 #include "base/clock.h"
 #include "cli/maintenance/archive.h"
+#include "engine/engine.h"
+#include "store/file/file.h"
 
-#define AGAIN_MS 10000
-#define LOOK_MS  100
+#define SYNC_TIMEOUT_MS 10000
+#define AGAIN_MS        10000
+#define LOOK_MS         100
 
 struct serve_archive {
     char *path;
@@ -18,7 +21,55 @@ struct serve_archive {
     atomic_int stop;
     struct log *log;
     pthread_t thread;
+    /* With --archive-sync. */
+    const struct durable *durable;
+    struct archive_sync sync;
+    struct server_second second;
 };
+
+/* ---- answers that wait ---------------------------------------------------------------------- */
+
+static truce_status serve_archive_ready(void *arg, int64_t until_ns, bson_error_t *error)
+{
+    struct serve_archive *archive = arg;
+
+    return truce__archive_sync_ready(&archive->sync, until_ns, error);
+}
+
+static truce_status serve_archive_wait(void *arg, int64_t until_ns, bson_error_t *error)
+{
+    struct serve_archive *archive = arg;
+
+    return truce__archive_sync_wait(&archive->sync, archive->durable, until_ns, error);
+}
+
+const struct server_second *serve_archive_second(const struct serve_archive *archive)
+{
+    return archive && archive->options.sync ? &archive->second : NULL;
+}
+
+/* Reads --archive-sync and --archive-sync-timeout. */
+static bool serve_archive_read_sync(const struct cli *cli, truce_store *store,
+                                    struct serve_archive *archive)
+{
+    struct engine *engine = truce__file_engine_or_null(store);
+    int64_t timeout_ms;
+
+    if (!cli_duration(cli, "archive-sync-timeout", 1, 3600000, SYNC_TIMEOUT_MS, &timeout_ms))
+        return false;
+    if (!cli_flag(cli, "archive-sync")) {
+        if (cli_text(cli, "archive-sync-timeout"))
+            cli_usage(cli, "--archive-sync-timeout needs --archive-sync");
+        return !cli_text(cli, "archive-sync-timeout");
+    }
+    truce__archive_sync_init(&archive->sync, timeout_ms);
+    archive->durable = &engine->durable;
+    archive->options.sync = &archive->sync;
+    archive->second = (struct server_second){serve_archive_ready, serve_archive_wait, archive};
+    return true;
+}
+
+/* ---- the archiver --------------------------------------------------------------------------- */
 
 static void serve_archive_report(enum archive_event event, const struct segment_head *head,
                                  const char *text, void *arg)
@@ -56,6 +107,8 @@ static void *serve_archive_run(void *arg)
 static void serve_archive_free(struct serve_archive *archive)
 {
     truce__target_close(archive->target);
+    if (archive->options.sync)
+        truce__archive_sync_release(&archive->sync);
     bson_free(archive->path);
     bson_free(archive);
 }
@@ -70,6 +123,8 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
     int code;
 
     *archive = NULL;
+    if (!name && (cli_flag(cli, "archive-sync") || cli_text(cli, "archive-sync-timeout")))
+        return cli_usage(cli, "--archive-sync needs --archive TARGET");
     if (!name)
         return CLI_DONE;
     if (!path)
@@ -79,7 +134,8 @@ int serve_archive_begin(struct cli *cli, truce_store *store, const char *uri, st
     made->log = log;
     made->options =
         (struct archive_options){.stop = &made->stop, .event = serve_archive_report, .arg = made};
-    code = cli_archive_options(cli, "archive-", &made->options)
+    code = cli_archive_options(cli, "archive-", &made->options) &&
+                   serve_archive_read_sync(cli, store, made)
                ? cli_target_open(cli, name, true, &made->target)
                : CLI_USAGE;
     status = code ? TRUCE_OK : truce__archive_store_id(store, made->id, &error);

@@ -3,9 +3,12 @@
 
 /* Archives the served store on a thread of its own (--archive). */
 #include "cli/core/cli.h"
-#include "server/admin/log.h"
+#include "server/server.h"
 
 struct serve_archive;
+
+/* Returns what answers wait for with --archive-sync; otherwise NULL. */
+const struct server_second *serve_archive_second(const struct serve_archive *archive);
 
 /* Starts the archiver if --archive is given; otherwise `*archive` is NULL. Prints the error and
  * returns the exit code. */

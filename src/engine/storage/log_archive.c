@@ -85,8 +85,13 @@ void truce__archive_hurry(struct lock *lock, int milliseconds)
     archive = &lock->page->archive;
     atomic_store(&archive->wanted_until_ns,
                  truce__clock_monotonic_ns() + milliseconds * MILLISECOND);
-    atomic_fetch_add(&archive->calls, 1);
-    truce__word_wake_shared(&archive->calls, 1);
+    truce__archive_ask(lock);
+}
+
+void truce__archive_ask(struct lock *lock)
+{
+    atomic_fetch_add(&lock->page->archive.calls, 1);
+    truce__word_wake_shared(&lock->page->archive.calls, 1);
 }
 
 static bool archive_is_at(const struct lock_archive *archive, const struct kv_log_end *end)
@@ -166,10 +171,14 @@ void truce__archive_publish(struct lock *lock, const struct kv_log_place *place)
     truce__word_wake_shared(&archive->places, INT32_MAX);
 }
 
-void truce__archive_sleep(struct lock *lock, int milliseconds)
+unsigned truce__archive_calls(const struct lock *lock)
+{
+    return atomic_load(&lock->page->archive.calls);
+}
+
+void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds)
 {
     struct lock_archive *archive = &lock->page->archive;
-    unsigned seen = atomic_load(&archive->calls);
 
     if (truce__clock_monotonic_ns() < atomic_load(&archive->wanted_until_ns))
         truce__clock_sleep_ms(1);

@@ -34,8 +34,11 @@ void truce__archive_leave(struct lock *lock, int claim);
  * archiver does not pin the log. */
 void truce__archive_publish(struct lock *lock, const struct kv_log_place *place);
 
-/* Sleeps for so long, or until a checkpoint hurries. Returns at once while one does. */
-void truce__archive_sleep(struct lock *lock, int milliseconds);
+/* Returns the number of calls so far that want the archiver to work. */
+unsigned truce__archive_calls(const struct lock *lock);
+/* Sleeps for so long, or until the number of calls is not `seen` any more. Returns soon while a
+ * checkpoint hurries. */
+void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds);
 
 /* The time of the commit that ends with a frame. */
 struct commit_time {
@@ -57,6 +60,9 @@ void truce__archive_publish_state(struct lock *lock, uint64_t behind_bytes,
                                   int64_t failing_since_ms, unsigned call_ms);
 
 /* ---- for every process ---------------------------------------------------------------------- */
+
+/* Asks a running archiver to archive now. */
+void truce__archive_ask(struct lock *lock);
 
 struct archive_facts {
     int process;

@@ -72,6 +72,12 @@ struct call {
     struct registered_snapshot *read_snapshot;
     /* The client asked not to wait for the disk. */
     bool relaxed;
+    /* wtimeout of its write concern; 0: none. */
+    int64_t concern_ms;
+    /* readConcern is majority or linearizable. */
+    bool majority;
+    /* The answer waits for the second place, as that of a write. */
+    bool awaits_second;
     /* errorLabels and writeConcernError that a fail point puts into the reply; NULL: none. */
     const bson_t *labels, *concern;
     /* The views that its stages read; NULL: none. */
@@ -151,6 +157,17 @@ truce_status call_read_lsid(struct call_session *session, const bson_iter_t *val
  * cannot use each other's sessions. */
 void call_session_id(const struct call *call, const uint8_t given[SESSION_ID_BYTES],
                      uint8_t id[SESSION_ID_BYTES]);
+
+/* ---- the second place (call_second.c) -------------------------------------------------------- */
+
+/* Waits until the second place works, if the call may write. Fails with LOCKED. */
+truce_status call_second_ready(struct call *call, bson_error_t *error);
+/* Does the same for an operation that turns out to write, before it does. */
+truce_status call_second_write(struct call *call, bson_error_t *error);
+/* Waits until the second place has the commits that the answer depends on. Returns the status of the
+ * answer: `status`, or UNKNOWN with an error. The answers of MongoDB's writes keep their status and
+ * get a writeConcernError. */
+truce_status call_second_wait(struct call *call, truce_status status, bson_error_t *error);
 
 /* ---- errors (call_error.c) ------------------------------------------------------------------- */
 

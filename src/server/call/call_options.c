@@ -89,6 +89,9 @@ static truce_status options_read_concern(struct call *call, const bson_iter_t *v
 
         status = options_check_concern(&field, error);
         call->relaxed = call->relaxed || no_wait || no_journal;
+        if (!strcmp(bson_iter_key(&field), "wtimeout") && truce__field_to_number(&field, &number) &&
+            number > 0)
+            call->concern_ms = number;
         if (!status && !strcmp(bson_iter_key(&field), "w"))
             options_keep_members(call, &field);
     }
@@ -170,8 +173,8 @@ static truce_status options_read_session(struct call *call, const bson_iter_t *a
     return TRUCE_OK;
 }
 
-/* Checks the level of readConcern. All levels but snapshot are the same: a single node has the
- * newest data. */
+/* Checks the level of readConcern. A single node has the newest data. With a second place, majority
+ * and linearizable wait for it. */
 static truce_status options_check_level(const bson_iter_t *level, bson_error_t *error)
 {
     static const char *const levels[] = {"local", "available", "majority", "linearizable",
@@ -203,6 +206,8 @@ static truce_status options_read_concern_of_reads(struct call *call, const bson_
             if (status)
                 return status;
             call->snapshot = !strcmp(bson_iter_utf8(&field, NULL), "snapshot");
+            call->majority = !strcmp(bson_iter_utf8(&field, NULL), "majority") ||
+                             !strcmp(bson_iter_utf8(&field, NULL), "linearizable");
         } else if (!strcmp(bson_iter_key(&field), "atClusterTime")) {
             uint32_t seconds, number;
 

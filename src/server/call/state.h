@@ -115,6 +115,8 @@ struct server {
     void *shutdown_arg;
     /* NULL: no log. */
     struct log *log;
+    /* NULL: answers wait for the disk only. */
+    const struct server_second *second;
     /* Commands that take at least this long are logged. */
     atomic_llong slow_ms;
     /* When a failure of the store was last logged (monotonic; 0: never), and the number of

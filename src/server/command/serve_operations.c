@@ -104,11 +104,14 @@ static truce_status host_check_role(const struct operation_call *operation,
 {
     struct call *call = operation->host_arg;
     const struct need need = row_need(role);
+    truce_status status = need.kind == NEED_NOTHING
+                              ? TRUCE_OK
+                              : access_need(call, need.kind == NEED_SERVER ? NULL : call->database,
+                                            need.actions, error);
 
-    return need.kind == NEED_NOTHING
-               ? TRUCE_OK
-               : access_need(call, need.kind == NEED_SERVER ? NULL : call->database, need.actions,
-                             error);
+    if (!status && (role == ROLE_WRITE || role == ROLE_MAINTAIN))
+        status = call_second_write(call, error);
+    return status;
 }
 
 static truce_status host_check_collection(const struct operation_call *operation,
@@ -121,6 +124,8 @@ static truce_status host_check_collection(const struct operation_call *operation
     if (!status)
         status = access_need_collection(call, call->database, collection,
                                         row_need(writes ? ROLE_WRITE : ROLE_READ).actions, error);
+    if (!status && writes)
+        status = call_second_write(call, error);
     return status ? status : view_refuse(call, call->database, collection, true, error);
 }
 

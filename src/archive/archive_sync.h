@@ -1,0 +1,69 @@
+#ifndef TRUCE_ARCHIVE_ARCHIVE_SYNC_H
+#define TRUCE_ARCHIVE_ARCHIVE_SYNC_H
+
+/*
+ * Lets answers wait for the archive (truce serve --archive-sync).
+ *
+ * An archiver and the threads that answer writes share this state. It is in the memory of their
+ * process, because the shared page can have any value after a power cut.
+ *
+ * The archive is in sync while the calls to its target succeed and its generation has a complete
+ * base. A write begins only in sync. A target that fails for a moment delays a write; one that
+ * fails for longer than the timeout refuses it, and nothing is changed.
+ *
+ * Numbers are those of the commits whose callers wait for the disk (engine/storage/durable.h).
+ *
+ * Invariants:
+ *  1. A number counts as archived after the target has every commit up to it, and a complete base
+ *     of the generation from which a restore reaches them.
+ *  2. The archiver reads the number before it begins the snapshot that it archives. A commit with
+ *     this number or a smaller one is in the snapshot.
+ *  3. A number that no process has promised does not count: the counters have begun again.
+ *  4. No caller waits for longer than its bound. If the bound passes, the outcome is unknown: the
+ *     commit is on the disk, and the archiver continues to try.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/status.h"
+#include "engine/storage/durable.h"
+
+#define ARCHIVE_SYNC_REASON 700
+
+struct archive_sync {
+    int64_t timeout_ms;
+    /* All commits up to this number are archived. Written by the archiver. */
+    atomic_ullong archived;
+    /* Futex: changes when a field changes. */
+    atomic_uint changes;
+    /* Since when the archive is not in sync (monotonic nanoseconds); 0: it is. */
+    atomic_llong out_since_ns;
+    /* Guards `reason`, which says why it is not in sync. */
+    pthread_mutex_t mutex;
+    char reason[ARCHIVE_SYNC_REASON];
+};
+
+/* The archive is not in sync before the first note. */
+void truce__archive_sync_init(struct archive_sync *sync, int64_t timeout_ms);
+void truce__archive_sync_release(struct archive_sync *sync);
+
+/* ---- for the archiver ----------------------------------------------------------------------- */
+
+/* Records that all commits up to this number can be restored. */
+void truce__archive_sync_note(struct archive_sync *sync, uint64_t number);
+/* Records that the archive is not in sync any more, and why. */
+void truce__archive_sync_fail(struct archive_sync *sync, const char *reason);
+
+/* ---- for every thread ----------------------------------------------------------------------- */
+
+/* Waits until the archive is in sync. Fails with LOCKED if it is not before the time (monotonic
+ * nanoseconds), or was not during the last timeout. */
+truce_status truce__archive_sync_ready(struct archive_sync *sync, int64_t until_ns,
+                                       bson_error_t *error);
+
+/* Waits until the archive has all commits that were made before the call. Fails with UNKNOWN after
+ * the time or the timeout. */
+truce_status truce__archive_sync_wait(struct archive_sync *sync, const struct durable *durable,
+                                      int64_t until_ns, bson_error_t *error);
+
+#endif

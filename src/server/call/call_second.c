@@ -1,0 +1,134 @@
+/*
+ * Waits for the second place (struct server_second of server.h).
+ *
+ * The access that a call needs says whether it may write. An operation that needs more access for
+ * a write than for a read asks for it before it writes.
+ *
+ * A call that may write waits twice: before its handler until the place works, and after it until
+ * the place has all commits so far. The second wait is also for calls that failed or changed
+ * nothing, because their answers depend on what is stored: a duplicate key, or a commit key that
+ * was used. A read with readConcern majority or linearizable waits after its handler. Other reads
+ * do not wait, and a call that asked not to wait for the disk does not either. The statements of a
+ * transaction wait at its commit.
+ *
+ * If the second wait fails, the write is on the disk but its outcome is unknown, as with a write
+ * concern of a replica set. MongoDB's writes get {ok: 1, writeConcernError: {code: 64}}. Operations
+ * of the patterns, and calls over HTTP, fail with UNKNOWN, because their clients do not look for
+ * this field.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "server/call/call.h"
+
+#define CODE_WRITE_CONCERN_TIMEOUT 64
+
+/* Returns whether the last stage of the pipeline writes. */
+static bool second_pipeline_writes(const bson_t *command)
+{
+    bson_iter_t at, stages, stage;
+    bool writes = false;
+
+    if (!bson_iter_init_find(&at, command, "pipeline") || !BSON_ITER_HOLDS_ARRAY(&at) ||
+        !bson_iter_recurse(&at, &stages))
+        return false;
+    while (bson_iter_next(&stages))
+        writes =
+            BSON_ITER_HOLDS_DOCUMENT(&stages) && bson_iter_recurse(&stages, &stage) &&
+            bson_iter_next(&stage) &&
+            (!strcmp(bson_iter_key(&stage), "$out") || !strcmp(bson_iter_key(&stage), "$merge"));
+    return writes;
+}
+
+/* Returns whether the call may write. The access that a command needs says what it may do. */
+static bool second_writes(const struct call *call)
+{
+    const uint32_t reads = ACTION_FIND | ACTION_STATS | ACTION_LIST | ACTION_LIST_DATABASES;
+    const struct command *command = call->command;
+
+    if (call->relaxed || command->traits & COMMAND_KEEPS_DOCUMENTS)
+        return false;
+    if (call->session.transaction)
+        return !strcmp(command->name, "commitTransaction");
+    if (command->traits & (COMMAND_RETRIES | COMMAND_CHANGES_NAMES))
+        return true;
+    switch (command->need.kind) {
+    case NEED_COLLECTION:
+    case NEED_DATABASE:
+        return command->need.actions & ~reads || (!strcmp(command->name, "aggregate") &&
+                                                  second_pipeline_writes(&call->request->body));
+    case NEED_SERVER:
+        return command->append_error && command->need.actions & ACTION_KILL;
+    default:
+        return false;
+    }
+}
+
+/* Returns when the client stops waiting; INT64_MAX: never. */
+static int64_t second_until_ns(const struct call *call)
+{
+    int64_t ms = call->concern_ms;
+
+    if (call->deadline_ms && (!ms || call->deadline_ms < ms))
+        ms = call->deadline_ms;
+    if (!ms || ms > INT32_MAX)
+        return INT64_MAX;
+    return truce__clock_monotonic_ns() + ms * 1000000;
+}
+
+truce_status call_second_write(struct call *call, bson_error_t *error)
+{
+    const struct server_second *second = call->server->second;
+    truce_status status;
+
+    /* invariant 5 */
+    if (!second || call->relaxed || call->session.transaction || call->awaits_second)
+        return TRUCE_OK;
+    status = second->ready(second->arg, second_until_ns(call), error);
+    call->awaits_second = !status;
+    return status;
+}
+
+truce_status call_second_ready(struct call *call, bson_error_t *error)
+{
+    const struct server_second *second = call->server->second;
+
+    /* invariant 5 */
+    if (!second || !second_writes(call))
+        return TRUCE_OK;
+    call->awaits_second = true;
+    return second->ready(second->arg, second_until_ns(call), error);
+}
+
+static void second_keep_concern(struct call *call, const bson_error_t *error)
+{
+    bson_t *concern =
+        BCON_NEW("code", BCON_INT32(CODE_WRITE_CONCERN_TIMEOUT), "codeName",
+                 BCON_UTF8("WriteConcernTimeout"), "errmsg", BCON_UTF8(error->message), "errInfo",
+                 "{", "wtimeout", BCON_BOOL(true), "}");
+
+    call->concern = call_view(
+        call, truce__arena_copy(&call->arena, bson_get_data(concern), concern->len), concern->len);
+    bson_destroy(concern);
+}
+
+truce_status call_second_wait(struct call *call, truce_status status, bson_error_t *error)
+{
+    const struct server_second *second = call->server->second;
+    bool writes = call->awaits_second;
+    bson_error_t late;
+    truce_status waited;
+
+    /* invariant 5 */
+    if (!second || (!writes && !call->majority))
+        return status;
+    waited = second->wait(second->arg, second_until_ns(call), &late);
+    if (!waited)
+        return status;
+    if (writes && !call->command->append_error && !call->connection->borrowed) {
+        second_keep_concern(call, &late);
+        return status;
+    }
+    *error = late;
+    return writes ? waited : TRUCE_TIMEOUT;
+}
