@@ -2,7 +2,7 @@
 #define TRUCE_BROKER_H
 
 /*
- * Message brokers: consume their messages, and publish jobs.
+ * Message brokers: consume messages, publish jobs and changes.
  *
  * A consumer receives messages, maps each one to changes, and commits the changes together with a
  * record of the message. It acknowledges the messages after the commit. If it dies in between, the
@@ -98,24 +98,44 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_consume(truce_store *store,
                                                        bson_error_t *error);
 
 typedef struct truce_publish_counts {
-    /* Jobs whose messages the broker has confirmed, and connections that failed. */
+    /* Jobs or changes whose messages the broker has confirmed, and connections that failed. */
     int64_t published, reconnects;
     uint64_t reserved[4];
 } truce_publish_counts;
 
+/* Where a publisher of changes begins. */
+typedef enum truce_publish_from {
+    /* At its stored position; without one, at the next change. */
+    TRUCE_PUBLISH_FROM_DEFAULT,
+    /* At its stored position, also if that belongs to another URL. */
+    TRUCE_PUBLISH_FROM_STORED,
+    /* Without a stored position, or if changes after it were removed: at the oldest change of the
+     * feed, or at the next one. */
+    TRUCE_PUBLISH_FROM_OLDEST,
+    TRUCE_PUBLISH_FROM_LATEST,
+} truce_publish_from;
+
 typedef struct truce_publish_options {
-    /* The queue whose jobs are messages. Required. */
-    const char *queue;
+    /* The queue whose jobs are messages, or the collection whose changes are messages. One of them
+     * is required. */
+    const char *queue, *changes;
+    /* The name under which the position in the changes is stored. NULL: that of the collection. */
+    const char *publisher;
+    truce_publish_from from;
+    /* If the store has no feed of changes, switch it on, and keep changes for this time. 0: fail
+     * instead. */
+    int64_t feed_ms;
     /* amqp[s]://USER:PASSWORD@HOST/[VHOST/]EXCHANGE?routing_key=KEY, or kafka://HOST/TOPIC.
      * Required. */
     const char *url;
     /* The routing key, or the key of the record: a path of the job's document, such as
-     * "$payload.customer". NULL: that of the URL, or none. */
+     * "$payload.customer", or of the event, such as "$type". NULL: that of the URL, and for the
+     * record of a change, the document's _id. */
     const char *key;
-    /* The maximum number of jobs that are published before they are confirmed together: up to
+    /* The maximum number of messages that are published before they are confirmed together: up to
      * 1,000. 0: 100. */
     uint32_t batch;
-    /* Return when no job is ready. */
+    /* Return when no job is ready, or no change is left. */
     bool until_empty;
     /* As in truce_consume_options. */
     bool (*stop)(const truce_publish_counts *counts, void *arg);
@@ -131,7 +151,13 @@ typedef struct truce_publish_options {
  * one publishes the message again, with the same id. One publisher keeps the order of the queue;
  * several keep that of each lane. `counts` is filled in any case.
  *
- *     TRUCE_INVALID     an option is wrong, or the broker refuses the credentials or a message
+ * The changes of a collection are published as CloudEvents 1.0 in JSON, in the order of the commits
+ * for each document, and at least once. The position in the feed is stored in the store after the
+ * confirms. docs/brokers.md describes the events.
+ *
+ *     TRUCE_INVALID     an option is wrong, or the broker refuses the credentials or a message; the
+ *                       store has no feed of changes
+ *     TRUCE_EXPIRED     changes after the stored position were removed from the feed
  *     TRUCE_NOT_FOUND   the exchange or topic does not exist, or no queue receives a message; the
  *                       jobs stay in the queue
  */

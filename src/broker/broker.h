@@ -22,7 +22,7 @@
 #include "truce/status.h"
 
 /* Raised if a structure below changes. */
-#define BROKER_VERSION 1
+#define BROKER_VERSION 2
 
 /* A URL: SCHEME://USER:PASSWORD@HOST:PORT/PATH?NAME=VALUE&... All strings are decoded. */
 struct broker_address {
@@ -66,6 +66,8 @@ struct broker_post {
     const char *to;
     /* The routing key, or the key of the record. NULL: that of the URL, or none. */
     const char *key;
+    /* The key by which a log keeps the order, unless `key` is given. NULL: none. */
+    const char *order_key;
     const uint8_t *body;
     size_t size;
     const char *id, *content_type;

@@ -1,10 +1,11 @@
 /*
- * The publisher: jobs of a queue become messages of a broker (a transactional outbox).
+ * The publisher: jobs of a queue become messages of a broker (a transactional outbox), or the
+ * changes of a collection do.
  *
  *     store ---- claim ----> batch ---- publish ----> broker
  *     store <--- done ------ batch <--- confirm ----- broker
  *
- * Invariants:
+ * Invariants for jobs (F1 to F4, for changes, are in changes.h):
  *   P1  A job ends as done only after the broker has confirmed its message. A job whose publisher
  *       died is claimed again when its lease is over.
  *   P2  The id of a message depends on its job only, so a repetition has the same id.
@@ -20,6 +21,7 @@
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "base/status.h"
+#include "broker/feed_events.h"
 #include "broker/retry.h"
 #include "broker/template.h"
 #include "bson/json.h"
@@ -30,12 +32,17 @@
 #define PUBLISHER_KEY_BYTES  255 /* a short string of AMQP */
 
 struct publisher {
+    truce_store *store;
+    /* The engine that has the feed; NULL: that of the store. */
+    struct engine *engine;
     const truce_publish_options *options;
     const struct broker_ops *ops;
     struct broker_address address;
     /* The connection; NULL: not open. */
     void *broker;
+    /* The source: a queue, or changes, which are NULL until they were opened. */
     truce_queue *queue;
+    struct feed_events *changes;
     struct template *key;
     struct arena arena;
     truce_job **jobs;
@@ -78,9 +85,9 @@ static void publisher_release_jobs(struct publisher *publisher)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Finds the key of a job's message. NULL: that of the URL. */
-static truce_status publisher_find_key(struct publisher *publisher, const bson_t *job, bson_t *made,
-                                       const char **key, bson_error_t *error)
+/* Finds the key of a message, in the document of its job or event. NULL: that of the URL. */
+static truce_status publisher_find_key(struct publisher *publisher, const bson_t *document,
+                                       bson_t *made, const char **key, bson_error_t *error)
 {
     truce_status status;
 
@@ -89,51 +96,125 @@ static truce_status publisher_find_key(struct publisher *publisher, const bson_t
         bson_init(made);
         return TRUCE_OK;
     }
-    status = truce__template_apply(publisher->key, job, &publisher->arena, made, error);
+    status = truce__template_apply(publisher->key, document, &publisher->arena, made, error);
     truce__arena_reset(&publisher->arena);
     if (status)
         return status;
     *key = truce__field_text(made, "key");
     if (!**key || strlen(*key) > PUBLISHER_KEY_BYTES)
         return truce__fail(TRUCE_INVALID, error,
-                           "the key %s of a job is not a string of 1 to %d bytes",
+                           "the key %s of a message is not a string of 1 to %d bytes",
                            publisher->options->key, PUBLISHER_KEY_BYTES);
     return TRUCE_OK;
 }
 
-static truce_status publisher_send(struct publisher *publisher, truce_job *job, bson_error_t *error)
+/* Sends a message with the body; `document` is that of its job or event, which --key sees. */
+static truce_status publisher_send(struct publisher *publisher, const bson_t *document,
+                                   const bson_t *body, struct broker_post *post,
+                                   bson_error_t *error)
 {
-    struct buffer body = {0};
-    char hex[25];
-    char *id;
-    struct broker_post post = {.content_type = "application/json"};
+    struct buffer text = {0};
     bson_t made;
-    truce_status status =
-        publisher_find_key(publisher, truce_job_document(job), &made, &post.key, error);
+    truce_status status = publisher_find_key(publisher, document, &made, &post->key, error);
 
     if (!status) {
-        truce__json_write(&body, truce_job_payload(job), false, JSON_RELAXED);
-        bson_oid_to_string(truce_job_id(job), hex);
-        id = bson_strdup_printf("%s/%s", publisher->options->queue, hex); /* invariant P2 */
-        post.id = id;
-        post.body = body.bytes;
-        post.size = body.size;
-        status = publisher->ops->publish(publisher->broker, &post, error);
-        bson_free(id);
+        truce__json_write(&text, body, false, JSON_RELAXED);
+        post->body = text.bytes;
+        post->size = text.size;
+        status = publisher->ops->publish(publisher->broker, post, error);
     }
-    truce__buffer_release(&body);
+    truce__buffer_release(&text);
     bson_destroy(&made);
     return status;
 }
 
-static truce_status publisher_send_all(struct publisher *publisher, bson_error_t *error)
+static truce_status publisher_confirm(struct publisher *publisher, bson_error_t *error)
+{
+    return publisher->ops->confirm(publisher->broker, PUBLISHER_CONFIRM_MS, error);
+}
+
+static truce_status publisher_send_job(struct publisher *publisher, truce_job *job,
+                                       bson_error_t *error)
+{
+    struct broker_post post = {.content_type = "application/json"};
+    truce_status status;
+    char hex[25];
+    char *id;
+
+    bson_oid_to_string(truce_job_id(job), hex);
+    id = bson_strdup_printf("%s/%s", publisher->options->queue, hex); /* invariant P2 */
+    post.id = id;
+    status =
+        publisher_send(publisher, truce_job_document(job), truce_job_payload(job), &post, error);
+    bson_free(id);
+    return status;
+}
+
+static truce_status publisher_send_jobs(struct publisher *publisher, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
 
     for (size_t i = 0; i < publisher->count && !status; i++)
-        status = publisher_send(publisher, publisher->jobs[i], error);
+        status = publisher_send_job(publisher, publisher->jobs[i], error);
+    return status ? status : publisher_confirm(publisher, error);
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* Returns whether the event must wait for the confirms of the ones from `first` on. */
+static bool publisher_must_wait(const struct publisher *publisher, size_t first, size_t i)
+{
+    const char *key = truce__feed_events_event(publisher->changes, i)->key;
+
+    for (size_t k = first; k < i; k++) {
+        const char *other = truce__feed_events_event(publisher->changes, k)->key;
+
+        /* changes of the whole collection have no key */
+        if (!key || !other || !strcmp(key, other))
+            return true;
+    }
+    return false;
+}
+
+static truce_status publisher_send_events(struct publisher *publisher, bson_error_t *error)
+{
+    size_t count = truce__feed_events_count(publisher->changes), first = 0;
+    truce_status status = TRUCE_OK;
+
+    for (size_t i = 0; i < count && !status; i++) {
+        const struct feed_event *event = truce__feed_events_event(publisher->changes, i);
+        struct broker_post post = {.content_type = "application/cloudevents+json; charset=UTF-8",
+                                   .id = event->id,
+                                   .order_key = event->key};
+
+        /* invariant F3 */
+        if (publisher_must_wait(publisher, first, i)) {
+            status = publisher_confirm(publisher, error);
+            first = i;
+        }
+        if (!status)
+            status = publisher_send(publisher, &event->document, &event->document, &post, error);
+    }
+    return status ? status : publisher_confirm(publisher, error);
+}
+
+/* Publishes a batch of changes. Sets *empty if there are no more. */
+static truce_status publisher_turn_changes(struct publisher *publisher, bool *empty,
+                                           bson_error_t *error)
+{
+    truce_status status = truce__feed_events_fill(publisher->changes, publisher->batch, error);
+    size_t count = status ? 0 : truce__feed_events_count(publisher->changes);
+
+    *empty = !status && !count && publisher->options->until_empty;
+    if (!status && count)
+        status = publisher_send_events(publisher, error);
     if (!status)
-        status = publisher->ops->confirm(publisher->broker, PUBLISHER_CONFIRM_MS, error);
+        status = truce__feed_events_done(publisher->changes, *empty, error);
+    if (status)
+        truce__feed_events_drop(publisher->changes);
+    else if (!count && !*empty)
+        truce__feed_events_wait(publisher->changes, BROKER_WAIT_MS);
+    publisher->counts.published += status ? 0 : (int64_t)count;
     return status;
 }
 
@@ -149,10 +230,16 @@ static bool publisher_stops(void *arg)
 
 static truce_status publisher_connect(struct publisher *publisher, bson_error_t *error)
 {
-    const struct broker_wishes wishes = {.publishes = true, .consumer = publisher->options->queue};
-    truce_status status =
-        publisher->ops->open(&publisher->address, &wishes, &publisher->broker, error);
+    const truce_publish_options *options = publisher->options;
+    const struct broker_wishes wishes = {
+        .publishes = true, .consumer = options->queue ? options->queue : options->changes};
+    truce_status status = TRUCE_OK;
 
+    if (options->changes && !publisher->changes)
+        status = truce__feed_events_new(publisher->store, publisher->engine, options,
+                                        &publisher->address, &publisher->changes, error);
+    if (!status)
+        status = publisher->ops->open(&publisher->address, &wishes, &publisher->broker, error);
     if (status)
         publisher->broker = NULL;
     return status;
@@ -165,15 +252,16 @@ static void publisher_disconnect(struct publisher *publisher)
     publisher->broker = NULL;
 }
 
-/* Publishes one batch. Sets *empty if no job is ready. */
-static truce_status publisher_turn(struct publisher *publisher, bool *empty, bson_error_t *error)
+/* Publishes a batch of jobs. Sets *empty if no job is ready. */
+static truce_status publisher_turn_jobs(struct publisher *publisher, bool *empty,
+                                        bson_error_t *error)
 {
     truce_status status = publisher_claim(publisher, error);
 
     *empty = !status && !publisher->count && publisher->options->until_empty;
     if (status || !publisher->count)
         return status;
-    status = publisher_send_all(publisher, error);
+    status = publisher_send_jobs(publisher, error);
     /* invariant P1 */
     for (size_t i = 0; i < publisher->count && !status; i++) {
         status = truce_job_done(publisher->jobs[i], NULL, NULL, error);
@@ -187,6 +275,16 @@ static truce_status publisher_turn(struct publisher *publisher, bool *empty, bso
     return status;
 }
 
+static void publisher_note_retry(const struct publisher *publisher, const char *reason)
+{
+    char text[800];
+
+    if (!publisher->options->note)
+        return;
+    snprintf(text, sizeof text, "%s; trying again", reason);
+    publisher->options->note(text, publisher->options->arg);
+}
+
 static truce_status publisher_run(struct publisher *publisher, bson_error_t *error)
 {
     uint32_t retry = 0;
@@ -197,7 +295,8 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
         truce_status status = publisher->broker ? TRUCE_OK : publisher_connect(publisher, &why);
 
         if (!status)
-            status = publisher_turn(publisher, &empty, &why);
+            status = publisher->changes ? publisher_turn_changes(publisher, &empty, &why)
+                                        : publisher_turn_jobs(publisher, &empty, &why);
         if (!status) {
             retry = 0;
             continue;
@@ -208,8 +307,7 @@ static truce_status publisher_run(struct publisher *publisher, bson_error_t *err
                 *error = why;
             return status;
         }
-        if (publisher->options->note)
-            publisher->options->note(why.message, publisher->options->arg);
+        publisher_note_retry(publisher, why.message);
         publisher->counts.reconnects++;
         truce__broker_back_off(retry++, publisher_stops, publisher);
     }
@@ -224,14 +322,26 @@ static truce_status publisher_check(const truce_publish_options *options, bson_e
 
     if (status)
         return status;
-    if (!options->url || !options->queue)
-        return truce__fail(TRUCE_INVALID, error, "truce_publish_options needs `queue` and `url`");
+    if (!options->url || !options->queue == !options->changes)
+        return truce__fail(TRUCE_INVALID, error,
+                           "truce_publish_options needs `url`, and `queue` or `changes`");
+    if (options->queue && (options->publisher || options->from || options->feed_ms))
+        return truce__fail(TRUCE_INVALID, error,
+                           "`publisher`, `from`, and `feed_ms` are for changes");
+    if (options->from < TRUCE_PUBLISH_FROM_DEFAULT || options->from > TRUCE_PUBLISH_FROM_LATEST ||
+        options->feed_ms < 0)
+        return truce__fail(TRUCE_INVALID, error, "`from` or `feed_ms` is out of range");
+    if (options->publisher && (!*options->publisher || strlen(options->publisher) > 100))
+        return truce__fail(TRUCE_INVALID, error,
+                           "invalid publisher \"%.40s\": expected 1 to 100 bytes",
+                           options->publisher);
     if (options->batch > JOB_CLAIMS_MAX)
-        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d jobs", options->batch,
-                           JOB_CLAIMS_MAX);
+        return truce__fail(TRUCE_INVALID, error, "invalid batch %u: 1 to %d messages",
+                           options->batch, JOB_CLAIMS_MAX);
     if (options->key && options->key[0] != '$')
         return truce__fail(TRUCE_INVALID, error,
-                           "invalid key \"%.80s\": expected a path such as $payload.customer",
+                           "invalid key \"%.80s\": expected a path such as $payload.customer, or "
+                           "$type for changes",
                            options->key);
     return TRUCE_OK;
 }
@@ -249,11 +359,11 @@ static truce_status publisher_compile_key(struct publisher *publisher, bson_erro
     return status;
 }
 
-truce_status truce__publish(truce_store *store, const truce_publish_options *options,
-                            const struct broker_ops *ops, truce_publish_counts *counts,
-                            bson_error_t *error)
+truce_status truce__publish(truce_store *store, struct engine *engine,
+                            const truce_publish_options *options, const struct broker_ops *ops,
+                            truce_publish_counts *counts, bson_error_t *error)
 {
-    struct publisher publisher = {.options = options, .ops = ops};
+    struct publisher publisher = {.store = store, .engine = engine, .options = options, .ops = ops};
     truce_status status = publisher_check(options, error);
     bson_t query;
     char *url;
@@ -263,7 +373,8 @@ truce_status truce__publish(truce_store *store, const truce_publish_options *opt
     url = bson_strdup(options->url);
     publisher.batch = options->batch ? options->batch : PUBLISHER_BATCH;
     publisher.jobs = bson_malloc0(publisher.batch * sizeof *publisher.jobs);
-    publisher.queue = truce_queue_new(store, &(truce_queue_options){.queue = options->queue});
+    if (options->queue)
+        publisher.queue = truce_queue_new(store, &(truce_queue_options){.queue = options->queue});
     status = truce__broker_address_read(url, &query, &publisher.address, error);
     if (!status && !ops)
         status = truce__broker_find(publisher.address.scheme, &publisher.ops, error);
@@ -276,6 +387,7 @@ truce_status truce__publish(truce_store *store, const truce_publish_options *opt
     publisher_disconnect(&publisher);
     truce__template_free(publisher.key);
     truce__arena_release(&publisher.arena);
+    truce__feed_events_free(publisher.changes);
     truce_queue_free(publisher.queue);
     bson_free(publisher.jobs);
     bson_destroy(&query);
@@ -290,5 +402,5 @@ truce_status truce_publish(truce_store *store, const truce_publish_options *opti
         memset(counts, 0, sizeof *counts);
     RETURN_IF_NULL(store, error);
     RETURN_IF_NULL(options, error);
-    return truce__publish(store, options, NULL, counts, error);
+    return truce__publish(store, NULL, options, NULL, counts, error);
 }

@@ -194,6 +194,7 @@ static enum delegated combine_run_one(struct combine *combine, struct writer *wr
 
     truce__arena_reset(&writer->arena);
     op->reset(op);
+    writer->feed.first = 0;
     *status = op->run(op, writer, error);
     if (*status)
         return DELEGATED_HALF;

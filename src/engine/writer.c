@@ -476,6 +476,7 @@ static truce_status lead_group(struct writer *writer, struct write_op *op)
     writer->combine.served = false;
     group = writer_take_group(writer);
     truce_assert(group == op);
+    writer->feed.first = 0;
     if (op->alone)
         op->status = op->run(op, writer, &op->error);
     else
@@ -718,6 +719,7 @@ static truce_status run_each(struct writer *writer, struct write_op *first, stru
         *relaxed = *relaxed && op->relaxed;
         if (op->reset)
             op->reset(op);
+        writer->feed.first = 0;
         status = op->run(op, writer, error);
     }
     return status;

@@ -59,6 +59,8 @@ struct feed_end {
     int64_t table;
     /* The position of the last entry. */
     int64_t last;
+    /* The position of the first entry of the running operation; 0: it has written none. */
+    int64_t first;
     /* The bytes of all entries that ever existed. */
     int64_t sum;
     /* The number of entries since something was pruned, ... */

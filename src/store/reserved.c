@@ -30,6 +30,7 @@ static const struct reserved table[] = {
     {TREE_HOLDS, SHARD_BY_ID, .remembers = true},
     {BROKER_INBOX, SHARD_BY_ID, .remembers = true},
     {BROKER_REJECTS, SHARD_BY_ID, .remembers = true},
+    {BROKER_OUTBOX, SHARD_BY_ID, .remembers = true},
     {PROBE, SHARD_FREE, .outside_commits = true},
     {ARCHIVE_RECORDS, SHARD_BY_ID, .remembers = true, .outside_commits = true},
 };

@@ -42,7 +42,9 @@
  * applied. */
 #define BROKER_INBOX   "truce_inbox"
 #define BROKER_REJECTS "truce_rejects"
-#define PROBE          "truce_probe"
+/* The positions of publishers of changes. */
+#define BROKER_OUTBOX "truce_outbox"
+#define PROBE         "truce_probe"
 /* The id of the store in its archives. */
 #define ARCHIVE_RECORDS "truce_archive"
 /* The last write of each client session of a server, in the database config. */

@@ -2,13 +2,11 @@
  * The program truce and a real Kafka (tests/brokers/serve kafka): jobs from three partitions with
  * consumers that are killed, numbers from the positions of the log, and errors by their name.
  */
-#include <signal.h>
 #include <stdlib.h>
-#include <sys/wait.h>
 
 #include <librdkafka/rdkafka.h>
 
-#include "base/clock.h"
+#include "tests/support/broker_trial.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
@@ -81,51 +79,83 @@ static int64_t count_in(const char *uri, const char *collection, const char *fil
     return count;
 }
 
-static pid_t start_consumer(const char *store, const char *url)
+/* ---- kills ----------------------------------------------------------------------------------- */
+
+#define PARTITIONS 6
+
+static int64_t put_all(const char *topic, int64_t count)
 {
-    return command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", "--batch", "20",
-                         NULL);
+    int64_t total, *order = broker_trial_order(count, &total);
+    char body[250], id[32];
+
+    for (int64_t i = 0; i < total; i++) {
+        broker_trial_message(order[i], body, id);
+        put(topic, (int32_t)(i % PARTITIONS), body);
+        if (i % 50000 == 49999)
+            CHECK_INT(rd_kafka_flush(producer, 60000), ==, 0);
+    }
+    bson_free(order);
+    return total;
 }
 
-TEST(each_message_is_one_job_despite_kills_and_rebalances)
+/* Checks that the stored positions are the ends of the partitions. */
+static void check_positions(const char *store, int64_t total)
 {
-    int64_t count = test_scale("TRUCE_BROKER_MESSAGES", 600);
+    const struct command *command =
+        command_run(TRUCE_CLI, store, NULL, "aggregate", "truce_inbox",
+                    "[{$match: {\"_id.topic\": {$exists: true}}}, {$group: {_id: null, n: {$sum: "
+                    "\"$next\"}}}]",
+                    NULL);
+    char expected[60];
+
+    snprintf(expected, sizeof expected, "\"n\": %lld", (long long)total);
+    if (!strstr(command->out, expected))
+        test_fail(__FILE__, __LINE__, "the positions are not %s: %s", expected, command->out);
+}
+
+/* Runs the trial, and returns the number of its messages. */
+static int64_t try_topic(const char *topic, const char *store, const char *into, const char *map)
+{
     /* dead members of the group are noticed after six seconds, not 45 */
-    char *url = kafka_url("mail?session.timeout.ms=6000&heartbeat.interval.ms=1000");
-    char *store = kafka_store("mail");
-    const struct command *command;
-    pid_t consumers[2];
+    char *options =
+        bson_strdup_printf("%s?session.timeout.ms=6000&heartbeat.interval.ms=1000", topic);
+    char *url = kafka_url(options);
+    struct broker_trial trial = {.program = TRUCE_CLI,
+                                 .store = store,
+                                 .url = url,
+                                 .into = into,
+                                 .map = map,
+                                 .id = "$body.sequence_number",
+                                 .pause_ms = 1500};
+    int64_t count = broker_trial_count(&trial.full), total;
 
     begin();
-    make_topic("mail", 3);
-    for (int64_t i = 0; i < count; i++) {
-        char body[60];
-
-        snprintf(body, sizeof body, "{\"n\": %lld}", (long long)i);
-        put("mail", (int32_t)(i % 3), body);
-    }
-    put("mail", 1, "no JSON");
+    make_topic(topic, PARTITIONS);
+    total = put_all(topic, count);
     end();
-    for (int i = 0; i < 2; i++)
-        consumers[i] = start_consumer(store, url);
-    for (int i = 0; i < 4; i++) {
-        truce__clock_sleep_ms(1500);
-        kill(consumers[i % 2], SIGKILL);
-        waitpid(consumers[i % 2], NULL, 0);
-        consumers[i % 2] = start_consumer(store, url);
-    }
-    for (int i = 0; i < 2; i++) {
-        kill(consumers[i], SIGKILL);
-        waitpid(consumers[i], NULL, 0);
-    }
-    command = command_run(TRUCE_CLI, store, NULL, "consume", url, "--into", "queue:mail",
-                          "--until-empty", NULL);
-    if (command->code > 1)
-        test_fail(__FILE__, __LINE__, "%s", command->err);
-    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, count);
-    CHECK_INT(count_in(store, "truce_rejects", "{}"), ==, 1);
-    CHECK_INT(count_in(store, "truce_inbox", "{'_id.topic': 'mail'}"), ==, 3);
+    broker_trial_prepare(&trial);
+    broker_trial_run(&trial);
+    check_positions(store, total);
+    bson_free(options);
     bson_free(url);
+    return count;
+}
+
+TEST(a_set_survives_kills_and_rebalances)
+{
+    char *store = kafka_store("set");
+
+    broker_trial_check_set(store,
+                           try_topic("enrolments", store, BROKER_TRIAL_SET, BROKER_TRIAL_SET_MAP));
+    bson_free(store);
+}
+
+TEST(each_message_is_one_job_and_one_post_despite_kills_and_rebalances)
+{
+    char *store = kafka_store("mail");
+
+    broker_trial_check_posts(TRUCE_CLI, store,
+                             try_topic("mail", store, BROKER_TRIAL_POSTS, BROKER_TRIAL_POSTS_MAP));
     bson_free(store);
 }
 
@@ -192,4 +222,41 @@ TEST(refuses_a_topic_with_a_long_name)
     CHECK(strstr(command->err, "invalid topic \"aaaa") != NULL);
     bson_free(url);
     bson_free(store);
+}
+
+TEST(changes_have_the_key_of_their_document)
+{
+    char *url = kafka_url("changes"), *store = kafka_store("changes");
+    char *copy = bson_strdup_printf("%s-copy", store);
+    const struct command *command;
+
+    begin();
+    make_topic("changes", 3);
+    end();
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "others", "{}", NULL)->code, ==, 0);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", url,
+                          "--feed-hours", "1", "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    command = command_run("/bin/sh", store, NULL, "-c",
+                          "for i in 1 2 3 4 5; do $0 insert things \"{_id: 't$i', n: 0}\" && $0 "
+                          "update things \"{_id: 't$i'}\" '{$inc: {n: 1}}' || exit; done",
+                          TRUCE_CLI, NULL);
+    CHECK_INT(command->code, ==, 0);
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", url,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    CHECK(strstr(command->out, "10 published") != NULL);
+    command = command_run(TRUCE_CLI, copy, NULL, "consume", url, "--into", "commit", "--id",
+                          "$headers.id", "--map",
+                          "[{insert: \"events\", with: {type: \"$body.type\", key: \"$key\", "
+                          "content: \"$headers.content-type\", partition: \"$partition\"}}]",
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    CHECK_INT(count_in(copy, "events", "{'key': 't3'}"), ==, 2);
+    CHECK_INT(
+        count_in(copy, "events", "{'content': 'application/cloudevents+json; charset=UTF-8'}"), ==,
+        10);
+    bson_free(url);
+    bson_free(store);
+    bson_free(copy);
 }

@@ -1,7 +1,7 @@
 /*
  * The program truce and a real RabbitMQ (tests/brokers/serve rabbitmq): a set and a queue with
  * consumers and a broker that are killed, and input that is hostile or wrong.
- * TRUCE_BROKER_MESSAGES sets the number of messages of the kills.
+ * tests/support/broker_trial.h is the trial with kills.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -14,13 +14,12 @@
 #include <amqp_tcp_socket.h>
 
 #include "base/clock.h"
-#include "base/random.h"
+#include "tests/support/broker_trial.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
 #include "truce/truce.h"
 
 #define CHANNEL 1
-#define FEW     3 /* kills of the short form, which does not kill the broker */
 
 static amqp_connection_state_t connection;
 
@@ -115,135 +114,62 @@ static char *store_uri(const char *name)
 
 /* ---- kills ----------------------------------------------------------------------------------- */
 
-#define STUDENTS 50
-#define CLASSES  10
-
-struct enrolment {
-    int student, class;
-    bool insert;
-};
-
-static struct enrolment enrolment_of(int64_t seq)
-{
-    struct random chance;
-
-    truce__random_seed(&chance, (uint64_t)seq * 7919);
-    return (struct enrolment){(int)truce__random_below(&chance, STUDENTS),
-                              (int)truce__random_below(&chance, CLASSES),
-                              truce__random_below(&chance, 2) == 0};
-}
-
-static void send_enrolment(const char *queue, int64_t seq)
-{
-    struct enrolment enrolment = enrolment_of(seq);
-    char body[200], id[32];
-
-    snprintf(body, sizeof body,
-             "{\"operation\": \"%s\", \"student_id\": %d, \"class\": \"CS %d\", "
-             "\"sequence_number\": %lld}",
-             enrolment.insert ? "insert" : "delete", enrolment.student, enrolment.class,
-             (long long)seq);
-    snprintf(id, sizeof id, "m%lld", (long long)seq);
-    send(queue, body, strlen(body), id, NULL);
-}
-
-/* Sends the numbers 1 to `count` out of order, and every tenth one twice. */
 static void send_all(const char *queue, int64_t count)
 {
-    int64_t *order = bson_malloc((size_t)count * 2 * sizeof *order), total = 0;
-    struct random chance;
+    int64_t total, *order = broker_trial_order(count, &total);
+    char body[250], id[32];
 
-    truce__random_seed(&chance, test_seed());
-    for (int64_t seq = 1; seq <= count; seq++) {
-        order[total++] = seq;
-        if (seq % 10 == 0)
-            order[total++] = seq;
+    for (int64_t i = 0; i < total; i++) {
+        broker_trial_message(order[i], body, id);
+        send(queue, body, strlen(body), id, NULL);
+        if (i % 1000 == 999)
+            settle();
     }
-    for (int64_t i = total - 1; i > 0; i--) {
-        int64_t other = (int64_t)truce__random_below(&chance, (uint64_t)i + 1), seq = order[i];
-
-        order[i] = order[other];
-        order[other] = seq;
-    }
-    for (int64_t i = 0; i < total; i++)
-        send_enrolment(queue, order[i]);
     settle();
     bson_free(order);
 }
 
-static pid_t start_consumer(const char *store, const char *url, const char *into, const char *map)
+/* Runs the trial, and returns the number of its messages. */
+static int64_t try_queue(const char *queue, const char *store, const char *into, const char *map)
 {
-    return command_start("/bin/sh", store, "-c",
-                         "exec \"$0\" consume \"$@\" --workers 2 --batch 50 >>\"$TRUCE_STORE.log\" "
-                         "2>&1",
-                         TRUCE_CLI, url, "--into", into, "--map", map, NULL);
+    char *url = url_of("TRUCE_TEST_AMQP", queue);
+    struct broker_trial trial = {.program = TRUCE_CLI,
+                                 .store = store,
+                                 .url = url,
+                                 .into = into,
+                                 .map = map,
+                                 .pause_ms = 100};
+    int64_t count = broker_trial_count(&trial.full);
+
+    connect_broker();
+    declare(queue);
+    send_all(queue, count);
+    disconnect_broker();
+    broker_trial_prepare(&trial);
+    broker_trial_run(&trial);
+    connect_broker();
+    CHECK_INT(waiting(queue), ==, 0);
+    disconnect_broker();
+    bson_free(url);
+    return count;
 }
 
-/* Runs consumers in processes, and kills one after the other, and in the long form the broker; then
- * lets one end by itself. */
-static void consume_with_kills(const char *store, const char *url, const char *into,
-                               const char *map, int kills)
+TEST(a_set_survives_kills_of_consumers_and_of_the_broker)
 {
-    pid_t consumers[2];
-    struct random chance;
-    const struct command *command;
+    char *store = store_uri("set");
 
-    truce__random_seed(&chance, (uint64_t)kills);
-    for (int i = 0; i < 2; i++)
-        consumers[i] = start_consumer(store, url, into, map);
-    for (int i = 0; i < kills; i++) {
-        int which = i % 2;
-
-        truce__clock_sleep_ms(100 + (int64_t)truce__random_below(&chance, 300));
-        if (kills > FEW && i % FEW == FEW - 1)
-            CHECK_INT(system(getenv("TRUCE_TEST_BROKER_KILL")), ==, 0); /* NOLINT */
-        kill(consumers[which], SIGKILL);
-        waitpid(consumers[which], NULL, 0);
-        consumers[which] = start_consumer(store, url, into, map);
-    }
-    for (int i = 0; i < 2; i++) {
-        kill(consumers[i], SIGKILL);
-        waitpid(consumers[i], NULL, 0);
-    }
-    command = command_run(TRUCE_CLI, store, NULL, "consume", url, "--into", into, "--map", map,
-                          "--until-empty", NULL);
-    CHECK_INT(command->code, ==, 0);
-    if (test_failures())
-        fprintf(stderr, "%s%s%s", command->out, command->err,
-                command_run("/bin/sh", store, NULL, "-c", "cat \"$TRUCE_STORE.log\"", NULL)->out);
+    broker_trial_check_set(store,
+                           try_queue("enrolments", store, BROKER_TRIAL_SET, BROKER_TRIAL_SET_MAP));
+    bson_free(store);
 }
 
-static void check_enrolments(const char *uri, int64_t count)
+TEST(each_message_is_one_job_and_one_post_despite_kills)
 {
-    int64_t last[STUDENTS][CLASSES] = {{0}};
-    bson_error_t error = {0};
-    truce_store *store = NULL;
+    char *store = store_uri("queue");
 
-    for (int64_t seq = 1; seq <= count; seq++) {
-        struct enrolment enrolment = enrolment_of(seq);
-
-        last[enrolment.student][enrolment.class] = enrolment.insert ? seq : -seq;
-    }
-    if (!CHECK_OK(truce_store_open(uri, NULL, &store, &error), error))
-        return;
-    for (int student = 0; student < STUDENTS; student++)
-        for (int class = 0; class < CLASSES; class ++) {
-            int64_t seq = last[student][class], found = -1;
-            char json[200];
-            bson_t *filter;
-
-            if (!seq)
-                continue;
-            snprintf(json, sizeof json,
-                     "{'student_id': %d, '%s': {'$elemMatch': {'name': 'CS %d', 'seq': %lld}}}",
-                     student, seq > 0 ? "classes" : "deleted_classes", class,
-                     (long long)(seq > 0 ? seq : -seq));
-            filter = test_bson(json);
-            CHECK_OK(truce_count(store, "students", filter, NULL, &found, &error), error);
-            CHECK_INT(found, ==, 1);
-            bson_destroy(filter);
-        }
-    truce_store_close(store);
+    broker_trial_check_posts(TRUCE_CLI, store,
+                             try_queue("mail", store, BROKER_TRIAL_POSTS, BROKER_TRIAL_POSTS_MAP));
+    bson_free(store);
 }
 
 static void check_count(const char *uri, const char *collection, int64_t expected)
@@ -256,48 +182,6 @@ static void check_count(const char *uri, const char *collection, int64_t expecte
         CHECK_OK(truce_count(store, collection, NULL, NULL, &count, &error), error);
     CHECK_INT(count, ==, expected);
     truce_store_close(store);
-}
-
-TEST(a_set_survives_kills_of_consumers_and_of_the_broker)
-{
-    int64_t count = test_scale("TRUCE_BROKER_MESSAGES", 1500);
-    char *url = url_of("TRUCE_TEST_AMQP", "enrolments"), *store = store_uri("set");
-
-    connect_broker();
-    declare("enrolments");
-    send_all("enrolments", count);
-    disconnect_broker();
-    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "set", "define", "students", "--list", "classes",
-                          "--key", "student_id", "--name", "name", NULL)
-                  ->code,
-              ==, 0);
-    consume_with_kills(store, url, "set:students.classes", "{element: \"$body.class\"}",
-                       count > 10000 ? 7 * FEW : FEW);
-    check_enrolments(store, count);
-    connect_broker();
-    CHECK_INT(waiting("enrolments"), ==, 0);
-    disconnect_broker();
-    bson_free(url);
-    bson_free(store);
-}
-
-TEST(each_message_is_one_job_despite_kills)
-{
-    int64_t count = test_scale("TRUCE_BROKER_MESSAGES", 1500);
-    char *url = url_of("TRUCE_TEST_AMQP", "mail"), *store = store_uri("queue");
-
-    connect_broker();
-    declare("mail");
-    send_all("mail", count);
-    disconnect_broker();
-    consume_with_kills(store, url, "queue:mail", "{}", count > 10000 ? 7 * FEW : FEW);
-    check_count(store, "truce_queue", count);
-    check_count(store, "truce_rejects", 0);
-    connect_broker();
-    CHECK_INT(waiting("mail"), ==, 0);
-    disconnect_broker();
-    bson_free(url);
-    bson_free(store);
 }
 
 /* ---- bad input ------------------------------------------------------------------------------- */
@@ -416,7 +300,7 @@ TEST(ends_after_its_batch_by_a_signal)
     declare("signal");
     send("signal", "{}", 2, "1", NULL);
     settle();
-    consumer = start_consumer(store, url, "queue:mail", "{}");
+    consumer = command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", NULL);
     for (int i = 0; i < 600 && waiting("signal"); i++)
         truce__clock_sleep_ms(100);
     kill(consumer, SIGTERM);
@@ -503,4 +387,50 @@ TEST(jobs_are_published_with_confirms_and_come_back_once)
     bson_free(no_exchange);
     bson_free(from);
     bson_free(store);
+}
+
+/* Changes are published while the publisher is killed, and a second store follows them. */
+TEST(changes_are_published_despite_kills_and_make_a_copy)
+{
+    char *to = url_of("TRUCE_TEST_AMQP", "?routing_key=changes");
+    char *from = url_of("TRUCE_TEST_AMQP", "changes"), *store = store_uri("source");
+    char *copy = bson_strdup_printf("%s-copy", store);
+    const struct command *command;
+
+    connect_broker();
+    declare("changes");
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "others", "{}", NULL)->code, ==, 0);
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", to,
+                          "--feed-hours", "1", "--until-empty", NULL)
+                  ->code,
+              ==, 0);
+    for (int i = 0; i < 4; i++) {
+        pid_t publisher = command_start(TRUCE_CLI, store, "publish", "changes:things", "--to", to,
+                                        "--batch", "3", NULL);
+
+        command = command_run("/bin/sh", store, NULL, "-c",
+                              "for i in 1 2 3; do $0 insert things \"{_id: $1$i, n: 1}\" && $0 "
+                              "update things \"{_id: $1$i}\" '{$inc: {n: 1}}' || exit; done",
+                              TRUCE_CLI, (const char *const[]){"1", "2", "3", "4"}[i], NULL);
+        CHECK_INT(command->code, ==, 0);
+        kill(publisher, SIGKILL);
+        waitpid(publisher, NULL, 0);
+    }
+    command = command_run(TRUCE_CLI, store, NULL, "publish", "changes:things", "--to", to,
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    /* each change has its effect once: an insert and an $inc of each of the 12 things */
+    command = command_run(TRUCE_CLI, copy, NULL, "consume", from, "--into", "commit", "--map",
+                          "[{insert: \"events\", with: {type: \"$body.type\", of: "
+                          "\"$body.data.documentKey._id\"}}]",
+                          "--until-empty", NULL);
+    CHECK_INT(command->code, ==, 0);
+    check_count(copy, "events", 24);
+    check_count(copy, "truce_rejects", 0);
+    CHECK_INT(waiting("changes"), ==, 0);
+    disconnect_broker();
+    bson_free(to);
+    bson_free(from);
+    bson_free(store);
+    bson_free(copy);
 }

@@ -22,6 +22,7 @@ void fake_broker_end(void)
         bson_free(fake_broker.published[i]);
         bson_free(fake_broker.published_to[i]);
         bson_free(fake_broker.published_id[i]);
+        bson_free(fake_broker.published_key[i]);
     }
     memset(&fake_broker, 0, sizeof fake_broker);
 }
@@ -168,6 +169,8 @@ static truce_status fake_publish(void *broker, const struct broker_post *post, b
         return status;
     fake_broker.published[fake_broker.published_count] =
         bson_strndup((const char *)post->body, post->size);
+    fake_broker.published_key[fake_broker.published_count] = bson_strdup(post->order_key);
+    fake_broker.published_after[fake_broker.published_count] = fake_broker.confirmed;
     fake_broker.published_to[fake_broker.published_count] = bson_strdup(post->to);
     fake_broker.published_id[fake_broker.published_count++] = bson_strdup(post->id);
     return TRUCE_OK;

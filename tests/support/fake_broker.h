@@ -32,6 +32,9 @@ struct fake_broker {
     /* The published messages. */
     char *published[FAKE_MESSAGES_MAX];
     char *published_to[FAKE_MESSAGES_MAX], *published_id[FAKE_MESSAGES_MAX];
+    char *published_key[FAKE_MESSAGES_MAX]; /* the key of the order; NULL: none */
+    /* how many were confirmed when the message was published */
+    size_t published_after[FAKE_MESSAGES_MAX];
     size_t published_count, confirmed;
     /* The positions that were acknowledged; of the log. */
     int64_t acknowledged[FAKE_PARTITIONS_MAX];

@@ -73,7 +73,7 @@ TEST(jobs_are_published_in_order_and_end)
 
     publish_case_begin(&c);
     c.options.key = "$payload.customer";
-    CHECK_OK(truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error), error);
+    CHECK_OK(truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error), error);
     CHECK_INT(c.counts.published, ==, 5);
     CHECK_INT(fake_broker.confirmed, ==, 5);
     for (int i = 0; i < 5; i++) {
@@ -105,7 +105,8 @@ TEST(a_connection_that_fails_at_any_call_loses_no_message)
         publish_case_begin(&c);
         fake_broker.fails_at = at;
         fake_broker.status = TRUCE_IO;
-        CHECK_OK(truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error), error);
+        CHECK_OK(truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error),
+                 error);
         hit = fake_broker.calls >= at;
         for (int i = 0; i < 5; i++)
             CHECK_INT(times(i), >=, 1);
@@ -123,7 +124,7 @@ static void publish_rest(struct publish_case *c)
         truce_sweep_report report;
 
         c->turns = 0;
-        CHECK_OK(truce__publish(c->store, &c->options, &fake_broker_ops, &c->counts, &error),
+        CHECK_OK(truce__publish(c->store, NULL, &c->options, &fake_broker_ops, &c->counts, &error),
                  error);
         no_sleep_on(NULL, 31000);
         CHECK_OK(truce_sweep(c->store, NULL, &report, &error), error);
@@ -143,7 +144,7 @@ TEST(a_publisher_that_dies_at_any_store_call_loses_no_message)
         publish_case_begin(&c);
         truce_fault_arm(c.store, &fault);
         c.turns = 195; /* it gives up soon */
-        (void)truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error);
+        (void)truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error);
         hit = truce_fault_hits(c.store) > 0;
         truce_fault_arm(c.store, &none);
         publish_rest(&c);
@@ -164,7 +165,8 @@ TEST(a_refusal_ends_the_publisher_and_the_jobs_stay)
     fake_broker.fails_at = 4; /* the confirm */
     fake_broker.status = TRUCE_NOT_FOUND;
     CHECK_STATUS(TRUCE_NOT_FOUND,
-                 truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error), error);
+                 truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error),
+                 error);
     CHECK_INT(count_json(c.store, "truce_queue", "{'state': 'ready'}"), ==, 5);
     publish_case_end(&c);
 }
@@ -177,10 +179,12 @@ TEST(wrong_options_of_a_publisher_are_refused)
     publish_case_begin(&c);
     c.options.key = "customer";
     CHECK_STATUS(TRUCE_INVALID,
-                 truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error), error);
+                 truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error),
+                 error);
     c.options.key = "$payload.n"; /* no string */
     CHECK_STATUS(TRUCE_INVALID,
-                 truce__publish(c.store, &c.options, &fake_broker_ops, &c.counts, &error), error);
+                 truce__publish(c.store, NULL, &c.options, &fake_broker_ops, &c.counts, &error),
+                 error);
     CHECK_INT(count_json(c.store, "truce_queue", "{'state': 'ready'}"), ==, 5);
     publish_case_end(&c);
 }

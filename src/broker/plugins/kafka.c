@@ -463,9 +463,10 @@ static truce_status kafka_plugin_publish(void *arg, const struct broker_post *po
 {
     struct kafka *kafka = arg;
     rd_kafka_headers_t *headers = kafka_make_headers(post);
+    const char *key = post->key ? post->key : post->order_key;
     rd_kafka_resp_err_t code = rd_kafka_producev(
         kafka->client, RD_KAFKA_V_TOPIC(post->to ? post->to : kafka->topic),
-        RD_KAFKA_V_KEY(post->key, post->key ? strlen(post->key) : 0),
+        RD_KAFKA_V_KEY(key, key ? strlen(key) : 0),
         RD_KAFKA_V_VALUE((void *)post->body, post->size), RD_KAFKA_V_HEADERS(headers),
         RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY | RD_KAFKA_MSG_F_BLOCK), RD_KAFKA_V_END);
 

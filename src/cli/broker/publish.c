@@ -1,4 +1,5 @@
-/* truce publish: publishes the jobs of a queue to a broker (src/broker/publisher.c). */
+/* truce publish: publishes the jobs of a queue, or the changes of a collection, to a broker
+ * (src/broker/publisher.c). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,7 +28,7 @@ static void publish_note(const char *text, void *arg)
 {
     struct publish *publish = arg;
 
-    cli_remark(publish->cli, "%s; trying again", text);
+    cli_remark(publish->cli, "%s", text);
 }
 
 static void publish_print(const struct cli *cli, const truce_publish_counts *counts, double seconds)
@@ -40,6 +41,44 @@ static void publish_print(const struct cli *cli, const truce_publish_counts *cou
     cli_answer(cli, &answer, "%" PRId64 " published; %.1f s, %.0f/s", counts->published, seconds,
                seconds > 0 ? (double)counts->published / seconds : 0.0);
     bson_destroy(&answer);
+}
+
+static bool publish_read_from(struct cli *cli, truce_publish_options *options)
+{
+    static const char *const names[] = {NULL, "stored", "oldest", "latest"};
+    const char *from = cli_text(cli, "from");
+
+    for (int i = TRUCE_PUBLISH_FROM_STORED; from && i <= TRUCE_PUBLISH_FROM_LATEST; i++)
+        if (!strcmp(from, names[i]))
+            options->from = (truce_publish_from)i;
+    if (!from || options->from)
+        return true;
+    cli_usage(cli, "invalid --from \"%s\": expected stored, oldest, or latest", from);
+    return false;
+}
+
+/* Reads queue:QUEUE or changes:COLLECTION, and the options of changes. */
+static bool publish_read_source(struct cli *cli, const char *source, truce_publish_options *options)
+{
+    const char *name = strchr(source, ':');
+    int64_t hours = 0;
+
+    if (name && name[1] && !strncmp(source, "queue:", strlen("queue:")))
+        options->queue = name + 1;
+    else if (name && name[1] && !strncmp(source, "changes:", strlen("changes:")))
+        options->changes = name + 1;
+    else {
+        cli_usage(cli, "invalid source \"%s\": expected queue:QUEUE or changes:COLLECTION", source);
+        return false;
+    }
+    options->publisher = cli_text(cli, "publisher");
+    if (!publish_read_from(cli, options) || !cli_number(cli, "feed-hours", 1, 24 * 366, 0, &hours))
+        return false;
+    options->feed_ms = hours * 3600000;
+    if (options->changes || !(options->publisher || options->from || options->feed_ms))
+        return true;
+    cli_usage(cli, "--publisher, --from, and --feed-hours are for changes:COLLECTION");
+    return false;
 }
 
 static int publish_run(struct cli *cli)
@@ -57,13 +96,14 @@ static int publish_run(struct cli *cli)
     truce_status status;
     int64_t batch, started_ns;
 
-    if (strncmp(source, "queue:", strlen("queue:")) != 0 || !source[strlen("queue:")])
-        return cli_usage(cli, "invalid source \"%s\": expected queue:QUEUE", source);
+    if (!publish_read_source(cli, source, &options))
+        return CLI_USAGE;
     if (!options.url)
         return cli_usage(cli, "--to URL is missing: amqp://HOST/EXCHANGE or kafka://HOST/TOPIC");
     if (!cli_number(cli, "batch", 1, 1000, 100, &batch))
         return CLI_USAGE;
-    options.queue = source + strlen("queue:");
+    if (options.changes && cli->rehearsal) /* its store has no feed */
+        return CLI_DONE;
     options.batch = (uint32_t)batch;
     publish.stop = cli_interrupt_stop();
     started_ns = truce__clock_monotonic_ns();
@@ -78,27 +118,39 @@ static int publish_run(struct cli *cli)
 const struct cli_command cli_publish = {
     .noun = "publish",
     .arguments = "SOURCE",
-    .summary = "publish the jobs of a queue to a broker",
+    .summary = "publish the jobs of a queue, or changes, to a broker",
     .help =
-        "The queue is a transactional outbox: a job that a commit adds is published after it, and\n"
-        "a job of a commit without effect is never published. SOURCE is queue:QUEUE. URL is\n"
+        "SOURCE is queue:QUEUE or changes:COLLECTION. URL is\n"
         "amqp://USER:PASSWORD@HOST/EXCHANGE?routing_key=KEY, where amqp://HOST/?routing_key=QUEUE\n"
         "is the default exchange, or kafka://HOST:PORT/TOPIC.\n"
         "\n"
+        "A queue is a transactional outbox: a job that a commit adds is published after it, and a\n"
+        "job of a commit without effect is never published.\n"
         "The body is the payload as JSON, and the message's id is QUEUE/JOB. The job ends as done\n"
         "after the broker has confirmed the message. If the command is killed in between, the\n"
         "message is published again with the same id. One publisher keeps the order of the\n"
         "queue; several keep that of each lane.\n"
         "\n"
+        "Changes are published as CloudEvents 1.0 in JSON: inserts, updates with their\n"
+        "differences, replacements, and deletes, in order for each document. The position is\n"
+        "stored after the broker has confirmed them. The store must have a feed of changes,\n"
+        "which --feed-hours switches on, as truce serve does.\n"
+        "\n"
         "If no queue of the broker receives a message, or the exchange or topic does not exist,\n"
-        "the command ends and the jobs stay. Other failures are retried with growing delays.",
+        "the command ends and jobs and changes stay. Other failures are retried with growing delays.",
     .options =
         (const struct cli_option[]){
             {"to", 0, "URL", "the broker", false},
             {"key", 0, "PATH", "the routing key or record key, for example $payload.customer",
              false},
-            {"batch", 0, "N", "jobs that are confirmed together, up to 1000 (default: 100)", false},
-            {"until-empty", 0, NULL, "end when no job is ready", false},
+            {"batch", 0, "N", "messages that are confirmed together, up to 1000 (default: 100)",
+             false},
+            {"until-empty", 0, NULL, "end when no job is ready, or no change is left", false},
+            {"publisher", 0, "NAME", "changes: name of the position (default: the collection)",
+             false},
+            {"from", 0, "PLACE", "changes: begin at stored, oldest, or latest", false},
+            {"feed-hours", 0, "HOURS", "changes: switch the feed on, and keep changes so long",
+             false},
             {0}},
     .example = "truce queue add mail '{to: \"ada@example.org\"}' --store school.truce\n"
                "truce publish queue:mail --to 'amqp://localhost/?routing_key=mail' & publisher=$!\n"

@@ -18,6 +18,7 @@ static const struct story {
     {"transfer", demo_transfer},
     {"rename", demo_rename},
     {"tree", demo_tree},
+    {"broker", demo_broker},
 };
 
 static int demo_run(struct cli *cli)
@@ -39,7 +40,7 @@ static int demo_run(struct cli *cli)
         return cli_usage(
             cli,
             "there is no story \"%s\"; the stories are enrolments, badges, keys, post, friends, bank, "
-            "transfer, rename, and tree",
+            "transfer, rename, tree, and broker",
             cli->arguments[0]);
     return code;
 }
@@ -48,22 +49,25 @@ const struct cli_command cli_demo = {
     .noun = "demo",
     .arguments = "[STORY]",
     .summary = "show failures of the usual code, and how truce avoids them",
-    .help = "Each story runs real processes on an embedded store in a directory of its own, and\n"
-            "checks the result. The exit code is not 0 if truce's result is wrong or nothing was\n"
-            "done. With --store, the story runs in that store, which must be empty and is empty\n"
-            "again at the end. The story keys only needs a store without the collection\n"
-            "truce_demo_keys, which it drops.\n"
-            "\n"
-            "  enrolments   students enrol and unenrol through a message queue; messages arrive\n"
-            "               shuffled, some twice, at consumers that are killed with -9\n"
-            "  badges       one process changes an item of an array, and four processes read it\n"
-            "  keys         processes change two of three documents together, and are killed\n"
-            "  post         two editors save the same document\n"
-            "  friends      jobs change two lists each, and their workers are killed\n"
-            "  bank         people send each other money, and the processes are killed\n"
-            "  transfer     a two-phase transfer is canceled while it is applied\n"
-            "  rename       a user with copies of the name is renamed twice at the same time\n"
-            "  tree         a reader walks pages while an edit of many pages dies halfway",
+    .help =
+        "Each story runs real processes on an embedded store in a directory of its own, and\n"
+        "checks the result. The exit code is not 0 if truce's result is wrong or nothing was\n"
+        "done. With --store, the story runs in that store, which must be empty and is empty\n"
+        "again at the end. The story keys only needs a store without the collection\n"
+        "truce_demo_keys, which it drops.\n"
+        "\n"
+        "  enrolments   students enrol and unenrol through a message queue; messages arrive\n"
+        "               shuffled, some twice, at consumers that are killed with -9\n"
+        "  badges       one process changes an item of an array, and four processes read it\n"
+        "  keys         processes change two of three documents together, and are killed\n"
+        "  post         two editors save the same document\n"
+        "  friends      jobs change two lists each, and their workers are killed\n"
+        "  bank         people send each other money, and the processes are killed\n"
+        "  transfer     a two-phase transfer is canceled while it is applied\n"
+        "  rename       a user with copies of the name is renamed twice at the same time\n"
+        "  tree         a reader walks pages while an edit of many pages dies halfway\n"
+        "  broker       payments arrive through RabbitMQ at consumers that are killed; needs an\n"
+        "               installed rabbitmq-server, of which it starts a private one",
     .example = "truce demo post",
     .options =
         (const struct cli_option[]){

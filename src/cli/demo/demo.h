@@ -15,5 +15,6 @@ int demo_bank(struct cli *cli);
 int demo_transfer(struct cli *cli);
 int demo_rename(struct cli *cli);
 int demo_tree(struct cli *cli);
+int demo_broker(struct cli *cli);
 
 #endif

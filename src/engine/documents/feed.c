@@ -5,7 +5,9 @@
  *     row <position>  {s: bytes so far, w: when, o: kind, c: collection, t: new name?,
  *                      k: {_id}?, f: document?, u: difference?, b: before?, a: after?,
  *                      i: number of the collection?, j: of the dropped one?, v: options or index?,
- *                      p: options before?}
+ *                      p: options before?, x: true?}
+ *
+ *     x               the entry belongs to the operation of the entry before it, such as a commit
  *
  *     position        seconds << 31 | number: so it is also the time that clients see
  *                     (clusterTime), and a feed that was off and is on again does not use a
@@ -39,6 +41,7 @@
 #include "engine/documents/feed.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/buffer.h"
@@ -180,15 +183,21 @@ static void begin_entry(struct writer *writer, enum feed_kind kind, const char *
                         int64_t *position, bson_t *entry)
 {
     int64_t now_ms = truce__clock_wall_ms();
+    struct feed_end *end = &writer->feed;
     const char text[] = {(char)kind, 0};
 
     *position = next_position(writer, now_ms);
+    /* the first entry of the operation may be undone */
+    if (!end->first || end->last < end->first)
+        end->first = *position;
     bson_init(entry);
     /* Replaced when the size is known. */
     BSON_APPEND_INT64(entry, "s", 0);
     BSON_APPEND_DATE_TIME(entry, "w", now_ms);
     BSON_APPEND_UTF8(entry, "o", text);
     BSON_APPEND_UTF8(entry, "c", name);
+    if (*position > end->first)
+        BSON_APPEND_BOOL(entry, "x", true);
 }
 
 static truce_status put_entry(struct writer *writer, int64_t position, bson_t *entry,
@@ -519,6 +528,9 @@ static bool feed_read_field(const bson_iter_t *at, struct feed_entry *entry, int
         return read_binary(at, &entry->diff);
     case 'b':
         return read_binary(at, &entry->before);
+    case 'x':
+        entry->continues = BSON_ITER_HOLDS_BOOL(at) && bson_iter_bool(at);
+        return true;
     case 'i':
         return (entry->number = feed_read_number(at)) > 0;
     case 'j':
@@ -579,6 +591,21 @@ static truce_status bad_entry(int64_t position, bson_error_t *error)
 {
     return truce__fail(TRUCE_CORRUPT, error, "the entry %lld of the feed of changes is damaged",
                        (long long)position);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
+                       char text[FEED_TOKEN_TEXT])
+{
+    uint8_t bytes[FEED_TOKEN_BYTES] = {FEED_TOKEN_VERSION};
+
+    for (int i = 0; i < 8; i++)
+        bytes[1 + i] = (uint8_t)((uint64_t)position >> (56 - 8 * i));
+    bytes[9] = place;
+    memcpy(bytes + 10, feed->bytes, sizeof feed->bytes);
+    for (int i = 0; i < FEED_TOKEN_BYTES; i++)
+        snprintf(text + (ptrdiff_t)2 * i, 3, "%02X", bytes[i]);
 }
 
 /* ---- its ends ------------------------------------------------------------------------------- */

@@ -126,6 +126,8 @@ truce_status truce__engine_feed_count(struct engine *engine, int64_t *entries, b
 struct feed_entry {
     int64_t position, wall_ms;
     enum feed_kind kind;
+    /* The operation of the entry before made this change, too. */
+    bool continues;
     /* `other`: the new name of a rename. */
     const char *collection, *other;
     /* The numbers of the collection, and of the one that a rename replaced; 0: not recorded. */
@@ -153,6 +155,23 @@ typedef bool feed_take(void *arg, const struct feed_entry *entry);
 truce_status truce__engine_feed_read(struct engine *engine, const bson_oid_t *id, int64_t after,
                                      int most, feed_take *take, void *arg, int64_t *reached,
                                      bson_error_t *error);
+
+/*
+ * A resume token is a position as clients see it:
+ *
+ *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
+ *
+ * The bytes are written in hexadecimal digits, so tokens sort in the order of their positions. The
+ * server defines the places (server/session/change_stream.h).
+ */
+#define FEED_TOKEN_BYTES   22
+#define FEED_TOKEN_TEXT    (2 * FEED_TOKEN_BYTES + 1)
+#define FEED_TOKEN_VERSION 1
+/* The place of a token: the event of the entry was sent. */
+#define FEED_TOKEN_EVENT 1
+
+void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
+                       char text[FEED_TOKEN_TEXT]);
 
 /* Checks the feed for the check of the file. Fails with CORRUPT. */
 truce_status truce__feed_check(struct kv *kv, const struct feed_spec *feed, bson_error_t *error);

@@ -36,25 +36,16 @@
 
 /* ---- tokens ----------------------------------------------------------------------------------
  *
- *     01  position (8 bytes, the highest first)  place  id of the feed (12 bytes)
- *
- * `place` is an enum change_stream_place; for a fragment, its number is added. The bytes are
- * written in hexadecimal digits, so tokens sort in the order of their positions.
+ * engine/documents/feed.h has the format. The place is an enum change_stream_place; for a fragment,
+ * its number is added.
  */
-#define TOKEN_BYTES   22
-#define TOKEN_VERSION 1
 
 void change_stream_token_append(const struct change_stream_token *token, bson_t *document)
 {
-    uint8_t bytes[TOKEN_BYTES] = {TOKEN_VERSION};
-    char text[2 * TOKEN_BYTES + 1];
+    int place = (int)token->place + (token->place == STREAM_FRAGMENT ? token->fragment : 0);
+    char text[FEED_TOKEN_TEXT];
 
-    for (int i = 0; i < 8; i++)
-        bytes[1 + i] = (uint8_t)((uint64_t)token->position >> (56 - 8 * i));
-    bytes[9] = (uint8_t)(token->place + (token->place == STREAM_FRAGMENT ? token->fragment : 0));
-    memcpy(bytes + 10, token->feed.bytes, sizeof token->feed.bytes);
-    for (int i = 0; i < TOKEN_BYTES; i++)
-        snprintf(text + 2 * i, 3, "%02X", bytes[i]);
+    truce__feed_token(&token->feed, token->position, (uint8_t)place, text);
     BSON_APPEND_UTF8(document, "_data", text);
 }
 
@@ -66,17 +57,17 @@ static int digit(char c)
     return found ? (int)(found - digits) : -1;
 }
 
-static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[TOKEN_BYTES],
+static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[FEED_TOKEN_BYTES],
                                bson_error_t *error)
 {
     for (uint32_t i = 0; i < length; i++)
         if (digit(text[i]) < 0 || length % 2)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "resume token string was not a valid hex string");
-    if (length != 2 * TOKEN_BYTES)
+    if (length != 2 * FEED_TOKEN_BYTES)
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
-    for (int i = 0; i < TOKEN_BYTES; i++)
+    for (int i = 0; i < FEED_TOKEN_BYTES; i++)
         bytes[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
     return TRUCE_OK;
 }
@@ -85,7 +76,7 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
                                       bson_error_t *error)
 {
     struct value data = truce__value_field(truce__value_document(document), "_data", 5);
-    uint8_t bytes[TOKEN_BYTES];
+    uint8_t bytes[FEED_TOKEN_BYTES];
     uint64_t position = 0;
     truce_status status;
     const char *text;
@@ -99,7 +90,7 @@ truce_status change_stream_token_read(const bson_t *document, struct change_stre
         return status;
     for (int i = 0; i < 8; i++)
         position = position << 8 | bytes[1 + i];
-    if (bytes[0] != TOKEN_VERSION || position > INT64_MAX)
+    if (bytes[0] != FEED_TOKEN_VERSION || position > INT64_MAX)
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
     token->position = (int64_t)position;

@@ -33,8 +33,10 @@ enum change_stream_document {
 
 /* The meaning of a token's position. */
 enum change_stream_place {
-    STREAM_MARK,  /* Everything up to the position was read. */
-    STREAM_EVENT, /* The event was sent. "invalidate" follows if it ends the stream. */
+    /* Everything up to the position was read. */
+    STREAM_MARK,
+    /* The event was sent. "invalidate" follows if it ends the stream. */
+    STREAM_EVENT = FEED_TOKEN_EVENT,
     /* "invalidate" was sent. */
     STREAM_INVALIDATE,
     /* The fragments of the event up to this one were sent. */
