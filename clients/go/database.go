@@ -57,6 +57,8 @@ type Database struct {
 	session   session
 	// Claims that run.
 	claims *sync.WaitGroup
+	// nil: none.
+	tracer Tracer
 }
 
 // OpenOptions are the options of Open.
@@ -180,6 +182,7 @@ func (db *Database) runIn(ctx context.Context, c *command, s session) (Reply, er
 	if err != nil {
 		return nil, err
 	}
+	request = db.traced(ctx, c.name, request)
 	if c.name == "truceClaim" && ctx.Done() != nil && s == nil {
 		return db.claim(ctx, c, request)
 	}

@@ -157,6 +157,11 @@ func (d *document) putDocument(name string, raw bson.Raw) {
 	d.buf = append(d.buf, raw...)
 }
 
+func (d *document) putRaw(name string, value bson.RawValue) {
+	d.key(value.Type, name)
+	d.buf = append(d.buf, value.Value...)
+}
+
 // value appends any value that package bson can encode; nil is absent.
 func (d *document) value(name string, value any) {
 	if value != nil {

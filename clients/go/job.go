@@ -18,6 +18,8 @@ type Job struct {
 	Attempt int64
 	// The whole job: metadata, tags, errors, ...
 	Document bson.Raw
+	// The Tracer of the database keeps its context of the claim here.
+	Trace any
 
 	db    *Database
 	token bson.ObjectID
@@ -30,6 +32,7 @@ type Job struct {
 
 // ClaimJobs claims the next jobs. Without a worker, end each of them: Done, Fail, ...
 func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions) ([]*Job, error) {
+	began := time.Now()
 	reply, err := db.Claim(ctx, queue, o)
 	if err != nil {
 		return nil, err
@@ -45,6 +48,9 @@ func (db *Database) ClaimJobs(ctx context.Context, queue string, o ClaimOptions)
 			ID: found.ID("_id"), Queue: queue, Payload: payload, Document: document,
 			Attempt: max(1, found.Int("attempt")), db: db, token: found.ID("token"),
 		})
+	}
+	if db.tracer != nil && len(jobs) > 0 {
+		db.tracer.Claimed(ctx, queue, began, jobs)
 	}
 	return jobs, nil
 }
@@ -67,14 +73,16 @@ func (j *Job) Ended() bool {
 }
 
 // finish reports the end of the job, once.
-func (j *Job) finish(report func() error) error {
+func (j *Job) finish(
+	ctx context.Context, operation string, report func(context.Context) error,
+) error {
 	j.mutex.Lock()
 	ended := j.ended
 	j.mutex.Unlock()
 	if ended {
 		return fail(ErrExpired, 125, fmt.Sprintf("job %s has already ended", j.ID.Hex()))
 	}
-	if err := report(); err != nil {
+	if err := j.span(ctx, operation, report); err != nil {
 		return err
 	}
 	j.mutex.Lock()
@@ -98,7 +106,7 @@ func (j *Job) Done(ctx context.Context, result any, tx ...*Database) error {
 	if err != nil {
 		return err
 	}
-	return j.finish(func() error {
+	return j.finish(ctx, "done", func(ctx context.Context) error {
 		_, err := db.Done(ctx, j.Queue, DoneOptions{ID: j.ID, Token: j.token, Result: result})
 		return err
 	})
@@ -113,7 +121,7 @@ func (j *Job) FailAfter(ctx context.Context, cause error, delay time.Duration) e
 }
 
 func (j *Job) fail(ctx context.Context, cause error, delay *time.Duration) error {
-	return j.finish(func() error {
+	return j.finish(ctx, "fail", func(ctx context.Context) error {
 		o := FailOptions{ID: j.ID, Token: j.token, Error: textOf(cause), Delay: delay}
 		_, err := j.db.Fail(ctx, j.Queue, o)
 		return err
@@ -129,7 +137,7 @@ func textOf(cause error) string {
 
 // Snooze requeues the job for later. The attempt does not count.
 func (j *Job) Snooze(ctx context.Context, delay time.Duration) error {
-	return j.finish(func() error {
+	return j.finish(ctx, "snooze", func(ctx context.Context) error {
 		_, err := j.db.Snooze(ctx, j.Queue, SnoozeOptions{ID: j.ID, Token: j.token, Delay: delay})
 		return err
 	})
@@ -137,7 +145,7 @@ func (j *Job) Snooze(ctx context.Context, delay time.Duration) error {
 
 // Discard ends the job as discarded: it is not tried again.
 func (j *Job) Discard(ctx context.Context, cause error) error {
-	return j.finish(func() error {
+	return j.finish(ctx, "discard", func(ctx context.Context) error {
 		o := DiscardOptions{ID: j.ID, Token: j.token, Error: textOf(cause)}
 		_, err := j.db.Discard(ctx, j.Queue, o)
 		return err
@@ -189,7 +197,7 @@ func (c *JobCommit) Run(ctx context.Context) error {
 	if len(c.list) == 0 {
 		return c.job.Done(ctx, c.result)
 	}
-	return c.job.finish(func() error {
+	return c.job.finish(ctx, "done", func(ctx context.Context) error {
 		made := newCommand("truceJobCommit", true, true)
 		made.putText("truceJobCommit", c.job.Queue)
 		c.appendTo(&made.document, "changes")

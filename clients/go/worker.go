@@ -210,12 +210,15 @@ func (r *running) handle(ctx context.Context, job *Job) (result any, err error) 
 }
 
 func (r *running) work(ctx context.Context, job *Job) {
-	result, err := r.handle(ctx, job)
-	if err != nil && !job.Ended() && !job.Lost() && errors.Is(context.Cause(ctx), errStopped) {
-		r.requeue(job)
-		return
-	}
-	r.report(context.WithoutCancel(ctx), job, result, err)
+	_ = job.Work(ctx, func(ctx context.Context) error {
+		result, err := r.handle(ctx, job)
+		if err != nil && !job.Ended() && !job.Lost() && errors.Is(context.Cause(ctx), errStopped) {
+			r.requeue(job)
+			return err
+		}
+		r.report(context.WithoutCancel(ctx), job, result, err)
+		return err
+	})
 }
 
 // report reports the end of a job, and logs what it cannot report: then the lease ends.

@@ -141,6 +141,7 @@ function tableModule(table) {
         " * `optional`: the target may be 1 or absent.",
         " * `again`: whether the operation may be repeated, or the option with which it may.",
         " * `commit`: whether it can be a part of a commit.",
+        " * `writes`: whether it may change something.",
         " */",
         "module.exports = {",
     ];
@@ -154,6 +155,7 @@ function tableModule(table) {
             `    options: ${JSON.stringify(row.fields.map((field) => field.name)).replaceAll('","', '", "')},`,
             `    again: ${JSON.stringify(again)},`,
             `    commit: ${Boolean(row.commit)},`,
+            `    writes: ${Boolean(row.writes)},`,
             "  },",
         );
     }

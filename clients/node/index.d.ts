@@ -122,6 +122,13 @@ export declare class Database {
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 
+    /**
+     * Returns the same database, whose calls end when the signal is aborted. A call that reads
+     * throws the reason of the signal. A call that writes throws OutcomeUnknown: it may take effect
+     * or not. A claim leaves no job behind.
+     */
+    withSignal(signal: AbortSignal): Database;
+
     /** Runs a command document. With `again`, it is sent again if its reply is lost. */
     command(document: Document, options?: { again?: boolean }): Promise<Document>;
 

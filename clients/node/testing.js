@@ -17,6 +17,7 @@ const { createInterface } = require("node:readline");
 const { isDeepStrictEqual } = require("node:util");
 const truce = require("./index.js");
 const { checked, checkFunction } = require("./lib/options.js");
+const telemetry = require("./lib/telemetry.js");
 
 const NOT_BEGUN = ["ready", "delayed", "waiting", "blocked"];
 
@@ -144,18 +145,23 @@ async function runJobs(db, queue, handler) {
     for (let count = 0; ;) {
         const [job] = await db.claimJobs(queue);
         if (!job) return count;
-        let result;
-        try {
-            result = await handler(job);
-        } catch (error) {
-            if (error instanceof truce.Suspended) continue;
-            if (!job.ended) await job.fail(error);
-            throw error;
-        }
-        if (!job.ended)
-            await job.done(result !== null && typeof result === "object" ? result : undefined);
-        count++;
+        if (await telemetry.work(job, () => runJob(job, handler))) count++;
     }
+}
+
+/* Returns whether the job has ended; otherwise it is suspended. */
+async function runJob(job, handler) {
+    let result;
+    try {
+        result = await handler(job);
+    } catch (error) {
+        if (error instanceof truce.Suspended) return false;
+        if (!job.ended) await job.fail(error);
+        throw error;
+    }
+    if (!job.ended)
+        await job.done(result !== null && typeof result === "object" ? result : undefined);
+    return true;
 }
 
 module.exports = { assertEnqueued, enqueued, openTemporary, runJobs, startServer };

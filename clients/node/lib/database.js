@@ -5,7 +5,9 @@
  * Replies are the documents of the server without `ok`, `$clusterTime`, and `operationTime`. If the
  * `outcome` of a reply is "conflict", Conflict is thrown.
  */
+const { setMaxListeners } = require("node:events");
 const { setTimeout: sleep } = require("node:timers/promises");
+const { abortable } = require("./abort.js");
 const { ObjectId } = require("./bson.js");
 const { changesOf } = require("./changes.js");
 const { Collection } = require("./collection.js");
@@ -16,6 +18,7 @@ const { Job } = require("./job.js");
 const rows = require("./operations.js");
 const { addOperations } = require("./operations_base.js");
 const { checked, checkFunction, checkText } = require("./options.js");
+const telemetry = require("./telemetry.js");
 
 const TRIES = 4;
 const TRANSACTION_TRIES = 120;
@@ -40,13 +43,23 @@ const DIFF = ["from", "to", "contents", "page"];
 class Database {
     #transport;
     #session;
+    #signal;
     #abandoned = [];
     #registry = new FinalizationRegistry((state) => this.#abandoned.push(state));
 
-    constructor(transport, name, session) {
+    constructor(transport, name, session, signal) {
         this.#transport = transport;
         this.#session = session;
+        this.#signal = signal;
         this.databaseName = name;
+    }
+
+    /* The same database, whose calls end when the signal is aborted. */
+    withSignal(signal) {
+        if (typeof signal?.addEventListener !== "function")
+            throw new TypeError("the argument of withSignal must be an AbortSignal");
+        setMaxListeners(0, signal); // one for each call that runs
+        return new Database(this.#transport, this.databaseName, this.#session, signal);
     }
 
     close() {
@@ -72,8 +85,26 @@ class Database {
      * Runs a command. With `again`, it is sent again if its reply is lost, or if the server says
      * that it may be repeated.
      */
-    async _command(document, again = false, session = this.#session) {
+    _command(document, again = false, session = this.#session) {
+        if (!this.#signal) return this.#send(document, again, session);
+        return abortable(
+            this.#signal,
+            document,
+            () => this.#send(document, again, session),
+            (reply) => this.#requeue(document, reply),
+        );
+    }
+
+    /* Returns the jobs of a claim to the queue. */
+    async #requeue({ truceClaim: queue }, { jobs = [] }) {
+        if (queue === undefined) return;
+        for (const { _id: id, token } of jobs)
+            await this.#send({ truceSnooze: queue, id, token, delayMS: 0 }, false, undefined);
+    }
+
+    async #send(document, again, session) {
         let reply;
+        document = telemetry.traced(document);
         for (let left = TRIES - 1; ; left--) {
             try {
                 reply = await this.#transport.command(this.databaseName, document, session);
@@ -210,8 +241,9 @@ class Database {
         const session = await this.#transport.begin({ transaction: true });
         try {
             const result = await function_(
-                new Database(this.#transport, this.databaseName, session),
+                new Database(this.#transport, this.databaseName, session, this.#signal),
             );
+            this.#signal?.throwIfAborted();
             await this.#transport.commit(session);
             return result;
         } finally {
@@ -222,8 +254,11 @@ class Database {
     /* ---- jobs ---- */
 
     async claimJobs(queue, options) {
-        const { jobs = [] } = await this.claim(queue, options);
-        return jobs.map((document) => new Job(this, queue, document));
+        const began = Date.now();
+        const { jobs: documents = [] } = await this.claim(queue, options);
+        const jobs = documents.map((document) => new Job(this, queue, document));
+        telemetry.claimed(queue, jobs, began);
+        return jobs;
     }
 
     /* ---- all pages of a reply ---- */

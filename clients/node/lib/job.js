@@ -3,6 +3,7 @@
 const { changesOf } = require("./changes.js");
 const errors = require("./errors.js");
 const { checked, milliseconds } = require("./options.js");
+const telemetry = require("./telemetry.js");
 
 const END = ["database"];
 const FAIL = ["delayMS", "database"];
@@ -43,7 +44,10 @@ class Job {
 
     async #end(method, fields, database = this.#database) {
         if (this.ended) throw new errors.Expired(`job ${this.id} has already ended`, { code: 125 });
-        const reply = await database[method](this.queue, { ...this.#claim, ...fields });
+        const operation = method === "jobCommit" ? "done" : method;
+        const reply = await telemetry.end(this, operation, () =>
+            database[method](this.queue, { ...this.#claim, ...fields }),
+        );
         this.ended = true;
         return reply;
     }
@@ -132,7 +136,11 @@ class Job {
      * Runs the handler and reports the outcome. If the handler throws, the job fails.
      * Errors of the report are logged.
      */
-    async run(handler, logger = console) {
+    run(handler, logger = console) {
+        return telemetry.work(this, () => this.#run(handler, logger));
+    }
+
+    async #run(handler, logger) {
         let result;
         try {
             result = await handler(this);
@@ -146,6 +154,7 @@ class Job {
 
     async #failed(error, logger) {
         if (error instanceof errors.Suspended) return;
+        telemetry.failed(error);
         if (this.lost || (error instanceof errors.Expired && !this.ended)) {
             logger.warn(`${this.#name}: it was canceled, or another worker has it`);
             this.ended = true;

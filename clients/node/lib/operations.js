@@ -6,6 +6,7 @@
  * `optional`: the target may be 1 or absent.
  * `again`: whether the operation may be repeated, or the option with which it may.
  * `commit`: whether it can be a part of a commit.
+ * `writes`: whether it may change something.
  */
 module.exports = {
   help: {
@@ -15,6 +16,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   access: {
     command: "truceAccess",
@@ -22,6 +24,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   commitChanges: {
     command: "truceCommit",
@@ -29,6 +32,7 @@ module.exports = {
     options: ["key", "keyTime", "leave", "input"],
     again: "key",
     commit: false,
+    writes: true,
   },
   commitResult: {
     command: "truceCommitResult",
@@ -36,6 +40,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   commitShow: {
     command: "truceCommitShow",
@@ -43,6 +48,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   commits: {
     command: "truceCommits",
@@ -50,6 +56,7 @@ module.exports = {
     options: ["state", "keyPrefix", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   commitResolve: {
     command: "truceCommitResolve",
@@ -57,6 +64,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: true,
   },
   readMany: {
     command: "truceReadMany",
@@ -64,6 +72,7 @@ module.exports = {
     options: ["documents"],
     again: true,
     commit: false,
+    writes: false,
   },
   request: {
     command: "truceRequest",
@@ -71,6 +80,7 @@ module.exports = {
     options: ["name", "input"],
     again: true,
     commit: false,
+    writes: true,
   },
   requestState: {
     command: "truceRequestState",
@@ -78,6 +88,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   sequence: {
     command: "truceSequence",
@@ -85,6 +96,7 @@ module.exports = {
     options: ["take", "raise"],
     again: false,
     commit: false,
+    writes: false,
   },
   sequences: {
     command: "truceSequences",
@@ -92,6 +104,7 @@ module.exports = {
     options: ["after", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   set: {
     command: "truceSet",
@@ -102,6 +115,7 @@ module.exports = {
     ],
     again: true,
     commit: true,
+    writes: false,
   },
   setDefine: {
     command: "truceSetDefine",
@@ -121,6 +135,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   setCollect: {
     command: "truceSetCollect",
@@ -131,6 +146,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: false,
   },
   setRecord: {
     command: "truceSetRecord",
@@ -141,6 +157,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   setQuarantine: {
     command: "truceSetQuarantine",
@@ -151,6 +168,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: false,
   },
   setReplay: {
     command: "truceSetReplay",
@@ -161,6 +179,7 @@ module.exports = {
     ],
     again: false,
     commit: false,
+    writes: true,
   },
   setProtect: {
     command: "truceSetProtect",
@@ -170,6 +189,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   setConvert: {
     command: "truceSetConvert",
@@ -179,6 +199,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   setForget: {
     command: "truceSetForget",
@@ -189,6 +210,7 @@ module.exports = {
     ],
     again: false,
     commit: false,
+    writes: true,
   },
   revision: {
     command: "truceRevision",
@@ -199,6 +221,7 @@ module.exports = {
     ],
     again: false,
     commit: true,
+    writes: false,
   },
   revisionPatch: {
     command: "truceRevisionPatch",
@@ -209,6 +232,7 @@ module.exports = {
     ],
     again: false,
     commit: true,
+    writes: true,
   },
   revisionDiff: {
     command: "truceRevisionDiff",
@@ -216,6 +240,7 @@ module.exports = {
     options: ["before", "after", "kind"],
     again: true,
     commit: false,
+    writes: false,
   },
   revisionLog: {
     command: "truceRevisionLog",
@@ -225,6 +250,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: false,
   },
   conflicts: {
     command: "truceConflicts",
@@ -232,6 +258,7 @@ module.exports = {
     options: ["versionField", "rules", "strict", "inbox", "keep", "keepMS"],
     again: true,
     commit: false,
+    writes: false,
   },
   resolve: {
     command: "truceResolve",
@@ -242,6 +269,7 @@ module.exports = {
     ],
     again: false,
     commit: true,
+    writes: true,
   },
   item: {
     command: "truceItem",
@@ -252,6 +280,7 @@ module.exports = {
     ],
     again: false,
     commit: true,
+    writes: true,
   },
   itemIndex: {
     command: "truceItemIndex",
@@ -259,6 +288,7 @@ module.exports = {
     options: ["field", "identity", "map", "path", "keys"],
     again: true,
     commit: false,
+    writes: true,
   },
   itemConvert: {
     command: "truceItemConvert",
@@ -266,6 +296,7 @@ module.exports = {
     options: ["field", "identity", "map"],
     again: true,
     commit: false,
+    writes: true,
   },
   enqueue: {
     command: "truceEnqueue",
@@ -278,6 +309,7 @@ module.exports = {
     ],
     again: "id",
     commit: true,
+    writes: true,
   },
   jobs: {
     command: "truceJobs",
@@ -286,6 +318,7 @@ module.exports = {
     options: ["id", "state", "tag", "after", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   queues: {
     command: "truceQueues",
@@ -293,6 +326,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   queue: {
     command: "truceQueue",
@@ -301,6 +335,7 @@ module.exports = {
     options: ["action", "id", "ids", "limit"],
     again: false,
     commit: true,
+    writes: true,
   },
   queueLimit: {
     command: "truceQueueLimit",
@@ -308,6 +343,7 @@ module.exports = {
     options: ["running", "rate", "perMS", "pool"],
     again: true,
     commit: false,
+    writes: true,
   },
   claim: {
     command: "truceClaim",
@@ -315,6 +351,7 @@ module.exports = {
     options: ["most", "waitMS", "leaseMS", "worker"],
     again: false,
     commit: false,
+    writes: true,
   },
   heartbeat: {
     command: "truceHeartbeat",
@@ -322,6 +359,7 @@ module.exports = {
     options: ["id", "token", "progress"],
     again: true,
     commit: false,
+    writes: true,
   },
   done: {
     command: "truceDone",
@@ -329,6 +367,7 @@ module.exports = {
     options: ["id", "token", "result"],
     again: true,
     commit: true,
+    writes: true,
   },
   jobCommit: {
     command: "truceJobCommit",
@@ -336,6 +375,7 @@ module.exports = {
     options: ["id", "token", "changes", "result"],
     again: true,
     commit: false,
+    writes: true,
   },
   fail: {
     command: "truceFail",
@@ -343,6 +383,7 @@ module.exports = {
     options: ["id", "token", "error", "delayMS"],
     again: false,
     commit: true,
+    writes: true,
   },
   snooze: {
     command: "truceSnooze",
@@ -350,6 +391,7 @@ module.exports = {
     options: ["id", "token", "delayMS"],
     again: false,
     commit: true,
+    writes: true,
   },
   discard: {
     command: "truceDiscard",
@@ -357,6 +399,7 @@ module.exports = {
     options: ["id", "token", "error"],
     again: false,
     commit: true,
+    writes: true,
   },
   jobStep: {
     command: "truceJobStep",
@@ -364,6 +407,7 @@ module.exports = {
     options: ["id", "token", "name", "changes", "result"],
     again: true,
     commit: false,
+    writes: true,
   },
   jobSleep: {
     command: "truceJobSleep",
@@ -371,6 +415,7 @@ module.exports = {
     options: ["id", "token", "name", "delayMS"],
     again: false,
     commit: false,
+    writes: true,
   },
   jobWait: {
     command: "truceJobWait",
@@ -378,6 +423,7 @@ module.exports = {
     options: ["id", "token", "name", "timeoutMS"],
     again: false,
     commit: false,
+    writes: true,
   },
   flow: {
     command: "truceFlow",
@@ -386,6 +432,7 @@ module.exports = {
     options: ["jobs"],
     again: false,
     commit: true,
+    writes: true,
   },
   jobGraph: {
     command: "truceJobGraph",
@@ -393,6 +440,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   jobResults: {
     command: "truceJobResults",
@@ -400,6 +448,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   signal: {
     command: "truceSignal",
@@ -408,6 +457,7 @@ module.exports = {
     options: ["id", "name", "event"],
     again: true,
     commit: true,
+    writes: true,
   },
   cronSet: {
     command: "truceCronSet",
@@ -418,6 +468,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   crons: {
     command: "truceCrons",
@@ -425,6 +476,7 @@ module.exports = {
     options: ["after", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   cron: {
     command: "truceCron",
@@ -432,6 +484,7 @@ module.exports = {
     options: ["action"],
     again: true,
     commit: false,
+    writes: true,
   },
   cronNext: {
     command: "truceCronNext",
@@ -439,6 +492,7 @@ module.exports = {
     options: ["zone", "afterMS", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerOpen: {
     command: "truceLedgerOpen",
@@ -448,6 +502,7 @@ module.exports = {
     ],
     again: true,
     commit: true,
+    writes: true,
   },
   ledgerRules: {
     command: "truceLedgerRules",
@@ -455,6 +510,7 @@ module.exports = {
     options: ["account", "min", "max", "debitOnly", "creditOnly", "closed"],
     again: true,
     commit: true,
+    writes: true,
   },
   ledgerPost: {
     command: "truceLedgerPost",
@@ -462,6 +518,7 @@ module.exports = {
     options: ["id", "entries", "kind", "of", "effectiveMS", "expiresMS", "meta"],
     again: true,
     commit: true,
+    writes: true,
   },
   ledgerPostMany: {
     command: "truceLedgerPostMany",
@@ -469,6 +526,7 @@ module.exports = {
     options: ["transactions"],
     again: true,
     commit: false,
+    writes: true,
   },
   ledgerBalance: {
     command: "truceLedgerBalance",
@@ -476,6 +534,7 @@ module.exports = {
     options: ["account", "number", "bookedMS", "effectiveMS"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerStatement: {
     command: "truceLedgerStatement",
@@ -483,6 +542,7 @@ module.exports = {
     options: ["account", "after", "limit", "last"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerAccounts: {
     command: "truceLedgerAccounts",
@@ -490,6 +550,7 @@ module.exports = {
     options: ["prefix", "after", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerSearch: {
     command: "truceLedgerSearch",
@@ -497,6 +558,7 @@ module.exports = {
     options: ["meta", "account", "fromMS", "beforeMS", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerPending: {
     command: "truceLedgerPending",
@@ -504,6 +566,7 @@ module.exports = {
     options: ["account", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerCurrency: {
     command: "truceLedgerCurrency",
@@ -511,6 +574,7 @@ module.exports = {
     options: ["currency"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerVerify: {
     command: "truceLedgerVerify",
@@ -518,6 +582,7 @@ module.exports = {
     options: ["account", "seal"],
     again: true,
     commit: false,
+    writes: false,
   },
   ledgerSeal: {
     command: "truceLedgerSeal",
@@ -525,6 +590,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   transfer: {
     command: "truceTransfer",
@@ -535,6 +601,7 @@ module.exports = {
     ],
     again: true,
     commit: true,
+    writes: true,
   },
   transferShow: {
     command: "truceTransferShow",
@@ -542,6 +609,7 @@ module.exports = {
     options: ["id"],
     again: true,
     commit: false,
+    writes: false,
   },
   transfers: {
     command: "truceTransfers",
@@ -549,6 +617,7 @@ module.exports = {
     options: ["state", "limit", "skip"],
     again: true,
     commit: false,
+    writes: false,
   },
   transferResume: {
     command: "truceTransferResume",
@@ -556,6 +625,7 @@ module.exports = {
     options: ["id", "accounts", "field", "marks", "fence", "steps"],
     again: true,
     commit: false,
+    writes: true,
   },
   transferCancel: {
     command: "truceTransferCancel",
@@ -563,6 +633,7 @@ module.exports = {
     options: ["id", "accounts", "field", "marks", "fence", "steps"],
     again: true,
     commit: false,
+    writes: true,
   },
   syncDeclare: {
     command: "truceSyncDeclare",
@@ -570,6 +641,7 @@ module.exports = {
     options: ["source", "dependent", "reference", "copies", "resumeMS", "settleMS"],
     again: true,
     commit: false,
+    writes: true,
   },
   syncUpdate: {
     command: "truceSyncUpdate",
@@ -577,6 +649,7 @@ module.exports = {
     options: ["id", "update"],
     again: false,
     commit: true,
+    writes: true,
   },
   syncInsert: {
     command: "truceSyncInsert",
@@ -584,6 +657,7 @@ module.exports = {
     options: ["document"],
     again: false,
     commit: true,
+    writes: true,
   },
   syncRead: {
     command: "truceSyncRead",
@@ -591,6 +665,7 @@ module.exports = {
     options: ["id"],
     again: true,
     commit: false,
+    writes: true,
   },
   syncReconcile: {
     command: "truceSyncReconcile",
@@ -599,6 +674,7 @@ module.exports = {
     options: ["id"],
     again: true,
     commit: false,
+    writes: true,
   },
   syncStatus: {
     command: "truceSyncStatus",
@@ -606,6 +682,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
   syncRepair: {
     command: "truceSyncRepair",
@@ -613,6 +690,7 @@ module.exports = {
     options: ["dryRun"],
     again: true,
     commit: false,
+    writes: false,
   },
   syncDrop: {
     command: "truceSyncDrop",
@@ -620,6 +698,7 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: true,
   },
   treePublish: {
     command: "truceTreePublish",
@@ -630,6 +709,7 @@ module.exports = {
     ],
     again: "id",
     commit: true,
+    writes: true,
   },
   treeRead: {
     command: "truceTreeRead",
@@ -639,6 +719,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: false,
   },
   treeLog: {
     command: "truceTreeLog",
@@ -646,6 +727,7 @@ module.exports = {
     options: ["limit", "before"],
     again: true,
     commit: false,
+    writes: false,
   },
   treeDiff: {
     command: "truceTreeDiff",
@@ -653,6 +735,7 @@ module.exports = {
     options: ["from", "to", "contents", "limit", "after"],
     again: true,
     commit: false,
+    writes: false,
   },
   tree: {
     command: "truceTree",
@@ -663,6 +746,7 @@ module.exports = {
     ],
     again: false,
     commit: false,
+    writes: false,
   },
   trees: {
     command: "truceTrees",
@@ -677,6 +761,7 @@ module.exports = {
     options: ["retentionMS", "batch"],
     again: true,
     commit: false,
+    writes: true,
   },
   check: {
     command: "truceCheck",
@@ -684,6 +769,7 @@ module.exports = {
     options: ["repair"],
     again: true,
     commit: false,
+    writes: false,
   },
   doctor: {
     command: "truceDoctor",
@@ -691,5 +777,6 @@ module.exports = {
     options: [],
     again: true,
     commit: false,
+    writes: false,
   },
 };

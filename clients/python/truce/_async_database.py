@@ -26,7 +26,7 @@ from typing import (
 
 from bson import ObjectId
 
-from . import errors
+from . import _telemetry, errors
 from ._async_collection import AsyncChangeStream, AsyncCollection
 from ._async_job import AsyncJob
 from ._commit_list import CommitList
@@ -75,6 +75,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         its reply is lost or the server says that it may be repeated.
         """
         session = session or self._session
+        document = _telemetry.traced(document)
         for left in range(_TRIES - 1, -1, -1):
             try:
                 reply = await self._transport.command(self.name, document, session)
@@ -221,10 +222,13 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         worker: Optional[str] = None,
     ) -> List[AsyncJob]:
         """Claims the next jobs as objects, with the options of `claim`."""
+        began = _telemetry.now()
         reply = await self.claim(
             queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, worker=worker
         )
-        return [AsyncJob(self, queue, document) for document in reply.get("jobs", [])]
+        jobs = [AsyncJob(self, queue, document) for document in reply.get("jobs", [])]
+        _telemetry.claimed(queue, jobs, began)
+        return jobs
 
     # ---- all pages of a reply ----
 

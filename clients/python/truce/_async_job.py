@@ -4,7 +4,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
-from . import errors
+from . import _telemetry, errors
 from ._commit_list import CommitList
 from ._values import Document, Milliseconds, Reply, milliseconds, without_none
 
@@ -38,6 +38,9 @@ class AsyncJob:
         # Whether the job was canceled or another worker has it: a heartbeat was refused.
         self.lost = False
         self._database = database
+        # OpenTelemetry's context of the call that claimed it.
+        self._claim_context: Any = None
+        self._work: Any = None
 
     async def _end(
         self, command: str, database: Optional[AsyncDatabase] = None, **fields: Any
@@ -46,7 +49,8 @@ class AsyncJob:
             raise errors.Expired(f"job {self.id} has already ended", 125, {"status": "expired"})
         document = {command: self.queue, "id": self.id, "token": self.token, **fields}
         again = command in ("truceDone", "truceJobCommit")
-        await (database or self._database).command(without_none(document), again=again)
+        with _telemetry.end(self, command):
+            await (database or self._database).command(without_none(document), again=again)
         self.ended = True
 
     async def done(
@@ -128,19 +132,23 @@ class AsyncJob:
         return int(reply["leaseMS"])
 
     async def __aenter__(self) -> AsyncJob:
+        self._work = _telemetry.work(self)
+        self._work.__enter__()
         return self
 
     async def __aexit__(
         self, kind: Optional[type], error: Optional[BaseException], _: object
     ) -> bool:
-        if error is None:
-            await self._finish(None)
-            return False
-        if isinstance(error, Exception):
-            await self._failed(error)
-            return True
-        await self._requeue()
-        return False
+        try:
+            if error is None:
+                await self._finish(None)
+            elif isinstance(error, Exception):
+                await self._failed(error)
+            else:
+                await self._requeue()
+        finally:
+            self._work.__exit__(None, None, None)
+        return isinstance(error, Exception)
 
     # ---- for workers: these log what they cannot report ----
 
@@ -157,6 +165,7 @@ class AsyncJob:
     async def _failed(self, error: Exception) -> None:
         if isinstance(error, errors.Suspended):
             return
+        _telemetry.failed(error)
         if isinstance(error, errors.Expired) and (self.lost or not self.ended):
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
             self.ended = True

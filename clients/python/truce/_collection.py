@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, List, Mapping, Optional, Seq
 from bson import ObjectId
 from pymongo.results import DeleteResult, InsertManyResult, InsertOneResult, UpdateResult
 
-from . import errors
-from ._values import Document, Reply, without_none
+from . import _merge, errors
+from ._values import Document, Milliseconds, Reply, without_none
 
 if TYPE_CHECKING:
     from ._database import Database
@@ -393,6 +393,51 @@ class Collection:
         """Deletes a document, and returns it."""
         return self._find_and_modify(
             query=filter, remove=True, fields=projection, sort=_ordered(sort)
+        )
+
+    # ---- revisions ----
+
+    def merge(
+        self,
+        document: Document,
+        *,
+        version: int,
+        version_field: Optional[str] = None,
+        rules: Optional[Document] = None,
+        strict: Optional[bool] = None,
+        inbox: Optional[bool] = None,
+        keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
+        base: Optional[Document] = None,
+    ) -> Reply:
+        """
+        Saves the document that a web form sent back, merged with other saves since.
+
+        The JSON of the form is enough: where the stored document has an ObjectId, a datetime, or
+        another type that JSON lacks, the field gets this type again. If both sides changed a field,
+        Conflict is raised.
+
+        document: the edited document, with its _id
+        version: the number that the form showed
+
+        The other options and the reply are those of `Database.revision`.
+        """
+        sent = _merge.check(document)
+        for id in _merge.id_forms(sent["_id"]):
+            found = self.database.revision(self.name, get=id, version_field=version_field)
+            if found["status"] == "ok":
+                break
+        return self.database.revision(
+            self.name,
+            merge=_merge.typed(sent, found.get("document", {})),
+            version=version,
+            base=base,
+            version_field=version_field,
+            rules=rules,
+            strict=strict,
+            inbox=inbox,
+            keep=keep,
+            keep_ms=keep_ms,
         )
 
     # ---- indexes ----

@@ -25,7 +25,7 @@ from typing import (
 
 from bson import ObjectId
 
-from . import errors
+from . import _telemetry, errors
 from ._collection import ChangeStream, Collection
 from ._job import Job
 from ._commit_list import CommitList
@@ -74,6 +74,7 @@ class Database(Operations[Reply]):
         its reply is lost or the server says that it may be repeated.
         """
         session = session or self._session
+        document = _telemetry.traced(document)
         for left in range(_TRIES - 1, -1, -1):
             try:
                 reply = self._transport.command(self.name, document, session)
@@ -220,10 +221,13 @@ class Database(Operations[Reply]):
         worker: Optional[str] = None,
     ) -> List[Job]:
         """Claims the next jobs as objects, with the options of `claim`."""
+        began = _telemetry.now()
         reply = self.claim(
             queue, most=most, wait_ms=wait_ms, lease_ms=lease_ms, worker=worker
         )
-        return [Job(self, queue, document) for document in reply.get("jobs", [])]
+        jobs = [Job(self, queue, document) for document in reply.get("jobs", [])]
+        _telemetry.claimed(queue, jobs, began)
+        return jobs
 
     # ---- all pages of a reply ----
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Optional
 
-from . import errors
+from . import _telemetry, errors
 from ._commit_list import CommitList
 from ._values import Document, Milliseconds, Reply, milliseconds, without_none
 
@@ -39,6 +39,9 @@ class Job:
         # Whether the job was canceled or another worker has it: a heartbeat was refused.
         self.lost = False
         self._database = database
+        # OpenTelemetry's context of the call that claimed it.
+        self._claim_context: Any = None
+        self._work: Any = None
 
     def _end(
         self, command: str, database: Optional[Database] = None, **fields: Any
@@ -47,7 +50,8 @@ class Job:
             raise errors.Expired(f"job {self.id} has already ended", 125, {"status": "expired"})
         document = {command: self.queue, "id": self.id, "token": self.token, **fields}
         again = command in ("truceDone", "truceJobCommit")
-        (database or self._database).command(without_none(document), again=again)
+        with _telemetry.end(self, command):
+            (database or self._database).command(without_none(document), again=again)
         self.ended = True
 
     def done(
@@ -129,19 +133,23 @@ class Job:
         return int(reply["leaseMS"])
 
     def __enter__(self) -> Job:
+        self._work = _telemetry.work(self)
+        self._work.__enter__()
         return self
 
     def __exit__(
         self, kind: Optional[type], error: Optional[BaseException], _: object
     ) -> bool:
-        if error is None:
-            self._finish(None)
-            return False
-        if isinstance(error, Exception):
-            self._failed(error)
-            return True
-        self._requeue()
-        return False
+        try:
+            if error is None:
+                self._finish(None)
+            elif isinstance(error, Exception):
+                self._failed(error)
+            else:
+                self._requeue()
+        finally:
+            self._work.__exit__(None, None, None)
+        return isinstance(error, Exception)
 
     # ---- for workers: these log what they cannot report ----
 
@@ -158,6 +166,7 @@ class Job:
     def _failed(self, error: Exception) -> None:
         if isinstance(error, errors.Suspended):
             return
+        _telemetry.failed(error)
         if isinstance(error, errors.Expired) and (self.lost or not self.ended):
             self.log.warning("job %s of queue %s: another worker has it", self.id, self.queue)
             self.ended = True

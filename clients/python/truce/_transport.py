@@ -8,7 +8,7 @@ import asyncio
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, Optional, Protocol, TypeVar
+from typing import Any, Awaitable, Callable, Dict, Mapping, Optional, Protocol, Set, TypeVar
 
 import pymongo
 from bson import Binary, Int64
@@ -41,6 +41,40 @@ class AsyncTransport(Protocol):
     async def commit(self, session: Any) -> None: ...
     async def end(self, session: Any) -> None: ...
     async def close(self) -> None: ...
+
+
+class _Claims:
+    """
+    Claims of coroutines. If the caller of a claim is canceled, the claim runs to its end, and its
+    jobs return to the queue. Without this, they would wait for the end of their lease.
+    """
+
+    def __init__(self, command: Callable[[Optional[str], Document], Awaitable[Reply]]) -> None:
+        self._command = command
+        self._late: "Set[asyncio.Task[None]]" = set()
+
+    async def run(self, database: Optional[str], document: Document) -> Reply:
+        call = asyncio.ensure_future(self._command(database, document))
+        try:
+            return await asyncio.shield(call)
+        except asyncio.CancelledError:
+            late = asyncio.ensure_future(self._requeue(database, document["truceClaim"], call))
+            self._late.add(late)
+            late.add_done_callback(self._late.discard)
+            raise
+
+    async def _requeue(
+        self, database: Optional[str], queue: str, call: "asyncio.Future[Reply]"
+    ) -> None:
+        try:
+            for job in (await call).get("jobs", []):
+                claim = {"id": job["_id"], "token": job["token"]}
+                await self._command(database, {"truceSnooze": queue, **claim, "delayMS": 0})
+        except errors.TruceError:
+            pass  # the lease of the jobs ends
+
+    async def end(self) -> None:
+        await asyncio.gather(*self._late, return_exceptions=True)
 
 
 # ---- in process ----------------------------------------------------------------------------------
@@ -96,11 +130,15 @@ class NativeTransport:
 
 
 class AsyncNativeTransport:
-    """Runs each command in a thread of a pool."""
+    """
+    Runs each command in a thread of a pool. If the caller is canceled, a command that waits for a
+    thread does not begin, and one that runs in a thread runs to its end.
+    """
 
     def __init__(self, store: NativeStore, threads: int) -> None:
         self._blocking = NativeTransport(store)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="truce")
+        self._claims = _Claims(partial(self._run, self._blocking.command))
 
     async def _run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         loop = asyncio.get_running_loop()
@@ -109,6 +147,8 @@ class AsyncNativeTransport:
     async def command(
         self, database: Optional[str], document: Document, session: Any = None
     ) -> Reply:
+        if session is None and "truceClaim" in document:
+            return await self._claims.run(database, document)
         return await self._run(self._blocking.command, database, document, session)
 
     async def begin(self, *, transaction: bool) -> Any:
@@ -122,6 +162,7 @@ class AsyncNativeTransport:
             await self._run(self._blocking.end, session)
 
     async def close(self) -> None:
+        await self._claims.end()
         await self._run(self._blocking.close)
         self._pool.shutdown()
 
@@ -173,8 +214,16 @@ class AsyncServerTransport:
     def __init__(self, client: "pymongo.AsyncMongoClient[Dict[str, Any]]", owned: bool) -> None:
         self.client = client
         self._owned = owned
+        self._claims = _Claims(self._send)
 
     async def command(
+        self, database: Optional[str], document: Document, session: Any = None
+    ) -> Reply:
+        if session is None and "truceClaim" in document:
+            return await self._claims.run(database, document)
+        return await self._send(database, document, session)
+
+    async def _send(
         self, database: Optional[str], document: Document, session: Any = None
     ) -> Reply:
         try:
@@ -202,5 +251,6 @@ class AsyncServerTransport:
         await session.end_session()
 
     async def close(self) -> None:
+        await self._claims.end()
         if self._owned:
             await self.client.close()

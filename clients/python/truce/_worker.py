@@ -8,7 +8,7 @@ import socket
 import threading
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set
 
-from . import errors
+from . import _telemetry, errors
 from ._database import Database
 from ._job import Job
 
@@ -157,15 +157,20 @@ class Worker:
         with self._lock:
             self._jobs.add(job)
         try:
+            with _telemetry.work(job):
+                self._handle(job)
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+
+    def _handle(self, job: Job) -> None:
+        try:
             job._finish(self._handler(job))
         except Exception as error:
             job._failed(error)
         except BaseException:
             job._requeue()
             raise
-        finally:
-            with self._lock:
-                self._jobs.discard(job)
 
     def _keep_leases(self) -> None:
         while not self._ended.wait(self._lease_ms / 3000):

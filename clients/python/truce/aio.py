@@ -19,7 +19,7 @@ from typing import Any, Awaitable, Callable, Dict, List, Optional, Sequence, Set
 import pymongo
 from bson.codec_options import CodecOptions
 
-from . import errors
+from . import _telemetry, errors
 from ._async_collection import AsyncChangeStream as ChangeStream
 from ._async_collection import AsyncCollection as Collection
 from ._async_collection import AsyncCursor as Cursor
@@ -198,14 +198,19 @@ class Worker:
     async def _run_job(self, job: Job) -> None:
         self._jobs.add(job)
         try:
+            with _telemetry.work(job):
+                await self._handle(job)
+        finally:
+            self._jobs.discard(job)
+
+    async def _handle(self, job: Job) -> None:
+        try:
             await job._finish(await self._handler(job))
         except Exception as error:
             await job._failed(error)
         except asyncio.CancelledError:
             await asyncio.shield(job._requeue())
             raise
-        finally:
-            self._jobs.discard(job)
 
     async def _keep_leases(self) -> None:
         while True:

@@ -8,16 +8,80 @@ Helpers for the tests of programs that use truce.
         assert_enqueued(truce_db, "mail", payload={"to": "ada@example.org"})
         run_jobs(truce_db, "mail", send)           # in this thread; an exception of send fails the test
 
-pytest finds the fixture `truce_db` when the package is installed.
+When the package is installed, pytest finds these fixtures:
+
+    truce_db        an empty database in memory
+    truce_file_db   the same in a temporary file
+    truce_server    the URI of an empty private server, which needs the program truce
 """
 from __future__ import annotations
 
-from typing import Any, Callable, List, Mapping, Optional
+import json
+import os
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence
 
-from . import Database, Job, Suspended
+from . import Database, Job, Suspended, _telemetry
+from . import open as open_store
 from ._values import Document, Reply
 
 _MISSING = object()
+
+
+# ---- stores and servers --------------------------------------------------------------------------
+
+
+@contextmanager
+def open_temporary(database: Optional[str] = None) -> Iterator[Database]:
+    """An empty database in a temporary file, which is removed at the end of `with`."""
+    with tempfile.TemporaryDirectory(prefix="truce-test-") as folder:
+        with open_store(os.path.join(folder, "test.truce"), database) as db:
+            yield db
+
+
+@contextmanager
+def start_server(
+    file: str = "memory:", *, program: Optional[str] = None, args: Sequence[str] = ()
+) -> Iterator[str]:
+    """
+    Starts `truce serve` on a Unix socket for the time of `with`, and yields its URI.
+
+    file: the store; without one, it is empty and in memory
+    program: the path of the program; absent: that of TRUCE_PROGRAM, or "truce"
+    args: further options of `truce serve`
+    """
+    program = program or os.environ.get("TRUCE_PROGRAM") or "truce"
+    with tempfile.TemporaryDirectory(prefix="truce-test-") as folder:
+        socket, log = os.path.join(folder, "truce.sock"), os.path.join(folder, "log")
+        command = [program, "serve", file, "--socket", socket, "--parent", str(os.getpid())]
+        with open(log, "wb") as errors:
+            try:
+                server = subprocess.Popen(
+                    [*command, "--json", "--quiet", *args],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                )
+            except FileNotFoundError:
+                raise FileNotFoundError(
+                    f'no program "{program}": install truce, or set TRUCE_PROGRAM to its path'
+                ) from None
+        with server:
+            try:
+                assert server.stdout is not None
+                line = server.stdout.readline()
+                if not line:
+                    with open(log, errors="replace") as text:
+                        said = text.read()[-4000:].strip()
+                    raise RuntimeError(f'"{program} serve {file}" ended: {said}')
+                yield json.loads(line)["listening"]
+            finally:
+                server.terminate()
+
+
+# ---- queues --------------------------------------------------------------------------------------
 
 
 def _matches(value: Any, wanted: Any) -> bool:
@@ -65,15 +129,21 @@ def run_jobs(db: Database, queue: str, handler: Callable[[Job], Any]) -> int:
         jobs = db.claim_jobs(queue)
         if not jobs:
             return count
-        job = jobs[0]
-        try:
-            result = handler(job)
-        except Suspended:
-            continue
-        except BaseException as error:
-            if not job.ended:
-                job.fail(error)
-            raise
+        with _telemetry.work(jobs[0]):
+            count += _run_job(jobs[0], handler)
+
+
+def _run_job(job: Job, handler: Callable[[Job], Any]) -> bool:
+    """Returns whether the job has ended; otherwise it is suspended."""
+    try:
+        result = handler(job)
+    except Suspended:
+        return False
+    except BaseException as error:
+        _telemetry.failed(error)
         if not job.ended:
-            job.done(result if isinstance(result, dict) else None)
-        count += 1
+            job.fail(error)
+        raise
+    if not job.ended:
+        job.done(result if isinstance(result, dict) else None)
+    return True

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,6 +68,44 @@ func TestAContextEndsACall(t *testing.T) {
 		_, err = db.Collection("numbers").Aggregate(limited, square)
 		fails(t, err, truce.ErrTimeout)
 		same(t, errors.Is(err, context.Canceled), true)
+	})
+}
+
+func TestACanceledWriteIsWholeOrNothing(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		both := func(ctx context.Context, n int) error {
+			c := db.Commit(truce.CommitOptions{})
+			c.Insert("left", M{"_id": n})
+			c.Insert("right", M{"_id": n})
+			_, err := c.Run(ctx)
+			return err
+		}
+		var done atomic.Int64
+		for round := range 8 {
+			canceled, cancel := context.WithCancel(ctx)
+			var all sync.WaitGroup
+			for n := range 20 {
+				all.Go(func() {
+					err := both(canceled, 100*round+n)
+					if err == nil {
+						done.Add(1)
+					} else if !errors.Is(err, context.Canceled) || !errors.Is(err, truce.ErrOutcomeUnknown) && !errors.Is(err, truce.ErrTimeout) {
+						t.Error(err) // ErrTimeout: it has not begun
+					}
+				})
+			}
+			time.Sleep(time.Duration(round) * time.Millisecond)
+			cancel()
+			all.Wait()
+		}
+		ids := func(side string) []any {
+			cursor := ok(db.Collection(side).Find(ctx, M{}, truce.FindOptions{Sort: M{"_id": 1}}))(t)
+			return list(t, cursor.Each(ctx), "_id")
+		}
+		eventually(t, "commits are whole", func() bool { return reflect.DeepEqual(ids("left"), ids("right")) })
+		if found := int64(len(ids("left"))); found < done.Load() {
+			t.Fatalf("%d commits were acknowledged, %d are stored", done.Load(), found)
+		}
 	})
 }
 

@@ -349,6 +349,43 @@ func TestWatchReturnsChanges(t *testing.T) {
 	must(t, stream.Close(ctx))
 }
 
+func TestFormsAreMerged(t *testing.T) {
+	each(t, func(t *testing.T, db *truce.Database) {
+		id, author := bson.NewObjectID(), bson.NewObjectID()
+		price, _ := bson.ParseDecimal128("1.10")
+		at := time.Date(1970, 1, 2, 0, 0, 0, 0, time.UTC)
+		keep := truce.Ptr[int64](5)
+		stored := D{{Key: "_id", Value: id}, {Key: "author", Value: author}, {Key: "title", Value: "a"}, {Key: "price", Value: price},
+			{Key: "at", Value: at}, {Key: "ratio", Value: 2.0}, {Key: "big", Value: int64(1) << 40}, {Key: "data", Value: []byte("ab")},
+			{Key: "tags", Value: bson.A{"x"}}, {Key: "comments", Value: bson.A{M{"at": at}}}}
+		_ = ok(db.Revision(ctx, "posts", truce.RevisionOptions{Save: stored, Keep: keep}))(t)
+		form := func(title, tags, comments string) []byte {
+			return []byte(`{"_id": "` + id.Hex() + `", "author": "` + author.Hex() + `", "title": "` + title + `", "price": "1.10",
+				"at": "1970-01-02T00:00:00.000Z", "ratio": 2, "big": 1099511627776, "data": "YWI=", "version": 1,
+				"tags": ` + tags + `, "comments": [{"at": "1970-01-02T00:00:00.000Z"}` + comments + `]}`)
+		}
+		posts := db.Collection("posts")
+		_ = ok(posts.Merge(ctx, form("a", `["x", "y"]`, ""), truce.MergeOptions{Version: 1, Keep: keep}))(t) // another editor
+		merged := ok(posts.Merge(ctx, form("b", `["x"]`, `, {"at": "2026-03-01T09:00:00Z"}`), truce.MergeOptions{Version: 1, Keep: keep}))(t)
+		same(t, []any{merged.Text("outcome"), merged.Int("version"), merged.Text("document", "title"), merged.Text("document", "tags", "1")},
+			[]any{"merged", 3, "b", "y"})
+		found := truce.Reply(merged.Document("document"))
+		for name, kind := range map[string]bson.Type{"_id": bson.TypeObjectID, "author": bson.TypeObjectID, "price": bson.TypeDecimal128,
+			"at": bson.TypeDateTime, "ratio": bson.TypeDouble, "big": bson.TypeInt64, "data": bson.TypeBinary} {
+			same(t, found.Lookup(name).Type, kind)
+		}
+		same(t, found.Lookup("comments", "1", "at").Type, bson.TypeDateTime)
+		extended := []byte(strings.Replace(found.String(), `"title":"b"`, `"title":"c"`, 1))
+		same(t, ok(posts.Merge(ctx, extended, truce.MergeOptions{Version: 3, Keep: keep}))(t).Text("document", "title"), "c")
+		_, err := posts.Merge(ctx, form("d", `["x"]`, ""), truce.MergeOptions{Version: 1, Keep: keep})
+		same(t, truce.Reply(fails(t, err, truce.ErrConflict).Conflicts()[0]).Text("path"), "title")
+		for _, wrong := range []any{[]byte("{"), M{"title": "b"}, []byte(`{"title": "b"}`), 5} {
+			_, err := posts.Merge(ctx, wrong, truce.MergeOptions{Version: 1})
+			fails(t, err, truce.ErrInvalid)
+		}
+	})
+}
+
 func TestOpenRefusesWhatIsWrong(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "s.truce")

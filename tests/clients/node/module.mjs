@@ -312,6 +312,56 @@ async function checkRevisions(db) {
   });
 }
 
+async function checkSignals(db) {
+  await check("a signal ends calls", async () => {
+    const abort = new AbortController(), limited = db.withSignal(abort.signal);
+    await limited.collection("signals").insertOne({ _id: 1 });
+    await limited.enqueue("late", { payload: {}, delayMS: 300 });
+    const began = Date.now();
+    setTimeout(() => abort.abort(new RangeError("enough")), 50);
+    await raises(RangeError, () => limited.claimJobs("late", { waitMS: 5000 })); // it reads, until it has claimed
+    assert.ok(Date.now() - began < 4000);
+    await raises(RangeError, () => limited.collection("signals").findOne()); // nothing begins
+    await raises(RangeError, () => limited.collection("signals").insertOne({ _id: 2 }));
+    assert.equal(await db.collection("signals").countDocuments(), 1);
+    let jobs = []; // the job that came too late returned to the queue
+    await until(async () => (jobs = await db.claimJobs("late")).length === 1);
+    assert.equal(jobs[0].attempt, 1);
+    await jobs[0].done();
+  });
+  await check("a write whose signal ends has an unknown outcome", async () => {
+    const both = (database, n) => database.commit((c) => {
+      c.insert("left", { _id: n });
+      c.insert("right", { _id: n });
+    });
+    const outcomes = [];
+    for (let round = 0; round < 8; round++) {
+      const abort = new AbortController(), limited = db.withSignal(abort.signal);
+      const calls = Array.from({ length: 20 }, (_, n) => both(limited, 100 * round + n));
+      if (round % 2) await sleep(round);
+      abort.abort();
+      outcomes.push(...(await Promise.allSettled(calls)));
+    }
+    for (const { status, reason } of outcomes)
+      if (status === "rejected") // AbortError: it has not begun
+        assert.ok(reason.name === "AbortError" || (reason instanceof truce.OutcomeUnknown && reason.cause.name === "AbortError"), reason);
+    assert.ok(outcomes.some((one) => one.reason instanceof truce.OutcomeUnknown));
+    const idsOf = async (side) => (await db.collection(side).find({}, { sort: "_id" }).toArray()).map((one) => one._id);
+    await until(async () => (await idsOf("left")).join() === (await idsOf("right")).join());
+    const done = outcomes.filter((one) => one.status === "fulfilled").length;
+    assert.ok((await idsOf("left")).length >= done);
+  });
+  await check("a signal of a transaction", async () => {
+    const abort = new AbortController();
+    await raises(RangeError, () => db.withSignal(abort.signal).transact(async (tx) => {
+      await tx.collection("signals").insertOne({ _id: 3 });
+      abort.abort(new RangeError("enough"));
+    }));
+    assert.equal(await db.collection("signals").findOne({ _id: 3 }), null);
+    await raises(TypeError, () => db.withSignal({}));
+  });
+}
+
 async function checkMoney(db) {
   await check("ledgers", async () => {
     await db.ledgerOpen("bank", { currency: "EUR", digits: 2 });
@@ -518,7 +568,7 @@ async function checkTesting(db) {
 }
 
 async function checkAll(db) {
-  for (const part of [checkCommits, checkTransactions, checkDocuments, checkSmallPatterns, checkRevisions, checkMoney, checkTrees,
+  for (const part of [checkCommits, checkTransactions, checkDocuments, checkSmallPatterns, checkRevisions, checkSignals, checkMoney, checkTrees,
     checkJobs, checkTesting]) await part(db);
 }
 

@@ -1,7 +1,7 @@
 // A store in process, with worker threads, processes, the end of the process, garbage collection, signals, and a
 // libtruce that is missing or too old.
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFileSync, mkdirSync, mkdtempSync, openSync, readFileSync, readdirSync, rmSync, symlinkSync, writeSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -79,6 +79,11 @@ const parts = {
     console.log("collected");
   },
 };
+
+function addonFile() {
+  const root = path.join(path.dirname(require.resolve("truce-db")), "prebuilds", `${process.platform}-${process.arch}`);
+  return path.join(root, "truce.node");
+}
 
 function isOf(fd, file) {
   try {
@@ -230,6 +235,12 @@ async function main() {
     assert.match(missing.stdout, /^LibraryError: cannot load .*none\.so.*TRUCE_LIBRARY/s);
     const other = await run("library", [], { env: { TRUCE_LIBRARY: "libc.so.6" } });
     assert.match(other.stdout, /^LibraryError: libc\.so\.6 is not libtruce, or too old/);
+    const old = fileOf("old.so"), addon = readFileSync(addonFile(), "latin1");
+    const names = [...new Set(addon.match(/(?<=\0)(truce|bson)_[a-z0-9_]+(?=\0)/g))].filter((name) => name !== "truce_version");
+    const source = `const char *truce_version(void) { return "0.0.9"; }${names.map((name) => `void ${name}(void) {}`).join("")}`;
+    execFileSync("cc", ["-shared", "-fPIC", "-x", "c", "-", "-o", old], { input: source });
+    const { stdout } = await run("library", [], { env: { TRUCE_LIBRARY: old } });
+    assert.match(stdout, /^LibraryError: .*old\.so: libtruce 0\.0\.9 is too old: this package needs 0\.1\.0 or later/);
   });
   await check("a platform without an addon", async () => {
     const copy = fileOf("node_modules/truce-db");

@@ -3,7 +3,9 @@
     module.py             in process, in a file; then through a server, if TRUCE_TEST_CLIENT_URI names one
     module.py DATABASE    a worker on that server until SIGTERM
 """
+import base64
 import datetime
+import json
 import logging
 import os
 import signal
@@ -16,8 +18,8 @@ import uuid
 
 import pymongo
 import truce
-from bson import ObjectId
-from truce.testing import assert_enqueued, enqueued, run_jobs
+from bson import Decimal128, Int64, ObjectId, json_util
+from truce.testing import assert_enqueued, enqueued, open_temporary, run_jobs, start_server
 
 uri = os.environ.get("TRUCE_TEST_CLIENT_URI")
 logging.getLogger("truce").setLevel(logging.CRITICAL)
@@ -238,6 +240,41 @@ def check_revisions(db):
     seen = {"version": open_one["version"]}
     resolved = db.resolve("notes", conflict=open_one["_id"], take="mine", seen=seen, **inbox)
     check("resolved", resolved["outcome"] == "saved" and db.revision("notes", get=1)["document"]["text"] == "three")
+
+
+def check_forms(db):
+    """Revisions from the JSON that a browser sent back."""
+    pages, _id, author = db["pages of posts"], ObjectId(), ObjectId()
+    stored = {"_id": _id, "author": author, "title": "a", "price": Decimal128("1.10"), "at": datetime.datetime(1970, 1, 1),
+              "ratio": 2.0, "big": Int64(2**40), "data": b"ab", "tags": ["x"], "comments": [{"at": datetime.datetime(1970, 1, 2), "text": "one"}]}
+    document = db.revision("pages of posts", save=stored, keep=5)["document"]
+
+    def plain(value):
+        if isinstance(value, bytes):
+            return base64.b64encode(value).decode()
+        return value.isoformat() + "Z" if isinstance(value, datetime.datetime) else str(value)
+
+    form = json.loads(json.dumps(document, default=plain))
+    form["ratio"] = 2  # as JavaScript writes 2.0
+    pages.merge({**form, "tags": ["x", "y"]}, version=1, keep=5)  # another editor
+    form["title"] = "b"
+    form["comments"].append({"at": "2026-03-01T09:00:00.000Z", "text": "2026-03-01T09:00:00.000Z"})
+    merged = pages.merge(form, version=1, keep=5)
+    found = merged["document"]
+    check("a form is merged", (merged["outcome"], merged["version"], found["title"], found["tags"]) == ("merged", 3, "b", ["x", "y"]), merged)
+    check("its types", all(found[name] == stored[name] and type(found[name]) is type(stored[name])
+                           for name in ("_id", "author", "price", "at", "ratio", "big", "data")), found)
+    comment = found["comments"][1]
+    check("types of new elements", type(comment["at"]) is datetime.datetime and type(comment["text"]) is str, comment)
+    extended = json.loads(json_util.dumps(found))
+    extended["title"] = "c"
+    again = pages.merge(extended, version=3, keep=5)
+    check("Extended JSON", again["document"]["title"] == "c" and {**again["document"], "title": "b", "version": 3} == found, again)
+    error = raises("both changed a field", truce.Conflict, lambda: pages.merge({**form, "title": "d"}, version=1, keep=5))
+    check("the paths", [one["path"] for one in error.conflicts] == ["title"])
+    raises("no version", TypeError, lambda: pages.merge(form))
+    raises("no _id", TypeError, lambda: pages.merge({"title": "b"}, version=1))
+    raises("an unknown option", TypeError, lambda: pages.merge(form, version=1, keeep=5))
 
 
 def check_sync(db):
@@ -489,7 +526,7 @@ def check_testing(db):
 
 def check_all(db):
     for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
-                 check_revisions, check_sync, check_money, check_trees, check_jobs, check_workers,
+                 check_revisions, check_forms, check_sync, check_money, check_trees, check_jobs, check_workers,
                  check_steps, check_testing):
         part(db)
 
@@ -514,6 +551,27 @@ def check_in_process(folder):
     with open(other, "w") as file:
         file.write("no store" * 100)
     raises("not a store", truce.Corrupt, lambda: truce.open(other))
+
+
+def check_private(program):
+    with start_server(program=program) as server, truce.connect(server) as db:
+        db["x"].insert_one({"_id": 1})
+        check("a private server", db["x"].find_one() == {"_id": 1} and "truce.sock" in server)
+    check("it ends", raises("unreachable", truce.Unreachable, lambda: truce.connect(server, serverSelectionTimeoutMS=100).help()))
+    with open_temporary() as db:
+        db["x"].insert_one({"_id": 1})
+        check("a temporary file", db["x"].find_one() == {"_id": 1})
+    with open_temporary() as db:
+        check("it is empty", db["x"].find_one() is None)
+
+    def start(**options):
+        with start_server(**options):
+            pass
+
+    error = raises("no program", FileNotFoundError, lambda: start(program="no-such-truce"))
+    check("it names the program", "no-such-truce" in str(error) and "TRUCE_PROGRAM" in str(error))
+    error = raises("a server that does not start", RuntimeError, lambda: start(program=program, args=["--no-such-option"]))
+    check("it has the reason", "no-such-option" in str(error), error)
 
 
 def check_server():
@@ -550,6 +608,9 @@ check("versions", truce.library_version() == truce.__version__, truce.library_ve
 where = "in process"
 with tempfile.TemporaryDirectory() as folder:
     check_in_process(folder)
+if os.environ.get("TRUCE_TEST_PROGRAM"):
+    where = "a private server"
+    check_private(os.environ["TRUCE_TEST_PROGRAM"])
 if uri:
     where = "through a server"
     check_server()

@@ -121,6 +121,42 @@ async def check_worker(db):
     check("stopped", [x["state"] async for x in db.iterate_jobs("held")] == ["done"])
 
 
+async def check_cancellation(db):
+    """A canceled call takes effect or not, as a whole. A canceled claim leaves no job behind."""
+
+    async def both(n):
+        async with db.commit() as c:
+            c.insert("left", {"_id": n})
+            c.insert("right", {"_id": n})
+
+    for pause in range(8):
+        calls = [asyncio.create_task(both(100 * pause + n)) for n in range(40)]
+        await asyncio.sleep(pause * 0.002)
+        for call in calls:
+            call.cancel()
+        ended = await asyncio.gather(*calls, return_exceptions=True)
+        check("canceled or done", all(one is None or isinstance(one, asyncio.CancelledError) for one in ended), ended)
+    await db.sequence("later", take=1)  # the calls that were running have begun before it
+    for _ in range(200):
+        found = [sorted([x["_id"] async for x in db[side].find()]) for side in ("left", "right")]
+        if found[0] == found[1]:
+            break
+        await asyncio.sleep(0.02)
+    check("commits are whole", found[0] == found[1], found)
+    await db.enqueue("late", payload={}, delay_ms=300)
+    try:
+        await asyncio.wait_for(db.claim_jobs("late", wait_ms=5000), 0.05)
+        check("the claim was canceled", False)
+    except asyncio.TimeoutError:
+        pass
+    await asyncio.sleep(0.5)
+    jobs = []
+    for _ in range(500):
+        jobs = jobs or await db.claim_jobs("late")
+        await asyncio.sleep(0 if jobs else 0.02)
+    check("a canceled claim returns its job", len(jobs) == 1 and jobs[0].attempt == 1, [x async for x in db.iterate_jobs("late")])
+
+
 async def main():
     global where
     check_same_methods()
@@ -129,11 +165,13 @@ async def main():
         async with aio.open(os.path.join(folder, "school.truce"), "school") as db:
             await check_database(db)
             await check_worker(db)
+            await check_cancellation(db)
     if uri:
         where = "through a server"
         async with aio.connect(uri, "module_" + uuid.uuid4().hex[:8]) as db:
             await check_database(db)
             await check_worker(db)
+            await check_cancellation(db)
             async with await db["watched"].watch(max_await_time_ms=200) as stream:
                 await db["watched"].insert_one({"_id": 1})
                 check("watch", (await stream.__anext__())["documentKey"] == {"_id": 1})

@@ -1,8 +1,10 @@
 """A store in process, with forks, processes, threads, signals, garbage collection, and the end of the interpreter."""
 import gc
+import http.server
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import threading
 import time
 
 import truce
+from other_server import other_server
 
 checks = failed = 0
 
@@ -159,6 +162,47 @@ def check_library(folder):
     environment["TRUCE_LIBRARY"] = "libc.so.6"
     told = run(program, env=environment).stdout
     check("another library", "libc.so.6 is not libtruce, or too old" in told, told)
+    if not shutil.which("cc"):
+        return
+    old = environment["TRUCE_LIBRARY"] = os.path.join(folder, "old.so")
+    names = ("truce_status_name", "truce_store_open", "truce_store_close", "truce_command",
+             "bson_init_static", "bson_get_data", "bson_destroy")
+    source = 'const char *truce_version(void) { return "0.0.9"; }' + "".join(f"void {name}(void) {{}}" for name in names)
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", old], input=source, text=True, check=True)
+    told = run(program, env=environment).stdout
+    check("a library that is too old", "old.so: libtruce 0.0.9 is too old: this package needs 0.1.0 or later" in told, told)
+
+
+def check_other_data(folder):
+    """A file of a newer format, and servers that are not truce: one exception each."""
+    path = os.path.join(folder, "newer.truce")
+    truce.open(path).close()
+    with open(path, "r+b") as file:
+        file.seek(60)
+        file.write(b"\0\0\1\0")  # user_version of SQLite's header
+    try:
+        truce.open(path)
+        check("a file of a newer format", False)
+    except truce.Corrupt as error:
+        check("a file of a newer format", "newer" in str(error) or "format" in str(error), error)
+    with other_server() as uri, truce.connect(uri) as db:
+        for call in (db.queues, lambda: db.enqueue("mail", payload={})):
+            try:
+                call()
+                check("a server that is not truce", False)
+            except truce.WrongServer as error:
+                check("a server that is not truce", "not truce" in str(error), error)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as web:
+        web.RequestHandlerClass.log_message = lambda *_: None
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        uri = f"mongodb://127.0.0.1:{web.server_address[1]}/?directConnection=true&serverSelectionTimeoutMS=500&connectTimeoutMS=500"
+        with truce.connect(uri) as db:
+            try:
+                db.queues()
+                check("a server of another protocol", False)
+            except truce.TruceError as error:
+                check("a server of another protocol", type(error) is truce.Unreachable, repr(error))
+        web.shutdown()
 
 
 if __name__ == "__main__":  # the children of "spawn" import this file
@@ -171,6 +215,7 @@ if __name__ == "__main__":  # the children of "spawn" import this file
         check_garbage(folder)
         check_end(folder)
         check_library(folder)
+        check_other_data(folder)
         with truce.open("memory:") as db:
             try:
                 db.commit_changes([{"require": "x", "id": 1}])

@@ -1,0 +1,55 @@
+"use strict";
+/*
+ * Calls that end with an AbortSignal.
+ *
+ * A call that runs cannot be taken back. If it may have changed something, its error is therefore
+ * OutcomeUnknown; otherwise the error is the reason of the signal. The jobs of a claim that ends too
+ * late return to the queue.
+ */
+const errors = require("./errors.js");
+const rows = require("./operations.js");
+
+const UNKNOWN_ERROR = 8;
+const READS = new Set([
+    ...Object.values(rows)
+        .filter((row) => !row.writes)
+        .map((row) => row.command),
+    ...["truceClaim", "find", "getMore", "count", "distinct", "listCollections", "listIndexes"],
+]);
+
+function writes(document, name) {
+    if (name !== "aggregate") return !READS.has(name);
+    const last = document.pipeline?.at(-1) ?? {};
+    return "$out" in last || "$merge" in last;
+}
+
+function errorOf(document, signal) {
+    const name = Object.keys(document)[0];
+    if (!writes(document, name)) return signal.reason;
+    const message = `${name}: ${signal.reason?.message ?? signal.reason}: it may take effect or not`;
+    return new errors.OutcomeUnknown(message, { code: UNKNOWN_ERROR, cause: signal.reason });
+}
+
+/*
+ * Returns the reply of `send(document)`, or throws as soon as the signal is aborted. `late(reply)`
+ * gets the reply of a claim that came too late.
+ */
+async function abortable(signal, document, send, late) {
+    signal.throwIfAborted();
+    const sent = send(document);
+    let stop;
+    const aborted = new Promise((_, reject) => {
+        stop = () => reject(errorOf(document, signal));
+        signal.addEventListener("abort", stop, { once: true });
+    });
+    try {
+        return await Promise.race([sent, aborted]);
+    } catch (error) {
+        if (signal.aborted) sent.then(late).catch(() => {}); // if it fails, the leases end
+        throw error;
+    } finally {
+        signal.removeEventListener("abort", stop);
+    }
+}
+
+module.exports = { abortable };

@@ -1,0 +1,1 @@
+"""Example applications. Each is one file that you can copy."""

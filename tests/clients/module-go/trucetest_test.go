@@ -1,0 +1,112 @@
+package module
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"truce.invalid/truce"
+	"truce.invalid/truce/trucetest"
+)
+
+// A recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failure string
+}
+
+func (r *recorder) Helper() {}
+
+func (r *recorder) Fatal(args ...any) { r.Fatalf("%s", fmt.Sprint(args...)) }
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.failure = fmt.Sprintf(format, args...)
+	panic(r)
+}
+
+// failureOf returns the message of a test that must fail.
+func failureOf(t *testing.T, test func(t testing.TB)) string {
+	t.Helper()
+	r := &recorder{TB: t}
+	func() {
+		defer func() {
+			if caught := recover(); caught != nil && caught != any(r) {
+				panic(caught)
+			}
+		}()
+		test(r)
+	}()
+	if r.failure == "" {
+		t.Fatal("the test did not fail")
+	}
+	return r.failure
+}
+
+func TestAssertEnqueued(t *testing.T) {
+	db := trucetest.Open(t)
+	enqueue(t, db, "mail", M{"to": M{"name": "ada"}, "n": 1}, M{"to": M{"name": "bob"}})
+	_ = ok(db.Enqueue(ctx, "mail", truce.EnqueueOptions{Payload: M{"to": "cyd"}, Delay: time.Hour}))(t)
+	same(t, len(trucetest.AssertEnqueued(t, db, "mail", M{"to": M{"name": "ada"}})), 1)
+	same(t, len(trucetest.AssertEnqueued(t, db, "mail", M{"n": int64(1)}, 1)), 1)
+	trucetest.AssertEnqueued(t, db, "mail", nil, 3)
+	trucetest.AssertEnqueued(t, db, "none", nil, 0)
+	said := failureOf(t, func(t testing.TB) { trucetest.AssertEnqueued(t, db, "mail", M{"to": "eve"}) })
+	if !strings.Contains(said, "bob") || !strings.Contains(said, `"mail"`) {
+		t.Fatal(said)
+	}
+	failureOf(t, func(t testing.TB) { trucetest.AssertEnqueued(t, db, "mail", nil, 2) })
+	var seen []string
+	same(t, trucetest.RunJobs(t, db, "mail", func(_ context.Context, job *truce.Job) (any, error) {
+		seen = append(seen, truce.Reply(job.Payload).Text("to", "name"))
+		return M{"sent": true}, nil
+	}), 2)
+	same(t, seen, []string{"ada", "bob"})
+	same(t, states(t, db, "mail"), map[string]int{"done": 2, "delayed": 1})
+	enqueue(t, db, "fails", M{})
+	said = failureOf(t, func(t testing.TB) {
+		trucetest.RunJobs(t, db, "fails", func(context.Context, *truce.Job) (any, error) { return nil, errors.New("no paper") })
+	})
+	if !strings.Contains(said, "no paper") {
+		t.Fatal(said)
+	}
+	same(t, states(t, db, "fails"), map[string]int{"delayed": 1})
+	enqueue(t, db, "sleeps", M{})
+	same(t, trucetest.RunJobs(t, db, "sleeps", func(ctx context.Context, job *truce.Job) (any, error) {
+		return nil, job.Sleep(ctx, "a day", 24*time.Hour)
+	}), 0)
+}
+
+func TestPrivateStores(t *testing.T) {
+	for range 2 {
+		t.Run("file", func(t *testing.T) {
+			db := trucetest.OpenFile(t)
+			same(t, ok(db.Collection("x").CountDocuments(ctx, M{}))(t), 0)
+			_, err := db.Collection("x").InsertOne(ctx, M{})
+			must(t, err)
+		})
+		t.Run("server", func(t *testing.T) {
+			if os.Getenv("TRUCE_PROGRAM") == "" {
+				t.Skip("TRUCE_PROGRAM is not set")
+			}
+			db := ok(truce.Connect(trucetest.StartServer(t)))(t)
+			same(t, ok(db.Collection("x").CountDocuments(ctx, M{}))(t), 0)
+			_, err := db.Collection("x").InsertOne(ctx, M{})
+			must(t, err)
+			must(t, db.Close())
+		})
+	}
+	said := failureOf(t, func(t testing.TB) { trucetest.StartServer(t, trucetest.ServerOptions{Program: "no-such-truce"}) })
+	if !strings.Contains(said, "no-such-truce") || !strings.Contains(said, "TRUCE_PROGRAM") {
+		t.Fatal(said)
+	}
+	said = failureOf(t, func(t testing.TB) {
+		trucetest.StartServer(t, trucetest.ServerOptions{Args: []string{"--no-such-option"}})
+	})
+	if !strings.Contains(said, "no-such-option") {
+		t.Fatal(said)
+	}
+}

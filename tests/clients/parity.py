@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""
+Writes docs/parity.md: how each operation is called from C, the command line, the wire protocol, HTTP, Python, Node, and Go.
+
+    tests/clients/parity.py build/dev            # writes it
+    tests/clients/parity.py --check build/dev    # fails if it is not current, or if a name on it does not exist
+
+The rows are those of the table of operations. Methods are found in the packages themselves, and the path of HTTP in the
+description of a running server. Commands that use a row are found in the sources of the command line. Functions of C and
+other commands are listed here. Each must exist in the headers and in the program.
+"""
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "parity.md"
+
+sys.dont_write_bytecode = True
+loader = importlib.util.spec_from_file_location("table", ROOT / "clients/python/generate.py")
+table = importlib.util.module_from_spec(loader)
+loader.loader.exec_module(table)
+
+# Functions without truce_; operations that are not listed are called by truce_command().
+C = {
+    "Help": "", "Access": "", "Commit": "transact, commit_apply", "CommitResult": "commit_result", "CommitShow": "commit_find",
+    "Commits": "commit_list", "CommitResolve": "commit_resolve", "ReadMany": "read_many", "Request": "request_add",
+    "RequestState": "request_state", "Sequence": "sequence_take, sequence_raise", "Sequences": "",
+    "Set": "set_add, set_remove, set_apply", "SetSource": "set_source_start, set_void", "SetCollect": "set_collect",
+    "SetRecord": "set_record", "SetQuarantine": "set_quarantine", "SetReplay": "set_replay", "SetProtect": "set_protect",
+    "SetConvert": "set_convert", "SetForget": "set_forget", "Revision": "revision_save, revision_merge",
+    "RevisionPatch": "revision_patch", "RevisionDiff": "revision_diff", "RevisionLog": "revision_log",
+    "Conflicts": "revision_conflicts", "Resolve": "revision_resolve", "Item": "item_upsert, item_update, item_remove",
+    "ItemIndex": "item_index", "ItemConvert": "item_convert", "Enqueue": "queue_add, queue_add_many", "Jobs": "queue_get",
+    "Queues": "queue_stats", "Queue": "queue_pause, queue_redrive", "QueueLimit": "queue_limit",
+    "Claim": "queue_claim, queue_claim_many", "Heartbeat": "job_extend, job_progress", "Done": "job_done, queue_done_many",
+    "JobCommit": "job_commit", "Fail": "job_fail", "Snooze": "job_snooze", "Discard": "job_discard", "JobStep": "job_step",
+    "JobSleep": "job_sleep", "JobWait": "job_wait", "Flow": "queue_add_flow", "JobGraph": "queue_graph",
+    "JobResults": "queue_results", "Signal": "queue_signal", "CronSet": "cron_set", "Crons": "", "Cron": "cron_pause, cron_remove",
+    "CronNext": "cron_next", "LedgerOpen": "ledger_open", "LedgerRules": "ledger_rules", "LedgerPost": "ledger_post",
+    "LedgerPostMany": "ledger_post_many", "LedgerBalance": "ledger_balance_of", "LedgerStatement": "ledger_statement",
+    "LedgerAccounts": "ledger_balances", "LedgerSearch": "ledger_find", "LedgerPending": "ledger_pending",
+    "LedgerCurrency": "ledger_currency", "LedgerVerify": "ledger_verify", "LedgerSeal": "ledger_seal", "Transfer": "transfer_start",
+    "TransferShow": "transfer_get", "Transfers": "", "TransferResume": "transfer_resume", "TransferCancel": "transfer_cancel",
+    "SyncDeclare": "sync_declare", "SyncUpdate": "sync_update", "SyncInsert": "sync_insert", "SyncRead": "sync_read",
+    "SyncReconcile": "sync_reconcile", "SyncStatus": "sync_status", "SyncRepair": "sync_walk", "SyncDrop": "sync_drop",
+    "TreePublish": "tree_begin, tree_publish", "TreeRead": "tree_open, tree_find", "TreeLog": "tree_log", "TreeDiff": "tree_diff",
+    "Tree": "tree_branch, tree_merge, tree_tag", "Sweep": "sweep", "Check": "check", "Doctor": "doctor",
+}  # fmt: skip
+
+# Commands that do not use the row of the operation. The others are found in the sources.
+CLI = {
+    "Help": "help", "Commit": "commit apply", "CommitShow": "commit show", "Commits": "commit list",
+    "CommitResolve": "commit resolve", "Request": "request add", "RequestState": "request show",
+    "Set": "set add, set remove, set apply", "SetSource": "set start, set void, set idle", "SetCollect": "set collect",
+    "SetQuarantine": "set quarantine", "SetReplay": "set quarantine", "SetProtect": "set protect", "SetConvert": "set convert",
+    "SetForget": "set forget", "Revision": "doc save, doc merge", "RevisionPatch": "doc patch", "RevisionLog": "doc log",
+    "Conflicts": "doc conflicts", "Resolve": "doc resolve", "Claim": "work", "Heartbeat": "work", "Done": "work", "Fail": "work",
+    "Item": "item upsert, item update, item remove", "ItemConvert": "item to-map, item to-array",
+    "LedgerOpen": "ledger open", "LedgerRules": "ledger rules", "LedgerPost": "ledger post", "LedgerPostMany": "ledger import",
+    "LedgerBalance": "ledger balance", "LedgerStatement": "ledger statement", "LedgerAccounts": "ledger accounts",
+    "LedgerSearch": "ledger search", "LedgerPending": "ledger pending", "LedgerCurrency": "ledger currency",
+    "LedgerVerify": "ledger verify", "LedgerSeal": "ledger seal", "SyncReconcile": "sync run", "TreePublish": "tree publish",
+    "TreeRead": "tree read", "TreeDiff": "tree diff", "Sweep": "sweep", "Check": "check", "Doctor": "doctor",
+}  # fmt: skip
+
+
+def words(text):
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+class Parity:
+    def __init__(self, build):
+        self.build = build.resolve()
+        self.program = str(self.build / "truce")
+        self.faults = []
+        self.rows = table.read_table(self.build / "libtruce.so")
+        self.headers = "\n".join(one.read_text() for one in (ROOT / "include/truce").rglob("*.h"))
+
+    # ---- what exists ----
+
+    def http(self):
+        """Returns the paths of the operations in the description of a running server."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [self.program, "serve", "memory:", "--socket", f"{folder}/socket", "--http", "0", "--json", "--quiet"]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+                try:
+                    url = json.loads(server.stdout.readline())["http"]
+                    with urllib.request.urlopen(f"{url}/v1/openapi.json", timeout=30) as reply:
+                        paths = json.load(reply)["paths"]
+                finally:
+                    server.terminate()
+        return {one["post"]["operationId"]: path for path, one in paths.items() if "post" in one}
+
+    def commands(self):
+        """Returns the commands of the rows, from the sources of the command line."""
+        found = {}
+        for source in (ROOT / "src/cli").rglob("*.c"):
+            for body in re.findall(r"struct cli_command \w+ = \{(.*?)^\};", source.read_text(), re.S | re.M):
+                noun, verb = (re.search(rf'\.{field} = "([^"]+)"', body) for field in ("noun", "verb"))
+                row = re.search(r'\.name = "truce(\w+)"', body)
+                if noun and row:
+                    found.setdefault(row[1], []).append(f"{noun[1]} {verb[1]}" if verb else noun[1])
+        return found
+
+    def python(self):
+        classes = ast.parse((ROOT / "clients/python/truce/_operations.py").read_text()).body
+        return {one.name for kind in classes if isinstance(kind, ast.ClassDef) for one in kind.body if isinstance(one, ast.FunctionDef)}
+
+    def node(self):
+        return set(re.findall(r"^  (\w+): \{$", (ROOT / "clients/node/lib/operations.js").read_text(), re.M))
+
+    def go(self):
+        return set(re.findall(r"^func \(db \*Database\) (\w+)\(", (ROOT / "clients/go/operations.go").read_text(), re.M))
+
+    def require(self, condition, what):
+        if not condition:
+            self.faults.append(what)
+        return condition
+
+    # ---- the page ----
+
+    def in_c(self, name):
+        if not self.require(name in C, f"{name}: name its functions of C in tests/clients/parity.py"):
+            return ""
+        functions = [f"truce_{one}" for one in words(C[name])] or ["truce_command"]
+        for one in functions:
+            self.require(re.search(rf"\b{one}\(", self.headers), f"{name}: no header has {one}()")
+        return ", ".join(f"`{one}`" for one in functions)
+
+    def in_cli(self, name, of_rows):
+        commands = words(CLI.get(name, "")) or of_rows.get(name, [])[:2]
+        for one in commands:
+            ended = subprocess.run([self.program, "help", *one.split()], capture_output=True)
+            self.require(ended.returncode == 0, f"{name}: there is no command truce {one}")
+        return ", ".join(f"`truce {one}`" for one in commands) or "`truce command`"
+
+    def page(self):
+        paths, of_rows, python, node, go = self.http(), self.commands(), self.python(), self.node(), self.go()
+        lines = [
+            "# One operation in each language",
+            "",
+            "Every operation exists in each language, in process and through a server, with the same fields and",
+            "replies. The test `tests/clients/parity.py` generates this page from the packages, the headers, the",
+            "program, and a running server. It fails if one of them lacks an operation.",
+            "",
+            "- C: a function of [the library](library.md). `truce_command` runs every operation as a document.",
+            "- CLI: a command of [the command line](cli.md). `truce command '{...}'` runs every operation.",
+            "- Wire: a command that each driver of MongoDB can send ([reference](commands.md)).",
+            "- HTTP: `POST /v1/DATABASE/` and the name of the wire ([HTTP](http.md)).",
+            "- [Python](../clients/python/README.md), [Node](../clients/node/README.md), and",
+            "  [Go](../clients/go/README.md): a method of the database. Python has it for asyncio, too.",
+        ]
+        group = None
+        for row in self.rows:
+            wire, name = row["name"], row["name"][len("truce"):]
+            if row["group"] != group:
+                group = row["group"]
+                lines += ["", f"## {group}", "", "| wire, HTTP | C | CLI | Python | Node | Go |", "| --- | --- | --- | --- | --- | --- |"]
+            method = table.METHODS.get(wire, table.python_name(name))
+            camel = re.sub(r"_(\w)", lambda found: found[1].upper(), method)
+            names = {"Python": (method, python), "Node": (camel, node), "Go": (camel[0].upper() + camel[1:], go)}
+            for language, (one, known) in names.items():
+                self.require(one in known, f"{wire}: {language} has no method {one}")
+            self.require(paths.get(wire) == f"/v1/{{database}}/{wire}", f"{wire}: HTTP has no path for it")
+            methods = " | ".join(f"`{one}`" for one, _ in names.values())
+            lines.append(f"| `{wire}` | {self.in_c(name)} | {self.in_cli(name, of_rows)} | {methods} |")
+        for name in {*C, *CLI} - {row["name"][len("truce"):] for row in self.rows}:
+            self.faults.append(f"tests/clients/parity.py names {name}, which is not an operation")
+        return "\n".join(lines) + "\n"
+
+
+def main():
+    arguments = [one for one in sys.argv[1:] if one != "--check"]
+    if len(arguments) != 1:
+        sys.exit("usage: parity.py [--check] BUILD-FOLDER")
+    parity = Parity(Path(arguments[0]))
+    page = parity.page()
+    if "--check" not in sys.argv:
+        PAGE.write_text(page)
+    elif not PAGE.exists() or PAGE.read_text() != page:
+        parity.faults.append(f"docs/parity.md is not current: run tests/clients/parity.py {arguments[0]}")
+    print("\n".join(parity.faults) or f"parity: {len(parity.rows)} operations in each language")
+    sys.exit(1 if parity.faults else 0)
+
+
+if __name__ == "__main__":
+    main()
