@@ -1,170 +1,26 @@
 #ifndef TRUCE_CLI_COMMANDS_H
 #define TRUCE_CLI_COMMANDS_H
 
-/* Every command. A command is defined in the file that is named after it and listed in
- * commands.c. */
+/* All commands. Each file of commands ends with the list of its own, and commands.c joins them. */
 #include "cli/core/cli.h"
 
-/* All commands; NULL at the end. The commands of a noun are neighbours, in the order of the
+/* Returns all commands; NULL at the end. The commands of a noun are neighbours, in the order of the
  * help. */
-extern const struct cli_command *const cli_command_table[];
+const struct cli_command *const *cli_command_table(void);
 
-extern const struct cli_command cli_help_command;
-extern const struct cli_command cli_find;
-extern const struct cli_command cli_count;
-extern const struct cli_command cli_command_command;
-extern const struct cli_command cli_distinct;
-extern const struct cli_command cli_aggregate;
-extern const struct cli_command cli_explain;
-extern const struct cli_command cli_insert;
-extern const struct cli_command cli_update;
-extern const struct cli_command cli_delete;
-extern const struct cli_command cli_import;
-extern const struct cli_command cli_export;
-extern const struct cli_command cli_copy, cli_backup;
-extern const struct cli_command cli_archive, cli_archive_verify, cli_restore;
-extern const struct cli_command cli_index_create;
-extern const struct cli_command cli_index_list;
-extern const struct cli_command cli_index_drop;
-extern const struct cli_command cli_index_modify;
-extern const struct cli_command cli_collections_list;
-extern const struct cli_command cli_collections_create;
-extern const struct cli_command cli_collections_drop;
-extern const struct cli_command cli_collections_rename;
-extern const struct cli_command cli_commit_apply;
-extern const struct cli_command cli_commit_list;
-extern const struct cli_command cli_commit_show;
-extern const struct cli_command cli_commit_resolve;
-extern const struct cli_command cli_commit_unique;
-extern const struct cli_command cli_salvage;
-extern const struct cli_command cli_compact;
-extern const struct cli_command cli_sweep;
-extern const struct cli_command cli_check;
-extern const struct cli_command cli_doctor;
-extern const struct cli_command cli_simulate;
-extern const struct cli_command cli_verify;
-extern const struct cli_command cli_manual;
-extern const struct cli_command cli_complete;
-extern const struct cli_command cli_set_define;
-extern const struct cli_command cli_set_protect;
-extern const struct cli_command cli_set_forget;
-extern const struct cli_command cli_set_convert;
-extern const struct cli_command cli_set_add;
-extern const struct cli_command cli_set_remove;
-extern const struct cli_command cli_set_show;
-extern const struct cli_command cli_set_watermark;
-extern const struct cli_command cli_set_collect;
-extern const struct cli_command cli_set_void;
-extern const struct cli_command cli_set_idle;
-extern const struct cli_command cli_set_start;
-extern const struct cli_command cli_set_quarantine;
-extern const struct cli_command cli_set_apply;
-extern const struct cli_command cli_set_worker;
-extern const struct cli_command cli_item_update;
-extern const struct cli_command cli_item_add;
-extern const struct cli_command cli_item_replace;
-extern const struct cli_command cli_item_upsert;
-extern const struct cli_command cli_item_remove;
-extern const struct cli_command cli_item_to_map;
-extern const struct cli_command cli_item_to_array;
-extern const struct cli_command cli_item_index;
-extern const struct cli_command cli_doc_get;
-extern const struct cli_command cli_doc_save;
-extern const struct cli_command cli_doc_merge;
-extern const struct cli_command cli_doc_patch;
-extern const struct cli_command cli_doc_log;
-extern const struct cli_command cli_doc_conflicts;
-extern const struct cli_command cli_doc_remove;
-extern const struct cli_command cli_doc_resolve;
-extern const struct cli_command cli_ledger_currency;
-extern const struct cli_command cli_ledger_open;
-extern const struct cli_command cli_ledger_rules;
-extern const struct cli_command cli_ledger_post;
-extern const struct cli_command cli_ledger_settle;
-extern const struct cli_command cli_ledger_void;
-extern const struct cli_command cli_ledger_reverse;
-extern const struct cli_command cli_ledger_balance;
-extern const struct cli_command cli_ledger_statement;
-extern const struct cli_command cli_ledger_accounts;
-extern const struct cli_command cli_ledger_pending;
-extern const struct cli_command cli_ledger_search;
-extern const struct cli_command cli_ledger_verify;
-extern const struct cli_command cli_ledger_report;
-extern const struct cli_command cli_ledger_seal;
-extern const struct cli_command cli_ledger_import;
-extern const struct cli_command cli_ledger_export;
-extern const struct cli_command cli_transfer_start;
-extern const struct cli_command cli_transfer_resume;
-extern const struct cli_command cli_transfer_cancel;
-extern const struct cli_command cli_transfer_show;
-extern const struct cli_command cli_transfer_list;
-extern const struct cli_command cli_sync_declare;
-extern const struct cli_command cli_sync_drop;
-extern const struct cli_command cli_sync_update;
-extern const struct cli_command cli_sync_insert;
-extern const struct cli_command cli_sync_status;
-extern const struct cli_command cli_sync_run;
-extern const struct cli_command cli_sync_repair;
-extern const struct cli_command cli_tree_publish;
-extern const struct cli_command cli_tree_read;
-extern const struct cli_command cli_tree_diff;
-extern const struct cli_command cli_tree_log;
-extern const struct cli_command cli_tree_status;
-extern const struct cli_command cli_tree_revert;
-extern const struct cli_command cli_tree_tag;
-extern const struct cli_command cli_tree_untag;
-extern const struct cli_command cli_tree_keep;
-extern const struct cli_command cli_tree_erase;
-extern const struct cli_command cli_tree_gc;
-extern const struct cli_command cli_tree_list;
-extern const struct cli_command cli_tree_branch;
-extern const struct cli_command cli_tree_merge;
-extern const struct cli_command cli_tree_export;
-extern const struct cli_command cli_tree_import;
-extern const struct cli_command cli_tree_drop;
-extern const struct cli_command cli_sequence_next;
-extern const struct cli_command cli_sequence_last;
-extern const struct cli_command cli_sequence_raise;
-extern const struct cli_command cli_sequence_list;
-extern const struct cli_command cli_queue_add;
-extern const struct cli_command cli_queue_flow;
-extern const struct cli_command cli_queue_close;
-extern const struct cli_command cli_queue_list;
-extern const struct cli_command cli_queue_show;
-extern const struct cli_command cli_queue_results;
-extern const struct cli_command cli_queue_graph;
-extern const struct cli_command cli_queue_stats;
-extern const struct cli_command cli_queue_top;
-extern const struct cli_command cli_queue_signal;
-extern const struct cli_command cli_queue_cancel;
-extern const struct cli_command cli_queue_retry;
-extern const struct cli_command cli_queue_discard;
-extern const struct cli_command cli_queue_redrive;
-extern const struct cli_command cli_queue_pause;
-extern const struct cli_command cli_queue_resume;
-extern const struct cli_command cli_queue_limit;
-extern const struct cli_command cli_cron_set;
-extern const struct cli_command cli_cron_list;
-extern const struct cli_command cli_cron_next;
-extern const struct cli_command cli_cron_pause;
-extern const struct cli_command cli_cron_resume;
-extern const struct cli_command cli_cron_remove;
-extern const struct cli_command cli_work;
-extern const struct cli_command cli_consume;
-extern const struct cli_command cli_publish;
-extern const struct cli_command cli_request_add;
-extern const struct cli_command cli_request_show;
-extern const struct cli_command cli_request_list;
-extern const struct cli_command cli_request_run;
-extern const struct cli_command cli_modify;
-extern const struct cli_command cli_wait;
-extern const struct cli_command cli_serve;
-extern const struct cli_command cli_ui;
-extern const struct cli_command cli_user_add;
-extern const struct cli_command cli_user_list;
-extern const struct cli_command cli_user_passwd;
-extern const struct cli_command cli_user_remove;
-extern const struct cli_command cli_user_token;
-extern const struct cli_command cli_demo;
+extern cli_command_list cli_help_commands, cli_set_commands, cli_set_apply_commands,
+    cli_set_worker_commands, cli_item_commands, cli_doc_commands, cli_ledger_commands,
+    cli_ledger_show_commands, cli_ledger_report_commands, cli_ledger_import_commands,
+    cli_ledger_export_commands, cli_transfer_commands, cli_sync_commands, cli_tree_commands,
+    cli_sequence_commands, cli_queue_commands, cli_queue_flow_commands, cli_cron_commands,
+    cli_work_commands, cli_consume_commands, cli_publish_commands, cli_request_commands,
+    cli_demo_commands, cli_find_commands, cli_count_commands, cli_distinct_commands,
+    cli_aggregate_commands, cli_command_commands, cli_explain_commands, cli_insert_commands,
+    cli_update_commands, cli_delete_commands, cli_modify_commands, cli_wait_commands,
+    cli_serve_commands, cli_ui_commands, cli_user_commands, cli_import_commands,
+    cli_export_commands, cli_copy_commands, cli_archive_commands, cli_restore_commands,
+    cli_compact_commands, cli_salvage_commands, cli_index_commands, cli_collections_commands,
+    cli_commit_commands, cli_sweep_commands, cli_doctor_commands, cli_simulate_commands,
+    cli_verify_commands, cli_manual_commands, cli_complete_commands;
 
 #endif

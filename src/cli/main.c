@@ -39,7 +39,7 @@ int main(int argc, char **argv)
     int code;
 
     fill_standard();
-    cli_commands = cli_command_table;
+    cli_commands = cli_command_table();
     signal(SIGPIPE, SIG_IGN);
     cli->program = argc ? argv[0] : "truce";
     cli->uri = uri && *uri ? uri : NULL;

@@ -19,8 +19,8 @@ static char *script_of(const struct cli_command *c)
 
 TEST(every_example_of_the_help_runs_as_pasted_on_an_empty_store)
 {
-    for (int i = 0; cli_command_table[i]; i++) {
-        const struct cli_command *c = cli_command_table[i];
+    for (int i = 0; cli_command_table()[i]; i++) {
+        const struct cli_command *c = cli_command_table()[i];
         const struct command *run;
         char *script;
 

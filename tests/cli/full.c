@@ -100,8 +100,8 @@ TEST(an_answer_that_cannot_be_written_is_exit_code_3)
     long parts = test_scale("TRUCE_FULL_PARTS", 1), part = test_scale("TRUCE_PART", 0) % parts;
     char *folder = bson_strdup(test_directory());
 
-    for (int i = 0; cli_command_table[i]; i++) {
-        const struct cli_command *c = cli_command_table[i];
+    for (int i = 0; cli_command_table()[i]; i++) {
+        const struct cli_command *c = cli_command_table()[i];
         int calls = 0;
         char *sizes;
 

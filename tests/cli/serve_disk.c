@@ -54,7 +54,7 @@ static void run_child(const char *path, int orders, int told)
         _exit(99);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_detach(failer);
-    cli_commands = cli_command_table;
+    cli_commands = cli_command_table();
     code = cli_call_read(cli, words, &done);
     fflush(NULL);
     _exit(code ? code : cli->command->run(cli));

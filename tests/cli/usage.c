@@ -39,8 +39,8 @@ static bool has_words(const char *text, const char *words)
 
 TEST(every_command_has_a_summary_an_example_and_help_that_shows_them)
 {
-    for (int i = 0; cli_command_table[i]; i++) {
-        const struct cli_command *c = cli_command_table[i];
+    for (int i = 0; cli_command_table()[i]; i++) {
+        const struct cli_command *c = cli_command_table()[i];
         const struct command *run =
             command_run(TRUCE_CLI, NULL, NULL, "help", c->noun, c->verb, NULL);
 
@@ -73,8 +73,8 @@ static bool is_field(const struct cli_row *row, const char *word, size_t size)
 
 TEST(every_argument_of_an_operation_is_its_field)
 {
-    for (int i = 0; cli_command_table[i]; i++) {
-        const struct cli_command *c = cli_command_table[i];
+    for (int i = 0; cli_command_table()[i]; i++) {
+        const struct cli_command *c = cli_command_table()[i];
 
         for (const char *at = c->row && c->arguments ? c->arguments : ""; *at;) {
             const char *word = at + strspn(at, "[");
@@ -94,8 +94,8 @@ TEST(every_argument_of_an_operation_is_its_field)
  * replaces the common one. */
 TEST(option_letters_mean_one_thing_in_a_command)
 {
-    for (int i = 0; cli_command_table[i]; i++) {
-        for (const struct cli_option *o = cli_command_options(cli_command_table[i]); o && o->name;
+    for (int i = 0; cli_command_table()[i]; i++) {
+        for (const struct cli_option *o = cli_command_options(cli_command_table()[i]); o && o->name;
              o++) {
             for (const struct cli_option *p = o + 1; p->name; p++)
                 CHECK((!o->letter || o->letter != p->letter) && strcmp(o->name, p->name) != 0);
@@ -108,10 +108,10 @@ TEST(option_letters_mean_one_thing_in_a_command)
 
 TEST(groups_commands_by_noun)
 {
-    for (int i = 0; cli_command_table[i]; i++) {
-        for (int k = i + 1; cli_command_table[k]; k++) {
-            if (!strcmp(cli_command_table[i]->noun, cli_command_table[k]->noun))
-                CHECK_TEXT(cli_command_table[i]->noun, cli_command_table[k - 1]->noun);
+    for (int i = 0; cli_command_table()[i]; i++) {
+        for (int k = i + 1; cli_command_table()[k]; k++) {
+            if (!strcmp(cli_command_table()[i]->noun, cli_command_table()[k]->noun))
+                CHECK_TEXT(cli_command_table()[i]->noun, cli_command_table()[k - 1]->noun);
         }
     }
 }
@@ -204,8 +204,8 @@ TEST(the_manual_names_every_command_and_has_every_section)
     const struct command *c = RUN("manual", "man");
 
     CHECK_INT(c->code, ==, 0);
-    for (int i = 0; cli_command_table[i]; i++) {
-        const struct cli_command *k = cli_command_table[i];
+    for (int i = 0; cli_command_table()[i]; i++) {
+        const struct cli_command *k = cli_command_table()[i];
         char *name = bson_strdup_printf(".SS truce %s%s%s\n", k->noun, k->verb ? " " : "",
                                         k->verb ? k->verb : "");
         CHECK((strstr(c->out, name) != NULL) == !k->hidden);

@@ -268,7 +268,7 @@ static int consume_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_consume = {
+static const struct cli_command cli_consume = {
     .noun = "consume",
     .arguments = "URL",
     .summary = "apply the messages of a broker, exactly once in effect",
@@ -322,3 +322,5 @@ const struct cli_command cli_consume = {
     .store = CLI_STORE_WRITE,
     .run = consume_run,
 };
+
+cli_command_list cli_consume_commands = {&cli_consume, NULL};

@@ -115,7 +115,7 @@ static int publish_run(struct cli *cli)
     return cli_output_end(status ? cli_error(cli, NULL, status, &error) : CLI_DONE);
 }
 
-const struct cli_command cli_publish = {
+static const struct cli_command cli_publish = {
     .noun = "publish",
     .arguments = "SOURCE",
     .summary = "publish the jobs of a queue, or changes, to a broker",
@@ -158,3 +158,5 @@ const struct cli_command cli_publish = {
     .store = CLI_STORE_CHANGE,
     .run = publish_run,
 };
+
+cli_command_list cli_publish_commands = {&cli_publish, NULL};

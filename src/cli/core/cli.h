@@ -4,8 +4,8 @@
 /*
  * The command line: `truce NOUN VERB ARGUMENTS --options`.
  *
- * A command is one constant of struct cli_command, in the file that is named after it; the table in
- * commands.c lists them all. Its help, the man page and the shell completion are made from that
+ * A command is one constant of struct cli_command. Each file ends with the list of its commands, and
+ * the table in commands.c joins these lists. Its help, the man page and the shell completion are made from that
  * constant, and so is the check of its arguments, so that none of them can go stale:
  *
  *     static int run(struct cli *cli)
@@ -15,13 +15,15 @@
  *         return CLI_DONE;
  *     }
  *
- *     const struct cli_command cli_collections_drop = {
+ *     static const struct cli_command cli_collections_drop = {
  *         .noun = "collections", .verb = "drop", .arguments = "COLLECTION",
  *         .summary = "delete a collection with everything in it",
  *         .help = "...", .example = "truce collections drop old --store school.truce",
  *         .options = (const struct cli_option[]){{"force", 0, NULL, "do not ask"}, {0}},
  *         .store = CLI_STORE_WRITE, .run = run,
  *     };
+ *
+ *     cli_command_list cli_collections_commands = {&cli_collections_drop, NULL};
  *
  * Everything here exits by returning: a command returns its exit code, and main() releases.
  * Errors go to standard error as "truce: sentence"; answers go to standard output.
@@ -82,6 +84,8 @@ struct cli_command {
     int (*run)(struct cli *cli);
 };
 
+/* The commands of a file; NULL at the end. */
+typedef const struct cli_command *const cli_command_list[];
 /* The table of all commands, NULL at the end. main() sets it before the first call into cli/core,
  * which therefore depends on no command. */
 extern const struct cli_command *const *cli_commands;

@@ -386,10 +386,12 @@ static int complete_run(struct cli *cli)
     return CLI_DONE;
 }
 
-const struct cli_command cli_complete = {
+static const struct cli_command cli_complete = {
     .noun = "complete",
     .arguments = "[WORD...]",
     .summary = "list the candidates at the cursor, for the shells",
     .hidden = true,
     .run = complete_run,
 };
+
+cli_command_list cli_complete_commands = {&cli_complete, NULL};

@@ -182,7 +182,7 @@ static int help_run(struct cli *cli)
                      verb ? " " : "", verb ? verb : "");
 }
 
-const struct cli_command cli_help_command = {
+static const struct cli_command cli_help_command = {
     .noun = "help",
     .arguments = "[NOUN] [VERB]",
     .summary = "list all commands, or show the help of one",
@@ -237,3 +237,5 @@ void cli_guess(struct cli_guess *guess, const char *candidate)
     guess->best = candidate;
     guess->distance = edits;
 }
+
+cli_command_list cli_help_commands = {&cli_help_command, NULL};

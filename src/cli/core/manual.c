@@ -223,10 +223,12 @@ static int manual_run(struct cli *cli)
     return CLI_DONE;
 }
 
-const struct cli_command cli_manual = {
+static const struct cli_command cli_manual = {
     .noun = "manual",
     .arguments = "FORM",
     .summary = "print the man page or the completion of a shell",
     .example = "source <(truce manual bash)",
     .run = manual_run,
 };
+
+cli_command_list cli_manual_commands = {&cli_manual, NULL};

@@ -51,7 +51,7 @@ static int aggregate_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_aggregate = {
+static const struct cli_command cli_aggregate = {
     .noun = "aggregate",
     .arguments = "COLLECTION PIPELINE",
     .summary = "run an aggregation pipeline and print its results",
@@ -65,3 +65,5 @@ const struct cli_command cli_aggregate = {
     .store = CLI_STORE_NONE, /* depends on the pipeline */
     .run = aggregate_run,
 };
+
+cli_command_list cli_aggregate_commands = {&cli_aggregate, NULL};

@@ -30,7 +30,7 @@ static int collections_run_list(struct cli *cli)
     return cli_print_array(cli, status, &collections, print_collection, &error);
 }
 
-const struct cli_command cli_collections_list = {
+static const struct cli_command cli_collections_list = {
     .noun = "collections",
     .verb = "list",
     .summary = "list collections with their documents, bytes, and indexes",
@@ -65,7 +65,7 @@ static int collections_run_create(struct cli *cli)
                 truce_collection_create(cli->store, cli->arguments[0], &error), &error);
 }
 
-const struct cli_command cli_collections_create = {
+static const struct cli_command cli_collections_create = {
     .noun = "collections",
     .verb = "create",
     .arguments = "COLLECTION",
@@ -84,7 +84,7 @@ static int collections_run_drop(struct cli *cli)
                 truce_collection_drop(cli->store, cli->arguments[0], &error), &error);
 }
 
-const struct cli_command cli_collections_drop = {
+static const struct cli_command cli_collections_drop = {
     .noun = "collections",
     .verb = "drop",
     .arguments = "COLLECTION",
@@ -105,7 +105,7 @@ static int run_rename(struct cli *cli)
                 &error);
 }
 
-const struct cli_command cli_collections_rename = {
+static const struct cli_command cli_collections_rename = {
     .noun = "collections",
     .verb = "rename",
     .arguments = "COLLECTION NAME",
@@ -118,3 +118,6 @@ const struct cli_command cli_collections_rename = {
     .store = CLI_STORE_CHANGE,
     .run = run_rename,
 };
+
+cli_command_list cli_collections_commands = {&cli_collections_list, &cli_collections_create,
+                                             &cli_collections_drop, &cli_collections_rename, NULL};

@@ -28,7 +28,7 @@ static int request_command_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_command_command = {
+static const struct cli_command cli_command_command = {
     .noun = "command",
     .arguments = "REQUEST",
     .summary = "run an operation, or a command of MongoDB",
@@ -44,3 +44,5 @@ const struct cli_command cli_command_command = {
     .store = CLI_STORE_WRITE,
     .run = request_command_run,
 };
+
+cli_command_list cli_command_commands = {&cli_command_command, NULL};

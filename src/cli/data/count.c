@@ -28,7 +28,7 @@ static int count_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_count = {
+static const struct cli_command cli_count = {
     .noun = "count",
     .arguments = "COLLECTION [FILTER]",
     .summary = "count matching documents",
@@ -39,3 +39,5 @@ const struct cli_command cli_count = {
     .store = CLI_STORE_READ,
     .run = count_run,
 };
+
+cli_command_list cli_count_commands = {&cli_count, NULL};

@@ -35,7 +35,7 @@ out:
     return code;
 }
 
-const struct cli_command cli_delete = {
+static const struct cli_command cli_delete = {
     .noun = "delete",
     .arguments = "COLLECTION FILTER",
     .summary = "delete the first matching document, or --many",
@@ -52,3 +52,5 @@ const struct cli_command cli_delete = {
     .store = CLI_STORE_CHANGE,
     .run = delete_run,
 };
+
+cli_command_list cli_delete_commands = {&cli_delete, NULL};

@@ -51,7 +51,7 @@ out:
     return code;
 }
 
-const struct cli_command cli_distinct = {
+static const struct cli_command cli_distinct = {
     .noun = "distinct",
     .arguments = "COLLECTION PATH [FILTER]",
     .summary = "print the distinct values of a path, one a line",
@@ -63,3 +63,5 @@ const struct cli_command cli_distinct = {
     .store = CLI_STORE_READ,
     .run = distinct_run,
 };
+
+cli_command_list cli_distinct_commands = {&cli_distinct, NULL};

@@ -29,7 +29,7 @@ static int explain_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_explain = {
+static const struct cli_command cli_explain = {
     .noun = "explain",
     .arguments = "COLLECTION [FILTER]",
     .summary = "show the plan of a find and what it examined",
@@ -43,3 +43,5 @@ const struct cli_command cli_explain = {
     .store = CLI_STORE_READ,
     .run = explain_run,
 };
+
+cli_command_list cli_explain_commands = {&cli_explain, NULL};

@@ -219,7 +219,7 @@ static int export_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_export = {
+static const struct cli_command cli_export = {
     .noun = "export",
     .arguments = "COLLECTION [FILTER]",
     .summary = "export matching documents as NDJSON, an array, or CSV",
@@ -250,3 +250,5 @@ const struct cli_command cli_export = {
     .store = CLI_STORE_READ,
     .run = export_run,
 };
+
+cli_command_list cli_export_commands = {&cli_export, NULL};

@@ -22,7 +22,7 @@ static int find_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_find = {
+static const struct cli_command cli_find = {
     .noun = "find",
     .arguments = "COLLECTION [FILTER]",
     .summary = "print matching documents, one a line",
@@ -44,3 +44,5 @@ const struct cli_command cli_find = {
     .store = CLI_STORE_READ,
     .run = find_run,
 };
+
+cli_command_list cli_find_commands = {&cli_find, NULL};

@@ -617,7 +617,7 @@ out:
     return code;
 }
 
-const struct cli_command cli_import = {
+static const struct cli_command cli_import = {
     .noun = "import",
     .arguments = "COLLECTION [FILE]",
     .summary = "import NDJSON, a JSON array, or CSV from a file or stdin",
@@ -653,3 +653,5 @@ const struct cli_command cli_import = {
     .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = import_run,
 };
+
+cli_command_list cli_import_commands = {&cli_import, NULL};

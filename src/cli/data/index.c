@@ -70,7 +70,7 @@ static int index_run_create(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_index_create = {
+static const struct cli_command cli_index_create = {
     .noun = "index",
     .verb = "create",
     .arguments = "COLLECTION KEYS",
@@ -134,7 +134,7 @@ static int index_run_modify(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_index_modify = {
+static const struct cli_command cli_index_modify = {
     .noun = "index",
     .verb = "modify",
     .arguments = "COLLECTION NAME",
@@ -165,7 +165,7 @@ static int index_run_list(struct cli *cli)
     return cli_print_array(cli, status, &indexes, NULL, &error);
 }
 
-const struct cli_command cli_index_list = {
+static const struct cli_command cli_index_list = {
     .noun = "index",
     .verb = "list",
     .arguments = "COLLECTION",
@@ -192,7 +192,7 @@ static int index_run_drop(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-const struct cli_command cli_index_drop = {
+static const struct cli_command cli_index_drop = {
     .noun = "index",
     .verb = "drop",
     .arguments = "COLLECTION NAME",
@@ -202,3 +202,6 @@ const struct cli_command cli_index_drop = {
     .store = CLI_STORE_CHANGE,
     .run = index_run_drop,
 };
+
+cli_command_list cli_index_commands = {&cli_index_create, &cli_index_list, &cli_index_drop,
+                                       &cli_index_modify, NULL};

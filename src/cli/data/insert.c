@@ -132,7 +132,7 @@ static int insert_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_insert = {
+static const struct cli_command cli_insert = {
     .noun = "insert",
     .arguments = "COLLECTION [DOCUMENT...]",
     .summary = "insert documents from the call or standard input",
@@ -148,3 +148,5 @@ const struct cli_command cli_insert = {
     /* the store is opened when a document was read */
     .run = insert_run,
 };
+
+cli_command_list cli_insert_commands = {&cli_insert, NULL};

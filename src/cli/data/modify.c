@@ -68,7 +68,7 @@ static int modify_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_modify = {
+static const struct cli_command cli_modify = {
     .noun = "modify",
     .arguments = "COLLECTION FILTER [UPDATE]",
     .summary = "find and change one document atomically, and print it",
@@ -93,3 +93,5 @@ const struct cli_command cli_modify = {
     .store = CLI_STORE_WRITE,
     .run = modify_run,
 };
+
+cli_command_list cli_modify_commands = {&cli_modify, NULL};

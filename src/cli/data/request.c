@@ -44,7 +44,7 @@ static int request_run_add(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_request_add = {
+static const struct cli_command cli_request_add = {
     .noun = "request",
     .verb = "add",
     .arguments = "KEY NAME [INPUT]",
@@ -68,7 +68,7 @@ static int request_run_show(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-const struct cli_command cli_request_show = {
+static const struct cli_command cli_request_show = {
     .noun = "request",
     .verb = "show",
     .arguments = "KEY",
@@ -102,7 +102,7 @@ static int request_run_list(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_request_list = {
+static const struct cli_command cli_request_list = {
     .noun = "request",
     .verb = "list",
     .summary = "list requests, oldest first",
@@ -253,7 +253,7 @@ static int request_run_run(struct cli *cli)
     }
 }
 
-const struct cli_command cli_request_run = {
+static const struct cli_command cli_request_run = {
     .noun = "request",
     .verb = "run",
     .arguments = "NAME PROGRAM [WORD...]",
@@ -274,3 +274,6 @@ const struct cli_command cli_request_run = {
     .store = CLI_STORE_CHANGE,
     .run = request_run_run,
 };
+
+cli_command_list cli_request_commands = {&cli_request_add, &cli_request_show, &cli_request_list,
+                                         &cli_request_run, NULL};

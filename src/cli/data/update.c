@@ -66,7 +66,7 @@ out:
     return code;
 }
 
-const struct cli_command cli_update = {
+static const struct cli_command cli_update = {
     .noun = "update",
     .arguments = "COLLECTION FILTER UPDATE",
     .summary = "update the first matching document, or --many",
@@ -88,3 +88,5 @@ const struct cli_command cli_update = {
     .store = CLI_STORE_WRITE,
     .run = cli_update_run,
 };
+
+cli_command_list cli_update_commands = {&cli_update, NULL};

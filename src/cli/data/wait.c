@@ -88,7 +88,7 @@ out:
     return code;
 }
 
-const struct cli_command cli_wait = {
+static const struct cli_command cli_wait = {
     .noun = "wait",
     .arguments = "COLLECTION [FILTER]",
     .summary = "wait for a matching document or for the next write",
@@ -104,3 +104,5 @@ const struct cli_command cli_wait = {
     .store = CLI_STORE_CHANGE,
     .run = wait_run,
 };
+
+cli_command_list cli_wait_commands = {&cli_wait, NULL};

@@ -45,7 +45,7 @@ static int demo_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_demo = {
+static const struct cli_command cli_demo = {
     .noun = "demo",
     .arguments = "[STORY]",
     .summary = "show failures of the usual code, and how truce avoids them",
@@ -81,3 +81,5 @@ const struct cli_command cli_demo = {
     .store = CLI_STORE_NONE,
     .run = demo_run,
 };
+
+cli_command_list cli_demo_commands = {&cli_demo, NULL};

@@ -233,7 +233,7 @@ static int run_apply(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_commit_apply = {
+static const struct cli_command cli_commit_apply = {
     .noun = "commit",
     .verb = "apply",
     .arguments = "[CHANGES]",
@@ -295,7 +295,7 @@ static int commit_print_list(struct cli *cli)
     return cli_output_end(cli_print_page(cli, status, cursor, limit, &error));
 }
 
-const struct cli_command cli_commit_list = {
+static const struct cli_command cli_commit_list = {
     .noun = "commit",
     .verb = "list",
     .summary = "list recorded commits, newest first",
@@ -349,7 +349,7 @@ static int commit_run_show(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }
 
-const struct cli_command cli_commit_show = {
+static const struct cli_command cli_commit_show = {
     .noun = "commit",
     .verb = "show",
     .arguments = "ID",
@@ -380,7 +380,7 @@ static int commit_print_resolve(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }
 
-const struct cli_command cli_commit_resolve = {
+static const struct cli_command cli_commit_resolve = {
     .noun = "commit",
     .verb = "resolve",
     .arguments = "ID",
@@ -423,7 +423,7 @@ static int run_unique(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : cli_output_end(CLI_DONE);
 }
 
-const struct cli_command cli_commit_unique = {
+static const struct cli_command cli_commit_unique = {
     .noun = "commit",
     .verb = "unique",
     .arguments = "COLLECTION",
@@ -444,3 +444,6 @@ const struct cli_command cli_commit_unique = {
     .store = CLI_STORE_CHANGE,
     .run = run_unique,
 };
+
+cli_command_list cli_commit_commands = {&cli_commit_apply,   &cli_commit_list,   &cli_commit_show,
+                                        &cli_commit_resolve, &cli_commit_unique, NULL};

@@ -381,7 +381,7 @@ static bool inbox_print_entry(struct cli *cli, const bson_t *entry)
     return true;
 }
 
-const struct cli_command cli_doc_conflicts = {
+static const struct cli_command cli_doc_conflicts = {
     .noun = "doc",
     .verb = "conflicts",
     .arguments = "COLLECTION",
@@ -557,7 +557,7 @@ static int inbox_run_resolve(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_doc_resolve = {
+static const struct cli_command cli_doc_resolve = {
     .noun = "doc",
     .verb = "resolve",
     .arguments = "COLLECTION CONFLICT",
@@ -605,7 +605,7 @@ static int remove_run_remove(struct cli *cli)
                : cli_usage(cli, "--version NUMBER is missing: the number that was read");
 }
 
-const struct cli_command cli_doc_remove = {
+static const struct cli_command cli_doc_remove = {
     .noun = "doc",
     .verb = "remove",
     .arguments = "COLLECTION ID",
@@ -681,7 +681,7 @@ static int doc_run_save(struct cli *cli)
 static const struct cli_option save_options[] = {
     {"new", 0, NULL, "the document does not exist yet", false}, {0}};
 
-const struct cli_command cli_doc_save = {
+static const struct cli_command cli_doc_save = {
     .noun = "doc",
     .verb = "save",
     .arguments = "COLLECTION DOCUMENT",
@@ -697,7 +697,7 @@ const struct cli_command cli_doc_save = {
     .run = doc_run_save,
 };
 
-const struct cli_command cli_doc_merge = {
+static const struct cli_command cli_doc_merge = {
     .noun = "doc",
     .verb = "merge",
     .arguments = "COLLECTION DOCUMENT",
@@ -729,7 +729,7 @@ static int run_get(struct cli *cli)
     return cli_row_run_with(cli, cli_text(cli, "at") ? &at : cli->command->row, NULL);
 }
 
-const struct cli_command cli_doc_get = {
+static const struct cli_command cli_doc_get = {
     .noun = "doc",
     .verb = "get",
     .arguments = "COLLECTION ID",
@@ -748,7 +748,7 @@ const struct cli_command cli_doc_get = {
     .run = run_get,
 };
 
-const struct cli_command cli_doc_log = {
+static const struct cli_command cli_doc_log = {
     .noun = "doc",
     .verb = "log",
     .arguments = "COLLECTION ID",
@@ -785,7 +785,7 @@ static int run_patch(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_doc_patch = {
+static const struct cli_command cli_doc_patch = {
     .noun = "doc",
     .verb = "patch",
     .arguments = "COLLECTION ID PATCH",
@@ -799,3 +799,7 @@ const struct cli_command cli_doc_patch = {
     .row = DOC_ROW("truceRevisionPatch", DOC_KEPT, "", "version", DOC_MISSING),
     .run = run_patch,
 };
+
+cli_command_list cli_doc_commands = {&cli_doc_get,       &cli_doc_save,    &cli_doc_merge,
+                                     &cli_doc_patch,     &cli_doc_remove,  &cli_doc_log,
+                                     &cli_doc_conflicts, &cli_doc_resolve, NULL};

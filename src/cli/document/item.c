@@ -27,7 +27,7 @@ static bool item_print(struct cli *cli, const bson_t *reply)
         .print = item_print                                                                        \
     }
 
-const struct cli_command cli_item_update = {
+static const struct cli_command cli_item_update = {
     .noun = "item",
     .verb = "update",
     .arguments = "COLLECTION FILTER QUERY UPDATE",
@@ -45,7 +45,7 @@ const struct cli_command cli_item_update = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_add = {
+static const struct cli_command cli_item_add = {
     .noun = "item",
     .verb = "add",
     .arguments = "COLLECTION FILTER ITEM",
@@ -57,7 +57,7 @@ const struct cli_command cli_item_add = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_replace = {
+static const struct cli_command cli_item_replace = {
     .noun = "item",
     .verb = "replace",
     .arguments = "COLLECTION FILTER ITEM",
@@ -70,7 +70,7 @@ const struct cli_command cli_item_replace = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_upsert = {
+static const struct cli_command cli_item_upsert = {
     .noun = "item",
     .verb = "upsert",
     .arguments = "COLLECTION FILTER ITEM",
@@ -82,7 +82,7 @@ const struct cli_command cli_item_upsert = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_remove = {
+static const struct cli_command cli_item_remove = {
     .noun = "item",
     .verb = "remove",
     .arguments = "COLLECTION FILTER QUERY",
@@ -119,7 +119,7 @@ static bool item_print_converted(struct cli *cli, const bson_t *reply)
         .negative = item_is_refused, .print = item_print_converted                                 \
     }
 
-const struct cli_command cli_item_to_map = {
+static const struct cli_command cli_item_to_map = {
     .noun = "item",
     .verb = "to-map",
     .arguments = "COLLECTION",
@@ -136,7 +136,7 @@ const struct cli_command cli_item_to_map = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_to_array = {
+static const struct cli_command cli_item_to_array = {
     .noun = "item",
     .verb = "to-array",
     .arguments = "COLLECTION",
@@ -149,7 +149,7 @@ const struct cli_command cli_item_to_array = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_item_index = {
+static const struct cli_command cli_item_index = {
     .noun = "item",
     .verb = "index",
     .arguments = "COLLECTION [PATH]",
@@ -161,3 +161,7 @@ const struct cli_command cli_item_index = {
     .row = &(const struct cli_row){.name = "truceItemIndex", .say = ""},
     .run = cli_row_run,
 };
+
+cli_command_list cli_item_commands = {&cli_item_update,   &cli_item_add,    &cli_item_replace,
+                                      &cli_item_upsert,   &cli_item_remove, &cli_item_to_map,
+                                      &cli_item_to_array, &cli_item_index,  NULL};

@@ -17,7 +17,7 @@
 
 #define NO_RULE "there is no rule \"{rule}\""
 
-const struct cli_command cli_sync_declare = {
+static const struct cli_command cli_sync_declare = {
     .noun = "sync",
     .verb = "declare",
     .arguments = "NAME SOURCE COPY REFERENCE FIELDS",
@@ -38,7 +38,7 @@ const struct cli_command cli_sync_declare = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_sync_drop = {
+static const struct cli_command cli_sync_drop = {
     .noun = "sync",
     .verb = "drop",
     .arguments = "NAME",
@@ -64,7 +64,7 @@ static bool sync_print_write(struct cli *cli, const bson_t *reply)
                        : "; `truce sync run` or the sweep writes the rest");
 }
 
-const struct cli_command cli_sync_update = {
+static const struct cli_command cli_sync_update = {
     .noun = "sync",
     .verb = "update",
     .arguments = "COLLECTION ID UPDATE",
@@ -79,7 +79,7 @@ const struct cli_command cli_sync_update = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_sync_insert = {
+static const struct cli_command cli_sync_insert = {
     .noun = "sync",
     .verb = "insert",
     .arguments = "COLLECTION DOCUMENT",
@@ -107,7 +107,7 @@ static bool print_rule(struct cli *cli, const bson_t *rule)
                       truce__field_number(rule, "syncing"), truce__field_number(rule, "unchecked"));
 }
 
-const struct cli_command cli_sync_status = {
+static const struct cli_command cli_sync_status = {
     .noun = "sync",
     .verb = "status",
     .summary = "list the rules and their pending updates",
@@ -143,7 +143,7 @@ static bool sync_print_run(struct cli *cli, const bson_t *reply)
                    sync_has_failed(reply) ? ", some failed" : "");
 }
 
-const struct cli_command cli_sync_run = {
+static const struct cli_command cli_sync_run = {
     .noun = "sync",
     .verb = "run",
     .summary = "write pending copies now",
@@ -188,7 +188,7 @@ static bool sync_print_repair(struct cli *cli, const bson_t *reply)
                    n[0], n[1], n[2], n[3], n[4], n[5]);
 }
 
-const struct cli_command cli_sync_repair = {
+static const struct cli_command cli_sync_repair = {
     .noun = "sync",
     .verb = "repair",
     .arguments = "NAME",
@@ -207,3 +207,7 @@ const struct cli_command cli_sync_repair = {
                                    .print = sync_print_repair},
     .run = cli_row_run,
 };
+
+cli_command_list cli_sync_commands = {
+    &cli_sync_declare, &cli_sync_drop, &cli_sync_update, &cli_sync_insert,
+    &cli_sync_status,  &cli_sync_run,  &cli_sync_repair, NULL};

@@ -56,7 +56,7 @@ void cli_ledger_table(const struct cli *cli)
 
 /* ---- currencies and accounts ---------------------------------------------------------------- */
 
-const struct cli_command cli_ledger_currency = {
+static const struct cli_command cli_ledger_currency = {
     .noun = "ledger",
     .verb = "currency",
     .arguments = "LEDGER CODE DIGITS",
@@ -121,7 +121,7 @@ static const struct cli_option rules_options[] = {
     {"max", 0, "AMOUNT", "maximum balance", false},
     {0}};
 
-const struct cli_command cli_ledger_open = {
+static const struct cli_command cli_ledger_open = {
     .noun = "ledger",
     .verb = "open",
     .arguments = "LEDGER ACCOUNT",
@@ -146,7 +146,7 @@ static int rules_run(struct cli *cli)
     return code ? code : ledger_set_rules(cli, digits);
 }
 
-const struct cli_command cli_ledger_rules = {
+static const struct cli_command cli_ledger_rules = {
     .noun = "ledger",
     .verb = "rules",
     .arguments = "LEDGER ACCOUNT",
@@ -346,7 +346,7 @@ static int ledger_run_resolve(struct cli *cli)
         "entry", 0, "ACCOUNT=AMOUNT", help, true                                                   \
     }
 
-const struct cli_command cli_ledger_post = {
+static const struct cli_command cli_ledger_post = {
     .noun = "ledger",
     .verb = "post",
     .arguments = "LEDGER [FROM] [TO] [AMOUNT]",
@@ -385,7 +385,7 @@ static const struct cli_option resolve_options[] = {
     "truce ledger open book customers:ada --currency EUR --min 0\n"                                \
     "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1' --pending\n"
 
-const struct cli_command cli_ledger_settle = {
+static const struct cli_command cli_ledger_settle = {
     .noun = "ledger",
     .verb = "settle",
     .arguments = "LEDGER TRANSACTION",
@@ -399,7 +399,7 @@ const struct cli_command cli_ledger_settle = {
     .run = ledger_run_resolve,
 };
 
-const struct cli_command cli_ledger_void = {
+static const struct cli_command cli_ledger_void = {
     .noun = "ledger",
     .verb = "void",
     .arguments = "LEDGER TRANSACTION",
@@ -411,7 +411,7 @@ const struct cli_command cli_ledger_void = {
     .run = ledger_run_resolve,
 };
 
-const struct cli_command cli_ledger_reverse = {
+static const struct cli_command cli_ledger_reverse = {
     .noun = "ledger",
     .verb = "reverse",
     .arguments = "LEDGER TRANSACTION",
@@ -428,3 +428,7 @@ const struct cli_command cli_ledger_reverse = {
     .row = POST_ROW("{kind: 'reverse'}", ""),
     .run = ledger_run_resolve,
 };
+
+cli_command_list cli_ledger_commands = {
+    &cli_ledger_currency, &cli_ledger_open, &cli_ledger_rules,   &cli_ledger_post,
+    &cli_ledger_settle,   &cli_ledger_void, &cli_ledger_reverse, NULL};

@@ -302,7 +302,7 @@ static int ledger_export_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ledger_export = {
+static const struct cli_command cli_ledger_export = {
     .noun = "ledger",
     .verb = "export",
     .arguments = "LEDGER [FILE]",
@@ -323,3 +323,5 @@ const struct cli_command cli_ledger_export = {
     .store = CLI_STORE_READ,
     .run = ledger_export_run,
 };
+
+cli_command_list cli_ledger_export_commands = {&cli_ledger_export, NULL};

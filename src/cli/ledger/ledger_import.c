@@ -916,7 +916,7 @@ static int ledger_import_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ledger_import = {
+static const struct cli_command cli_ledger_import = {
     .noun = "ledger",
     .verb = "import",
     .arguments = "LEDGER [FILE]",
@@ -948,3 +948,5 @@ const struct cli_command cli_ledger_import = {
     .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = ledger_import_run,
 };
+
+cli_command_list cli_ledger_import_commands = {&cli_ledger_import, NULL};

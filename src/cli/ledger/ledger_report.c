@@ -369,7 +369,7 @@ static int report_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ledger_report = {
+static const struct cli_command cli_ledger_report = {
     .noun = "ledger",
     .verb = "report",
     .arguments = "LEDGER [PREFIX]",
@@ -393,3 +393,5 @@ const struct cli_command cli_ledger_report = {
     .store = CLI_STORE_READ,
     .run = report_run,
 };
+
+cli_command_list cli_ledger_report_commands = {&cli_ledger_report, NULL};

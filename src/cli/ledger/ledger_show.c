@@ -158,7 +158,7 @@ static int search_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ledger_search = {
+static const struct cli_command cli_ledger_search = {
     .noun = "ledger",
     .verb = "search",
     .arguments = "LEDGER [META]",
@@ -207,7 +207,7 @@ static bool ledger_print_balance(struct cli *cli, const bson_t *reply)
     "truce ledger open book customers:ada --currency EUR --min 0\n"                                \
     "truce ledger post book external:bank customers:ada 20.00 --id 'payment 1'\n"
 
-const struct cli_command cli_ledger_balance = {
+static const struct cli_command cli_ledger_balance = {
     .noun = "ledger",
     .verb = "balance",
     .arguments = "LEDGER ACCOUNT",
@@ -254,7 +254,7 @@ static int statement_run(struct cli *cli)
     return cli_row_run(cli);
 }
 
-const struct cli_command cli_ledger_statement = {
+static const struct cli_command cli_ledger_statement = {
     .noun = "ledger",
     .verb = "statement",
     .arguments = "LEDGER ACCOUNT",
@@ -411,7 +411,7 @@ static int run_accounts(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-const struct cli_command cli_ledger_accounts = {
+static const struct cli_command cli_ledger_accounts = {
     .noun = "ledger",
     .verb = "accounts",
     .arguments = "LEDGER [PREFIX]",
@@ -427,7 +427,7 @@ const struct cli_command cli_ledger_accounts = {
 
 /* ---- pending -------------------------------------------------------------------------------- */
 
-const struct cli_command cli_ledger_pending = {
+static const struct cli_command cli_ledger_pending = {
     .noun = "ledger",
     .verb = "pending",
     .arguments = "LEDGER [ACCOUNT]",
@@ -512,7 +512,7 @@ static int run_verify(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ledger_verify = {
+static const struct cli_command cli_ledger_verify = {
     .noun = "ledger",
     .verb = "verify",
     .arguments = "LEDGER [ACCOUNT]",
@@ -544,7 +544,7 @@ static int run_seal(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
 }
 
-const struct cli_command cli_ledger_seal = {
+static const struct cli_command cli_ledger_seal = {
     .noun = "ledger",
     .verb = "seal",
     .arguments = "LEDGER",
@@ -555,3 +555,7 @@ const struct cli_command cli_ledger_seal = {
     .store = CLI_STORE_READ,
     .run = run_seal,
 };
+
+cli_command_list cli_ledger_show_commands = {
+    &cli_ledger_balance, &cli_ledger_statement, &cli_ledger_accounts, &cli_ledger_pending,
+    &cli_ledger_search,  &cli_ledger_verify,    &cli_ledger_seal,     NULL};

@@ -29,7 +29,7 @@ static int transfer_run_start(struct cli *cli)
     return cli_row_run(cli);
 }
 
-const struct cli_command cli_transfer_start = {
+static const struct cli_command cli_transfer_start = {
     .noun = "transfer",
     .verb = "start",
     .arguments = "BOOK ID [SOURCE] [DESTINATION] [VALUE]",
@@ -55,7 +55,7 @@ const struct cli_command cli_transfer_start = {
     .run = transfer_run_start,
 };
 
-const struct cli_command cli_transfer_resume = {
+static const struct cli_command cli_transfer_resume = {
     .noun = "transfer",
     .verb = "resume",
     .arguments = "BOOK ID",
@@ -71,7 +71,7 @@ const struct cli_command cli_transfer_resume = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_transfer_cancel = {
+static const struct cli_command cli_transfer_cancel = {
     .noun = "transfer",
     .verb = "cancel",
     .arguments = "BOOK ID",
@@ -85,7 +85,7 @@ const struct cli_command cli_transfer_cancel = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_transfer_show = {
+static const struct cli_command cli_transfer_show = {
     .noun = "transfer",
     .verb = "show",
     .arguments = "BOOK ID",
@@ -99,7 +99,7 @@ const struct cli_command cli_transfer_show = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_transfer_list = {
+static const struct cli_command cli_transfer_list = {
     .noun = "transfer",
     .verb = "list",
     .arguments = "BOOK",
@@ -111,3 +111,7 @@ const struct cli_command cli_transfer_list = {
                                    .list = "transfers"},
     .run = cli_row_run,
 };
+
+cli_command_list cli_transfer_commands = {&cli_transfer_start,  &cli_transfer_resume,
+                                          &cli_transfer_cancel, &cli_transfer_show,
+                                          &cli_transfer_list,   NULL};

@@ -162,7 +162,7 @@ static int archive_run(struct cli *cli)
     return cli_output_end(status ? cli_error(cli, NULL, status, &error) : CLI_DONE);
 }
 
-const struct cli_command cli_archive = {
+static const struct cli_command cli_archive = {
     .noun = "archive",
     .arguments = "FILE",
     .summary = "archive a store in use continuously, for restores",
@@ -253,7 +253,7 @@ static int archive_verify_run(struct cli *cli)
     return cli_output_end(report.faults || !report.first_ms ? CLI_NO : CLI_DONE);
 }
 
-const struct cli_command cli_archive_verify = {
+static const struct cli_command cli_archive_verify = {
     .noun = "archive",
     .verb = "verify",
     .arguments = "TARGET",
@@ -269,3 +269,5 @@ const struct cli_command cli_archive_verify = {
     .store = CLI_STORE_NONE,
     .run = archive_verify_run,
 };
+
+cli_command_list cli_archive_commands = {&cli_archive, &cli_archive_verify, NULL};

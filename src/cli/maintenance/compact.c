@@ -56,7 +56,7 @@ static int compact_run(struct cli *cli)
     return cli_output_end(report.complete ? CLI_DONE : CLI_NO);
 }
 
-const struct cli_command cli_compact = {
+static const struct cli_command cli_compact = {
     .noun = "compact",
     .summary = "shrink a file while the store is in use",
     .help =
@@ -77,3 +77,5 @@ const struct cli_command cli_compact = {
     .store = CLI_STORE_CHANGE,
     .run = compact_run,
 };
+
+cli_command_list cli_compact_commands = {&cli_compact, NULL};

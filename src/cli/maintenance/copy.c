@@ -447,7 +447,7 @@ static int run_backup(struct cli *cli)
     return copy_copy(&copying, none);
 }
 
-const struct cli_command cli_copy = {
+static const struct cli_command cli_copy = {
     .noun = "copy",
     .arguments = "FROM TO",
     .summary = "copy a store into another one, and verify the copy",
@@ -484,7 +484,7 @@ const struct cli_command cli_copy = {
     .run = cli_copy_run,
 };
 
-const struct cli_command cli_backup = {
+static const struct cli_command cli_backup = {
     .noun = "backup",
     .arguments = "TO",
     .summary = "back up a store in use into a file, and verify it",
@@ -504,3 +504,5 @@ const struct cli_command cli_backup = {
     .store = CLI_STORE_NONE,
     .run = run_backup,
 };
+
+cli_command_list cli_copy_commands = {&cli_copy, &cli_backup, NULL};

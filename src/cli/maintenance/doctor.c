@@ -104,7 +104,7 @@ static int doctor_run(struct cli *cli)
     return cli_output_end(report.errors || report.warnings ? CLI_NO : CLI_DONE);
 }
 
-const struct cli_command cli_doctor = {
+static const struct cli_command cli_doctor = {
     .noun = "doctor",
     .arguments = "[STORE]",
     .summary = "examine the environment of a store",
@@ -127,3 +127,5 @@ const struct cli_command cli_doctor = {
     .store = CLI_STORE_NONE,
     .run = doctor_run,
 };
+
+cli_command_list cli_doctor_commands = {&cli_doctor, NULL};

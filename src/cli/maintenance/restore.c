@@ -203,7 +203,7 @@ static int restore_run(struct cli *cli)
     return cli_output_end(code);
 }
 
-const struct cli_command cli_restore = {
+static const struct cli_command cli_restore = {
     .noun = "restore",
     .arguments = "TARGET",
     .summary = "restore a store from an archive, and check it",
@@ -231,3 +231,5 @@ const struct cli_command cli_restore = {
     .store = CLI_STORE_NONE,
     .run = restore_run,
 };
+
+cli_command_list cli_restore_commands = {&cli_restore, NULL};

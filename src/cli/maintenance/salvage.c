@@ -139,7 +139,7 @@ static int salvage_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_salvage = {
+static const struct cli_command cli_salvage = {
     .noun = "salvage",
     .arguments = "FROM TO",
     .summary = "salvage a damaged file into an empty store",
@@ -160,3 +160,5 @@ const struct cli_command cli_salvage = {
     .store = CLI_STORE_NONE,
     .run = salvage_run,
 };
+
+cli_command_list cli_salvage_commands = {&cli_salvage, NULL};

@@ -103,7 +103,7 @@ static int simulate_run(struct cli *cli)
     return cli_output_end(CLI_DONE);
 }
 
-const struct cli_command cli_simulate = {
+static const struct cli_command cli_simulate = {
     .noun = "simulate",
     .summary = "simulate commits and patterns under faults",
     .help =
@@ -131,3 +131,5 @@ const struct cli_command cli_simulate = {
     .store = CLI_STORE_NONE,
     .run = simulate_run,
 };
+
+cli_command_list cli_simulate_commands = {&cli_simulate, NULL};

@@ -93,7 +93,7 @@ static int sweep_run_sweep(struct cli *cli)
     } while (true);
 }
 
-const struct cli_command cli_sweep = {
+static const struct cli_command cli_sweep = {
     .noun = "sweep",
     .summary = "complete or undo work of dead processes",
     .help = "Completes decided commits, undoes those whose owner has died,\n"
@@ -177,7 +177,7 @@ static int sweep_run_check(struct cli *cli)
     return cli_output_end(report.findings > report.repaired ? CLI_NO : CLI_DONE);
 }
 
-const struct cli_command cli_check = {
+static const struct cli_command cli_check = {
     .noun = "check",
     .summary = "check a live store for damage and inconsistency",
     .help =
@@ -197,3 +197,5 @@ const struct cli_command cli_check = {
     .store = CLI_STORE_NONE, /* --repair decides how the store is opened */
     .run = sweep_run_check,
 };
+
+cli_command_list cli_sweep_commands = {&cli_sweep, &cli_check, NULL};

@@ -71,7 +71,7 @@ static int verify_run(struct cli *cli)
     return cli_output_end(code);
 }
 
-const struct cli_command cli_verify = {
+static const struct cli_command cli_verify = {
     .noun = "verify",
     .arguments = "FILE",
     .summary = "check a history of transactions for anomalies",
@@ -92,3 +92,5 @@ const struct cli_command cli_verify = {
     .store = CLI_STORE_NONE,
     .run = verify_run,
 };
+
+cli_command_list cli_verify_commands = {&cli_verify, NULL};

@@ -17,7 +17,7 @@ static bool cron_print_next(struct cli *cli, const bson_t *reply)
     return cli_put("%s: paused\n", cli->arguments[0]);
 }
 
-const struct cli_command cli_cron_set = {
+static const struct cli_command cli_cron_set = {
     .noun = "cron",
     .verb = "set",
     .arguments = "CRON QUEUE LINE PAYLOAD",
@@ -36,7 +36,7 @@ const struct cli_command cli_cron_set = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_cron_list = {
+static const struct cli_command cli_cron_list = {
     .noun = "cron",
     .verb = "list",
     .summary = "list cron lines with their next times",
@@ -56,7 +56,7 @@ static int cron_run_times(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : cli_row_run(cli);
 }
 
-const struct cli_command cli_cron_next = {
+static const struct cli_command cli_cron_next = {
     .noun = "cron",
     .verb = "next",
     .arguments = "LINE",
@@ -75,7 +75,7 @@ const struct cli_command cli_cron_next = {
         .none = "there is no cron entry {cron}"                                                    \
     }
 
-const struct cli_command cli_cron_pause = {
+static const struct cli_command cli_cron_pause = {
     .noun = "cron",
     .verb = "pause",
     .arguments = "CRON...",
@@ -89,7 +89,7 @@ const struct cli_command cli_cron_pause = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_cron_resume = {
+static const struct cli_command cli_cron_resume = {
     .noun = "cron",
     .verb = "resume",
     .arguments = "CRON...",
@@ -102,7 +102,7 @@ const struct cli_command cli_cron_resume = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_cron_remove = {
+static const struct cli_command cli_cron_remove = {
     .noun = "cron",
     .verb = "remove",
     .arguments = "CRON...",
@@ -113,3 +113,11 @@ const struct cli_command cli_cron_remove = {
     .row = CRON_ACTION("remove", "removed"),
     .run = cli_row_run,
 };
+
+cli_command_list cli_cron_commands = {&cli_cron_set,
+                                      &cli_cron_list,
+                                      &cli_cron_next,
+                                      &cli_cron_pause,
+                                      &cli_cron_resume,
+                                      &cli_cron_remove,
+                                      NULL};

@@ -8,7 +8,7 @@
 #include "cli/core/interrupt.h"
 #include "cli/core/row.h"
 
-const struct cli_command cli_queue_add = {
+static const struct cli_command cli_queue_add = {
     .noun = "queue",
     .verb = "add",
     .arguments = "QUEUE PAYLOAD...",
@@ -102,7 +102,7 @@ static int run_top(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_queue_top = {
+static const struct cli_command cli_queue_top = {
     .noun = "queue",
     .verb = "top",
     .summary = "watch the figures of all queues",
@@ -119,7 +119,7 @@ const struct cli_command cli_queue_top = {
 
 /* ---- reading ---------------------------------------------------------------------------------- */
 
-const struct cli_command cli_queue_list = {
+static const struct cli_command cli_queue_list = {
     .noun = "queue",
     .verb = "list",
     .arguments = "[QUEUE]",
@@ -133,7 +133,7 @@ const struct cli_command cli_queue_list = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_stats = {
+static const struct cli_command cli_queue_stats = {
     .noun = "queue",
     .verb = "stats",
     .summary = "count the jobs of each queue by state",
@@ -145,7 +145,7 @@ const struct cli_command cli_queue_stats = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_show = {
+static const struct cli_command cli_queue_show = {
     .noun = "queue",
     .verb = "show",
     .arguments = "ID",
@@ -169,7 +169,7 @@ const struct cli_command cli_queue_show = {
         .none = "there is no job {id}"                                                             \
     }
 
-const struct cli_command cli_queue_cancel = {
+static const struct cli_command cli_queue_cancel = {
     .noun = "queue",
     .verb = "cancel",
     .arguments = "ID...",
@@ -181,7 +181,7 @@ const struct cli_command cli_queue_cancel = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_retry = {
+static const struct cli_command cli_queue_retry = {
     .noun = "queue",
     .verb = "retry",
     .arguments = "ID...",
@@ -192,7 +192,7 @@ const struct cli_command cli_queue_retry = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_discard = {
+static const struct cli_command cli_queue_discard = {
     .noun = "queue",
     .verb = "discard",
     .arguments = "ID...",
@@ -203,7 +203,7 @@ const struct cli_command cli_queue_discard = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_close = {
+static const struct cli_command cli_queue_close = {
     .noun = "queue",
     .verb = "close",
     .arguments = "ID...",
@@ -244,7 +244,7 @@ static int run_redrive(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_queue_redrive = {
+static const struct cli_command cli_queue_redrive = {
     .noun = "queue",
     .verb = "redrive",
     .arguments = "QUEUE",
@@ -255,7 +255,7 @@ const struct cli_command cli_queue_redrive = {
     .run = run_redrive,
 };
 
-const struct cli_command cli_queue_pause = {
+static const struct cli_command cli_queue_pause = {
     .noun = "queue",
     .verb = "pause",
     .arguments = "QUEUE",
@@ -271,7 +271,7 @@ const struct cli_command cli_queue_pause = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_resume = {
+static const struct cli_command cli_queue_resume = {
     .noun = "queue",
     .verb = "resume",
     .arguments = "QUEUE",
@@ -285,7 +285,7 @@ const struct cli_command cli_queue_resume = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_limit = {
+static const struct cli_command cli_queue_limit = {
     .noun = "queue",
     .verb = "limit",
     .arguments = "QUEUE",
@@ -299,3 +299,11 @@ const struct cli_command cli_queue_limit = {
     .row = &(const struct cli_row){.name = "truceQueueLimit", .say = "limited {queue}"},
     .run = cli_row_run,
 };
+
+cli_command_list cli_queue_commands = {&cli_queue_add,     &cli_queue_close,
+                                       &cli_queue_list,    &cli_queue_show,
+                                       &cli_queue_stats,   &cli_queue_top,
+                                       &cli_queue_cancel,  &cli_queue_retry,
+                                       &cli_queue_discard, &cli_queue_redrive,
+                                       &cli_queue_pause,   &cli_queue_resume,
+                                       &cli_queue_limit,   NULL};

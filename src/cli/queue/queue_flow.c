@@ -298,7 +298,7 @@ static int run_graph(struct cli *cli)
     return cli_row_run_with(cli, &row, NULL);
 }
 
-const struct cli_command cli_queue_graph = {
+static const struct cli_command cli_queue_graph = {
     .noun = "queue",
     .verb = "graph",
     .arguments = "JOB",
@@ -357,7 +357,7 @@ static int run_flow(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_queue_flow = {
+static const struct cli_command cli_queue_flow = {
     .noun = "queue",
     .verb = "flow",
     .arguments = "FILE",
@@ -385,7 +385,7 @@ const struct cli_command cli_queue_flow = {
 
 /* ---- results, signal ------------------------------------------------------------------------- */
 
-const struct cli_command cli_queue_results = {
+static const struct cli_command cli_queue_results = {
     .noun = "queue",
     .verb = "results",
     .arguments = "JOB",
@@ -399,7 +399,7 @@ const struct cli_command cli_queue_results = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_queue_signal = {
+static const struct cli_command cli_queue_signal = {
     .noun = "queue",
     .verb = "signal",
     .arguments = "ID NAME [EVENT]",
@@ -415,3 +415,6 @@ const struct cli_command cli_queue_signal = {
                                    .none = "there is no job {id}"},
     .run = cli_row_run,
 };
+
+cli_command_list cli_queue_flow_commands = {&cli_queue_flow, &cli_queue_results, &cli_queue_graph,
+                                            &cli_queue_signal, NULL};

@@ -728,7 +728,7 @@ static int work_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_work = {
+static const struct cli_command cli_work = {
     .noun = "work",
     .arguments = "[WORD...]",
     .summary = "run a program for each job of queues",
@@ -786,3 +786,5 @@ const struct cli_command cli_work = {
     .store = CLI_STORE_WRITE,
     .run = work_run,
 };
+
+cli_command_list cli_work_commands = {&cli_work, NULL};

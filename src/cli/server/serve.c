@@ -371,7 +371,7 @@ static int serve_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_serve = {
+static const struct cli_command cli_serve = {
     .noun = "serve",
     .arguments = "[PATH]",
     .summary = "serve a store to MongoDB drivers and mongosh",
@@ -487,3 +487,5 @@ const struct cli_command cli_serve = {
     .store = CLI_STORE_NONE,
     .run = serve_run,
 };
+
+cli_command_list cli_serve_commands = {&cli_serve, NULL};

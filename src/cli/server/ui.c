@@ -111,7 +111,7 @@ static int ui_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_ui = {
+static const struct cli_command cli_ui = {
     .noun = "ui",
     .arguments = "[PATH]",
     .summary = "show a store in the browser",
@@ -134,3 +134,5 @@ const struct cli_command cli_ui = {
     .store = CLI_STORE_NONE,
     .run = ui_run,
 };
+
+cli_command_list cli_ui_commands = {&cli_ui, NULL};

@@ -179,7 +179,7 @@ static int user_run_add(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_user_add = {
+static const struct cli_command cli_user_add = {
     .noun = "user",
     .verb = "add",
     .arguments = "NAME",
@@ -227,7 +227,7 @@ static int run_passwd(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_user_passwd = {
+static const struct cli_command cli_user_passwd = {
     .noun = "user",
     .verb = "passwd",
     .arguments = "NAME",
@@ -255,7 +255,7 @@ static int user_run_remove(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "removed");
 }
 
-const struct cli_command cli_user_remove = {
+static const struct cli_command cli_user_remove = {
     .noun = "user",
     .verb = "remove",
     .arguments = "NAME",
@@ -290,7 +290,7 @@ static int user_run_list(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_user_list = {
+static const struct cli_command cli_user_list = {
     .noun = "user",
     .verb = "list",
     .summary = "list the users and their roles",
@@ -380,7 +380,7 @@ static int user_run_token(struct cli *cli)
     return status ? cli_error(cli, NULL, status, &error) : user_answer(cli, "revoked");
 }
 
-const struct cli_command cli_user_token = {
+static const struct cli_command cli_user_token = {
     .noun = "user",
     .verb = "token",
     .arguments = "NAME",
@@ -403,3 +403,6 @@ const struct cli_command cli_user_token = {
     .store = CLI_STORE_CHANGE,
     .run = user_run_token,
 };
+
+cli_command_list cli_user_commands = {&cli_user_add,    &cli_user_list,  &cli_user_passwd,
+                                      &cli_user_remove, &cli_user_token, NULL};

@@ -2,7 +2,7 @@
 #include "cli/commands.h"
 #include "cli/core/row.h"
 
-const struct cli_command cli_sequence_next = {
+static const struct cli_command cli_sequence_next = {
     .noun = "sequence",
     .verb = "next",
     .arguments = "SEQUENCE",
@@ -18,7 +18,7 @@ const struct cli_command cli_sequence_next = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_sequence_last = {
+static const struct cli_command cli_sequence_last = {
     .noun = "sequence",
     .verb = "last",
     .arguments = "SEQUENCE",
@@ -30,7 +30,7 @@ const struct cli_command cli_sequence_last = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_sequence_raise = {
+static const struct cli_command cli_sequence_raise = {
     .noun = "sequence",
     .verb = "raise",
     .arguments = "SEQUENCE NUMBER",
@@ -46,7 +46,7 @@ const struct cli_command cli_sequence_raise = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_sequence_list = {
+static const struct cli_command cli_sequence_list = {
     .noun = "sequence",
     .verb = "list",
     .summary = "list sequences with their last numbers",
@@ -56,3 +56,6 @@ const struct cli_command cli_sequence_list = {
     .row = &(const struct cli_row){.name = "truceSequences", .list = "sequences", .next = "_id"},
     .run = cli_row_run,
 };
+
+cli_command_list cli_sequence_commands = {&cli_sequence_next, &cli_sequence_last,
+                                          &cli_sequence_raise, &cli_sequence_list, NULL};

@@ -45,7 +45,7 @@ void cli_set_release(struct cli_set *set)
 
 /* ---- define, protect, forget ----------------------------------------------------------------- */
 
-const struct cli_command cli_set_define = {
+static const struct cli_command cli_set_define = {
     .noun = "set",
     .verb = "define",
     .arguments = "COLLECTION",
@@ -72,7 +72,7 @@ static int run_protect(struct cli *cli)
     return cli_row_run_with(cli, cli_flag(cli, "off") ? &off : cli->command->row, NULL);
 }
 
-const struct cli_command cli_set_protect = {
+static const struct cli_command cli_set_protect = {
     .noun = "set",
     .verb = "protect",
     .arguments = "COLLECTION",
@@ -95,7 +95,7 @@ const struct cli_command cli_set_protect = {
     .run = run_protect,
 };
 
-const struct cli_command cli_set_forget = {
+static const struct cli_command cli_set_forget = {
     .noun = "set",
     .verb = "forget",
     .arguments = "COLLECTION",
@@ -124,7 +124,7 @@ static bool set_is_quarantined(const bson_t *reply)
     return !strcmp(truce__field_text(reply, "outcome"), "quarantined");
 }
 
-const struct cli_command cli_set_add = {
+static const struct cli_command cli_set_add = {
     .noun = "set",
     .verb = "add",
     .arguments = "COLLECTION KEY ELEMENT",
@@ -144,7 +144,7 @@ const struct cli_command cli_set_add = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_set_remove = {
+static const struct cli_command cli_set_remove = {
     .noun = "set",
     .verb = "remove",
     .arguments = "COLLECTION KEY ELEMENT",
@@ -162,7 +162,7 @@ const struct cli_command cli_set_remove = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_set_show = {
+static const struct cli_command cli_set_show = {
     .noun = "set",
     .verb = "show",
     .arguments = "COLLECTION KEY",
@@ -205,7 +205,7 @@ static bool print_watermark(struct cli *cli, const bson_t *reply)
     return true;
 }
 
-const struct cli_command cli_set_watermark = {
+static const struct cli_command cli_set_watermark = {
     .noun = "set",
     .verb = "watermark",
     .arguments = "COLLECTION",
@@ -226,7 +226,7 @@ const struct cli_command cli_set_watermark = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_set_collect = {
+static const struct cli_command cli_set_collect = {
     .noun = "set",
     .verb = "collect",
     .arguments = "COLLECTION",
@@ -264,7 +264,7 @@ static bool print_converted(struct cli *cli, const bson_t *reply)
     return true;
 }
 
-const struct cli_command cli_set_convert = {
+static const struct cli_command cli_set_convert = {
     .noun = "set",
     .verb = "convert",
     .arguments = "COLLECTION",
@@ -296,7 +296,7 @@ static int set_run_void(struct cli *cli)
     return cli_row_run_with(cli, cli_flag(cli, "below") ? &below : cli->command->row, NULL);
 }
 
-const struct cli_command cli_set_void = {
+static const struct cli_command cli_set_void = {
     .noun = "set",
     .verb = "void",
     .arguments = "COLLECTION",
@@ -316,7 +316,7 @@ const struct cli_command cli_set_void = {
     .run = set_run_void,
 };
 
-const struct cli_command cli_set_idle = {
+static const struct cli_command cli_set_idle = {
     .noun = "set",
     .verb = "idle",
     .arguments = "COLLECTION",
@@ -334,7 +334,7 @@ const struct cli_command cli_set_idle = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_set_start = {
+static const struct cli_command cli_set_start = {
     .noun = "set",
     .verb = "start",
     .arguments = "COLLECTION",
@@ -370,7 +370,7 @@ static int run_quarantine(struct cli *cli)
     return code ? code : cli_row_run_with(cli, replays ? &replayed : cli->command->row, NULL);
 }
 
-const struct cli_command cli_set_quarantine = {
+static const struct cli_command cli_set_quarantine = {
     .noun = "set",
     .verb = "quarantine",
     .arguments = "COLLECTION",
@@ -400,3 +400,11 @@ const struct cli_command cli_set_quarantine = {
                                    .findings = true},
     .run = run_quarantine,
 };
+
+cli_command_list cli_set_commands = {&cli_set_define,    &cli_set_add,
+                                     &cli_set_remove,    &cli_set_show,
+                                     &cli_set_watermark, &cli_set_collect,
+                                     &cli_set_void,      &cli_set_idle,
+                                     &cli_set_start,     &cli_set_quarantine,
+                                     &cli_set_convert,   &cli_set_protect,
+                                     &cli_set_forget,    NULL};

@@ -526,7 +526,7 @@ static int apply_run(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_set_apply = {
+static const struct cli_command cli_set_apply = {
     .noun = "set",
     .verb = "apply",
     .arguments = "FILE COLLECTION",
@@ -560,3 +560,5 @@ const struct cli_command cli_set_apply = {
     .store = CLI_STORE_NONE, /* the store is opened after the file */
     .run = apply_run,
 };
+
+cli_command_list cli_set_apply_commands = {&cli_set_apply, NULL};

@@ -531,3 +531,5 @@ const struct cli_command cli_set_worker = {
     .hidden = true,
     .run = worker_run,
 };
+
+cli_command_list cli_set_worker_commands = {&cli_set_worker, NULL};

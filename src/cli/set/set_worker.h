@@ -15,6 +15,9 @@
  */
 #include "cli/core/cli.h"
 
+/* The command of a worker process. */
+extern const struct cli_command cli_set_worker;
+
 struct chunk_counts {
     int64_t lines, applied, stale, duplicate, quarantined, rejected;
 };

@@ -32,7 +32,7 @@ static truce_tree *cli_tree_open(const struct cli *cli);
 
 /* ---- branch ---------------------------------------------------------------------------------- */
 
-const struct cli_command cli_tree_branch = {
+static const struct cli_command cli_tree_branch = {
     .noun = "tree",
     .verb = "branch",
     .arguments = "TREE NAME",
@@ -77,7 +77,7 @@ static bool tree_print_merged(struct cli *cli, const bson_t *reply)
     return true;
 }
 
-const struct cli_command cli_tree_merge = {
+static const struct cli_command cli_tree_merge = {
     .noun = "tree",
     .verb = "merge",
     .arguments = "TREE OTHER",
@@ -97,7 +97,7 @@ const struct cli_command cli_tree_merge = {
 
 /* ---- drop ------------------------------------------------------------------------------------ */
 
-const struct cli_command cli_tree_drop = {
+static const struct cli_command cli_tree_drop = {
     .noun = "tree",
     .verb = "drop",
     .arguments = "TREE",
@@ -180,7 +180,7 @@ static int run_export(struct cli *cli)
     return code ? code : cli_output_end(CLI_DONE);
 }
 
-const struct cli_command cli_tree_export = {
+static const struct cli_command cli_tree_export = {
     .noun = "tree",
     .verb = "export",
     .arguments = "TREE",
@@ -273,7 +273,7 @@ static int run_import(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_tree_import = {
+static const struct cli_command cli_tree_import = {
     .noun = "tree",
     .verb = "import",
     .arguments = "TREE [FILE]",
@@ -326,7 +326,7 @@ static int tree_show_run_read(struct cli *cli)
                             NULL);
 }
 
-const struct cli_command cli_tree_read = {
+static const struct cli_command cli_tree_read = {
     .noun = "tree",
     .verb = "read",
     .arguments = "TREE [ID]",
@@ -362,7 +362,7 @@ static bool tree_show_print_entry(struct cli *cli, const bson_t *entry)
                       message);
 }
 
-const struct cli_command cli_tree_log = {
+static const struct cli_command cli_tree_log = {
     .noun = "tree",
     .verb = "log",
     .arguments = "TREE",
@@ -388,7 +388,7 @@ static bool tree_print_change(struct cli *cli, const bson_t *change)
     return cli_put("%s %s\n", *kind == 'a' ? "+" : *kind == 'r' ? "-" : "~", id);
 }
 
-const struct cli_command cli_tree_diff = {
+static const struct cli_command cli_tree_diff = {
     .noun = "tree",
     .verb = "diff",
     .arguments = "TREE FROM TO",
@@ -418,7 +418,7 @@ static bool tree_print_short(struct cli *cli, const bson_t *told)
                    *origin ? ", branch of " : "", origin);
 }
 
-const struct cli_command cli_tree_list = {
+static const struct cli_command cli_tree_list = {
     .noun = "tree",
     .verb = "list",
     .summary = "list trees and branches",
@@ -449,7 +449,7 @@ static bool tree_print_status(struct cli *cli, const bson_t *told)
                    truce__field_number(told, "readers"), truce__field_number(told, "edits"));
 }
 
-const struct cli_command cli_tree_status = {
+static const struct cli_command cli_tree_status = {
     .noun = "tree",
     .verb = "status",
     .arguments = "TREE",
@@ -667,7 +667,7 @@ static int tree_run_publish(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_tree_publish = {
+static const struct cli_command cli_tree_publish = {
     .noun = "tree",
     .verb = "publish",
     .arguments = "TREE [FILE]",
@@ -698,7 +698,7 @@ static bool tree_print_reverted(struct cli *cli, const bson_t *reply)
                    truce__field_number(reply, "version"), cli->arguments[1]);
 }
 
-const struct cli_command cli_tree_revert = {
+static const struct cli_command cli_tree_revert = {
     .noun = "tree",
     .verb = "revert",
     .arguments = "TREE VERSION",
@@ -716,7 +716,7 @@ const struct cli_command cli_tree_revert = {
 
 /* ---- tag, untag, keep ------------------------------------------------------------------------ */
 
-const struct cli_command cli_tree_tag = {
+static const struct cli_command cli_tree_tag = {
     .noun = "tree",
     .verb = "tag",
     .arguments = "TREE NAME [VERSION]",
@@ -733,7 +733,7 @@ const struct cli_command cli_tree_tag = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_tree_untag = {
+static const struct cli_command cli_tree_untag = {
     .noun = "tree",
     .verb = "untag",
     .arguments = "TREE NAME",
@@ -770,7 +770,7 @@ static int tree_run_keep(struct cli *cli)
     return code;
 }
 
-const struct cli_command cli_tree_keep = {
+static const struct cli_command cli_tree_keep = {
     .noun = "tree",
     .verb = "keep",
     .arguments = "TREE",
@@ -798,7 +798,7 @@ static bool tree_erased_none(const bson_t *reply)
     return !truce__field_number(reply, "versions");
 }
 
-const struct cli_command cli_tree_erase = {
+static const struct cli_command cli_tree_erase = {
     .noun = "tree",
     .verb = "erase",
     .arguments = "TREE ID",
@@ -816,7 +816,7 @@ const struct cli_command cli_tree_erase = {
     .run = cli_row_run,
 };
 
-const struct cli_command cli_tree_gc = {
+static const struct cli_command cli_tree_gc = {
     .noun = "tree",
     .verb = "gc",
     .arguments = "TREE",
@@ -834,3 +834,10 @@ const struct cli_command cli_tree_gc = {
                 "{settled} versions completed, {removed} items removed, {edits} edits discarded"},
     .run = cli_row_run,
 };
+
+cli_command_list cli_tree_commands = {&cli_tree_publish, &cli_tree_list,   &cli_tree_read,
+                                      &cli_tree_diff,    &cli_tree_log,    &cli_tree_status,
+                                      &cli_tree_revert,  &cli_tree_branch, &cli_tree_merge,
+                                      &cli_tree_tag,     &cli_tree_untag,  &cli_tree_keep,
+                                      &cli_tree_erase,   &cli_tree_gc,     &cli_tree_export,
+                                      &cli_tree_import,  &cli_tree_drop,   NULL};
