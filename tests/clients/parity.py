@@ -34,7 +34,7 @@ C = {
     "RequestState": "request_state", "Sequence": "sequence_take, sequence_raise", "Sequences": "",
     "Set": "set_add, set_remove, set_apply", "SetSource": "set_source_start, set_void", "SetCollect": "set_collect",
     "SetRecord": "set_record", "SetQuarantine": "set_quarantine", "SetReplay": "set_replay", "SetProtect": "set_protect",
-    "SetConvert": "set_convert", "SetForget": "set_forget", "Revision": "revision_save, revision_merge",
+    "SetConvert": "set_convert", "SetForget": "set_forget", "SetDefine": "", "Trees": "", "Revision": "revision_save, revision_merge",
     "RevisionPatch": "revision_patch", "RevisionDiff": "revision_diff", "RevisionLog": "revision_log",
     "Conflicts": "revision_conflicts", "Resolve": "revision_resolve", "Item": "item_upsert, item_update, item_remove",
     "ItemIndex": "item_index", "ItemConvert": "item_convert", "Enqueue": "queue_add, queue_add_many", "Jobs": "queue_get",
