@@ -23,6 +23,7 @@ from bson.codec_options import CodecOptions
 
 from ._collection import ChangeStream, Collection, Cursor
 from ._database import Commit, Database, Edit
+from ._handles import Ledger, Queue, Revision, Revisions
 from ._job import Job, JobCommit, JobStep
 from ._native import NativeStore
 from ._native import version as library_version
@@ -65,12 +66,16 @@ __all__ = [
     "Job",
     "JobCommit",
     "JobStep",
+    "Ledger",
     "LibraryError",
     "Limit",
     "Locked",
     "NotFound",
     "OutcomeUnknown",
+    "Queue",
     "Refused",
+    "Revision",
+    "Revisions",
     "StoreFailed",
     "Suspended",
     "Timeout",

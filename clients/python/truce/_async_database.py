@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from typing import (
+    TYPE_CHECKING,
     Any,
     AsyncIterator,
     Awaitable,
@@ -31,8 +32,12 @@ from ._async_collection import AsyncChangeStream, AsyncCollection
 from ._async_job import AsyncJob
 from ._commit_list import CommitList
 from ._operations import Operations
-from ._transport import AsyncTransport
+from ._transport import AsyncServerTransport, AsyncTransport
 from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+
+if TYPE_CHECKING:
+    from ._async_handles import AsyncLedger, AsyncQueue, AsyncRevisions
+    from ._transport import AsyncServerDatabase
 
 T = TypeVar("T")
 
@@ -104,6 +109,13 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
     def __getitem__(self, name: str) -> AsyncCollection:
         return AsyncCollection(self, name)
 
+    @property
+    def database(self) -> AsyncServerDatabase:
+        """pymongo's database on the server, for the methods that this class does not have."""
+        if not isinstance(self._transport, AsyncServerTransport):
+            raise AttributeError('a store in this process has no pymongo database: use db["name"]')
+        return self._transport.client[self.name or "test"]
+
     async def list_collection_names(self) -> List[str]:
         reply = await self.command({"listCollections": 1, "nameOnly": True, "cursor": {}})
         return [one["name"] for one in reply["cursor"]["firstBatch"]]
@@ -157,6 +169,45 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
             except errors.TruceError:
                 pass  # the store closes an unused cursor after some minutes
             await self._end_cursor(session)
+
+    # ---- handles ----
+
+    def queue(self, name: str) -> AsyncQueue:
+        """Returns the operations of one queue."""
+        from ._async_handles import AsyncQueue
+
+        return AsyncQueue(self, name)
+
+    def ledger(self, name: str) -> AsyncLedger:
+        """Returns the operations of one ledger."""
+        from ._async_handles import AsyncLedger
+
+        return AsyncLedger(self, name)
+
+    def revisions(
+        self,
+        collection: str,
+        *,
+        version_field: Optional[str] = None,
+        rules: Optional[Document] = None,
+        strict: Optional[bool] = None,
+        inbox: Optional[bool] = None,
+        keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
+    ) -> AsyncRevisions:
+        """Returns the documents of a collection with version numbers; the options are those of
+        `revision`."""
+        from ._async_handles import AsyncRevisions
+
+        options = {
+            "version_field": version_field,
+            "rules": rules,
+            "strict": strict,
+            "inbox": inbox,
+            "keep": keep,
+            "keep_ms": keep_ms,
+        }
+        return AsyncRevisions(self, collection, options)
 
     # ---- commits and transactions ----
 

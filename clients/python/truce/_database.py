@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from typing import (
+    TYPE_CHECKING,
     Any,
     Iterator,
     Callable,
@@ -30,8 +31,12 @@ from ._collection import ChangeStream, Collection
 from ._job import Job
 from ._commit_list import CommitList
 from ._operations import Operations
-from ._transport import Transport
+from ._transport import ServerTransport, Transport
 from ._values import Document, Milliseconds, Reply, milliseconds, without_none
+
+if TYPE_CHECKING:
+    from ._handles import Ledger, Queue, Revisions
+    from ._transport import ServerDatabase
 
 T = TypeVar("T")
 
@@ -103,6 +108,13 @@ class Database(Operations[Reply]):
     def __getitem__(self, name: str) -> Collection:
         return Collection(self, name)
 
+    @property
+    def database(self) -> ServerDatabase:
+        """pymongo's database on the server, for the methods that this class does not have."""
+        if not isinstance(self._transport, ServerTransport):
+            raise AttributeError('a store in this process has no pymongo database: use db["name"]')
+        return self._transport.client[self.name or "test"]
+
     def list_collection_names(self) -> List[str]:
         reply = self.command({"listCollections": 1, "nameOnly": True, "cursor": {}})
         return [one["name"] for one in reply["cursor"]["firstBatch"]]
@@ -156,6 +168,45 @@ class Database(Operations[Reply]):
             except errors.TruceError:
                 pass  # the store closes an unused cursor after some minutes
             self._end_cursor(session)
+
+    # ---- handles ----
+
+    def queue(self, name: str) -> Queue:
+        """Returns the operations of one queue."""
+        from ._handles import Queue
+
+        return Queue(self, name)
+
+    def ledger(self, name: str) -> Ledger:
+        """Returns the operations of one ledger."""
+        from ._handles import Ledger
+
+        return Ledger(self, name)
+
+    def revisions(
+        self,
+        collection: str,
+        *,
+        version_field: Optional[str] = None,
+        rules: Optional[Document] = None,
+        strict: Optional[bool] = None,
+        inbox: Optional[bool] = None,
+        keep: Optional[int] = None,
+        keep_ms: Optional[Milliseconds] = None,
+    ) -> Revisions:
+        """Returns the documents of a collection with version numbers; the options are those of
+        `revision`."""
+        from ._handles import Revisions
+
+        options = {
+            "version_field": version_field,
+            "rules": rules,
+            "strict": strict,
+            "inbox": inbox,
+            "keep": keep,
+            "keep_ms": keep_ms,
+        }
+        return Revisions(self, collection, options)
 
     # ---- commits and transactions ----
 

@@ -301,8 +301,8 @@ class CommitOperations(Runs[R]):
     def enqueue(
         self,
         queue: str,
-        *,
         payload: Optional[Document] = None,
+        *,
         payloads: Optional[Sequence[Any]] = None,
         priority: Optional[int] = None,
         attempts: Optional[int] = None,
@@ -409,7 +409,7 @@ class CommitOperations(Runs[R]):
             again=id is not None,
         )
 
-    def queue(
+    def queue_action(
         self,
         queue: Optional[str] = None,
         *,

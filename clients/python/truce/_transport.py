@@ -8,7 +8,18 @@ import asyncio
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Awaitable, Callable, Dict, Mapping, Optional, Protocol, Set, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Awaitable,
+    Callable,
+    Dict,
+    Mapping,
+    Optional,
+    Protocol,
+    Set,
+    TypeVar,
+)
 
 import pymongo
 from bson import Binary, Int64
@@ -21,6 +32,13 @@ from ._native import NativeStore
 from ._values import Document, Reply
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from pymongo.asynchronous.database import AsyncDatabase
+    from pymongo.database import Database
+
+    AsyncServerDatabase = AsyncDatabase[Dict[str, Any]]
+    ServerDatabase = Database[Dict[str, Any]]
 
 
 class Transport(Protocol):

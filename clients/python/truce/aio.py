@@ -26,6 +26,10 @@ from ._async_collection import AsyncCursor as Cursor
 from ._async_database import AsyncCommit as Commit
 from ._async_database import AsyncDatabase as Database
 from ._async_database import AsyncEdit as Edit
+from ._async_handles import AsyncLedger as Ledger
+from ._async_handles import AsyncQueue as Queue
+from ._async_handles import AsyncRevision as Revision
+from ._async_handles import AsyncRevisions as Revisions
 from ._async_job import AsyncJob as Job
 from ._async_job import AsyncJobCommit as JobCommit
 from ._async_job import AsyncJobStep as JobStep
@@ -43,6 +47,10 @@ __all__ = [
     "Job",
     "JobCommit",
     "JobStep",
+    "Ledger",
+    "Queue",
+    "Revision",
+    "Revisions",
     "Worker",
     "connect",
     "open",

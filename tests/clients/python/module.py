@@ -277,6 +277,87 @@ def check_forms(db):
     raises("an unknown option", TypeError, lambda: pages.merge(form, version=1, keeep=5))
 
 
+def check_revision_handles(db):
+    pages = db.revisions("pages", keep=5)
+    check("no document", pages.get(1) is None)
+    check("a new one", pages.save({"_id": 1, "tags": ["a"], "meta": {"n": 1}}).version == 1)
+    for how in (pages.save, pages.merge):
+        page = pages.get(1)
+        page["tags"].append("b")
+        page["meta"]["n"] += 1
+        saved = how(page)
+        check("changes in place are stored", saved.outcome == "saved" and saved["tags"] == page["tags"], saved)
+        check("once more", how(saved).outcome == "unchanged")
+    check("all of them", db["pages"].find_one(1)["meta"] == {"n": 3} and db["pages"].find_one(1)["version"] == 3)
+    page = pages.get(1)
+    db["pages"].update_one({"_id": 1}, {"$set": {"meta": {"n": 9}}})     # leaves the number unchanged
+    page["meta"]["n"] = 4
+    raises("a plain change is not overwritten", truce.Conflict, lambda: pages.save(page))
+    check("what a form sent back", pages.merge({"_id": 1, "tags": ["a"], "meta": {"n": 1}, "by": "ada"}, version=1).version == 4)
+    raises("an old version", truce.Conflict, lambda: pages.save({"_id": 1, "tags": ["x"]}, version=2))
+    raises("a new document that exists", truce.Conflict, lambda: pages.save({"_id": 1, "tags": ["x"]}))
+    patched = pages.patch(1, {"title": "t"}, kind="merge")
+    check("a patch", patched["title"] == "t" and patched.version == 5, patched)
+    raises("a patch of nothing", truce.NotFound, lambda: pages.patch(9, {"title": "t"}, kind="merge"))
+    raises("an unknown option", TypeError, lambda: db.revisions("pages", keeps=5))
+    raises("no name", TypeError, lambda: db.revisions(None))
+    raises("an old removal", truce.Conflict, lambda: pages.remove(1, version=4))
+    pages.remove(1, version=5)
+    check("removed", pages.get(1) is None)
+    db["pages"].insert_one({"_id": 2, "tags": []})
+    plain = pages.get(2)
+    plain["tags"].append("a")
+    check("a document without a number", pages.save(plain).version == 1)
+    other = db.revisions("others", version_field="rev")
+    one = other.save({"_id": 1, "n": 1})
+    one["n"] = 2
+    check("another field", other.save(one)["rev"] == 2 and other.save({"_id": 1, "n": 3, "rev": 2}).version == 3)
+
+
+def check_queue_handles(db):
+    queue = db.queue("handled")
+    for n in range(3):
+        queue.add({"n": n})
+    done = []
+    for job in queue.work(until_empty=True):
+        with job:
+            if job.payload["n"] == 1:
+                raise ValueError("a bad payload")
+            done.append(job.payload["n"])
+    check("the loop continues after a job that raises", done == [0, 2], done)
+    check("its attempt failed", [x["state"] for x in queue.iterate_jobs()] == ["done", "delayed", "done"])
+    slow = db.queue("looped")
+    slow.enqueue(payload={}, priority=3)
+    for job in slow.work(until_empty=True, lease_ms=1000):
+        with job:
+            time.sleep(1.5)
+            check("the lease is extended", slow.claim_jobs() == [])
+    check("done", slow.jobs()["jobs"][0]["state"] == "done")
+    slow.add({})
+    for job in slow.work(until_empty=True):
+        break
+    check("a loop that ends requeues its job", len(slow.jobs(state="ready")["jobs"]) == 1)
+
+    def forgets():
+        for job in slow.work(until_empty=True):
+            pass
+
+    raises("a job that is not ended", RuntimeError, forgets)
+    check("is ready again", len(slow.jobs(state="ready")["jobs"]) == 1)
+    raises("an unknown option", TypeError, lambda: queue.add({}, delay=5))
+    check("its description", "payload:" in queue.enqueue.__doc__ and callable(truce.Queue.enqueue))
+
+
+def check_ledger_handles(db):
+    book = db.ledger("handles")
+    book.open(currency="EUR", digits=2)
+    for account in ("cash", "sales"):
+        book.open(currency="EUR", account=account)
+    book.post(id="1", entries=[{"account": "cash", "value": -5}, {"account": "sales", "value": 5}])
+    check("a ledger", book.balance(account="sales")["balance"] == 5, book.balance(account="sales"))
+    check("its lines", [x["value"] for x in book.iterate_statement("sales")] == [0, 5])
+
+
 def check_sync(db):
     db.sync_declare("author", source="users", dependent="comments", reference="user",
                     copies={"author": "name"}, settle_ms=1)
@@ -461,7 +542,7 @@ def check_workers(db):
     def canceled(job):
         time.sleep(1.5)
         lost.append(job.lost or db.claim_jobs("held"))
-        db.queue("held", action="cancel", id=job.id)
+        db.queue("held").action(action="cancel", id=job.id)
         deadline = time.time() + 20
         while time.time() < deadline and not job.lost:
             time.sleep(0.02)
@@ -527,7 +608,7 @@ def check_testing(db):
 def check_all(db):
     for part in (check_commits, check_transactions, check_documents, check_small_patterns, check_sets_and_items,
                  check_revisions, check_forms, check_sync, check_money, check_trees, check_jobs, check_workers,
-                 check_steps, check_testing):
+                 check_steps, check_testing, check_revision_handles, check_queue_handles, check_ledger_handles):
         part(db)
 
 

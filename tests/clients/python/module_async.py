@@ -38,7 +38,8 @@ async def raises(what, kind, call):
 
 def check_same_methods():
     """The blocking classes and those for asyncio have the same methods with the same parameters."""
-    for name in ("Database", "Collection", "Cursor", "Commit", "Edit", "Job", "JobCommit"):
+    for name in ("Database", "Collection", "Cursor", "Commit", "Edit", "Job", "JobCommit", "Ledger", "Queue",
+                 "Revisions"):
         blocking, asynchronous = getattr(truce, name), getattr(aio, name)
         for method in (one for one in dir(blocking) if not one.startswith("_")):
             mine, theirs = getattr(blocking, method), getattr(asynchronous, method, None)
@@ -83,6 +84,34 @@ async def check_database(db):
     async with db.edit("site", collection="pages") as edit:
         edit.put({"itemId": "home"})
     check("edit", edit.version == 1 and [x["itemId"] async for x in db.iterate_tree("site")] == ["home"])
+
+
+async def check_handles(db):
+    pages = db.revisions("pages")
+    page = await pages.save({"_id": 1, "tags": ["a"]})
+    page["tags"].append("b")
+    check("a change in place", (await pages.merge(page)).version == 2 and (await pages.get(1))["tags"] == ["a", "b"])
+    queue = db.queue("handled")
+    for n in range(3):
+        await queue.add({"n": n})
+    done = []
+    async for job in queue.work(until_empty=True, lease_ms=1000):
+        async with job:
+            if job.payload["n"] == 1:
+                raise ValueError("a bad payload")
+            if job.payload["n"] == 2:
+                await asyncio.sleep(1.5)
+                others = [x.payload["n"] for x in await queue.claim_jobs(most=10)]
+                check("the lease is extended", 2 not in others, others)
+            done.append(job.payload["n"])
+    check("the loop continues after a job that raises", done == [0, 2], done)
+    await queue.add({})
+    async for job in queue.work(until_empty=True):
+        break
+    deadline = asyncio.get_running_loop().time() + 20  # the generator is closed in a task of its own
+    while not (await queue.jobs(state="ready"))["jobs"] and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.02)
+    check("a loop that ends requeues its job", len((await queue.jobs(state="ready"))["jobs"]) == 1)
 
 
 async def check_worker(db):
@@ -166,12 +195,14 @@ async def main():
             await check_database(db)
             await check_worker(db)
             await check_cancellation(db)
+            await check_handles(db)
     if uri:
         where = "through a server"
         async with aio.connect(uri, "module_" + uuid.uuid4().hex[:8]) as db:
             await check_database(db)
             await check_worker(db)
             await check_cancellation(db)
+            await check_handles(db)
             async with await db["watched"].watch(max_await_time_ms=200) as stream:
                 await db["watched"].insert_one({"_id": 1})
                 check("watch", (await stream.__anext__())["documentKey"] == {"_id": 1})

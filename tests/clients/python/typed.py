@@ -16,6 +16,20 @@ def check(db: truce.Database) -> None:
     names: List[str] = [job["name"] for job in db.iterate_jobs("mail")]
     truce.Worker(db, "mail", lambda job: job.done({"names": names}), concurrency=4).run()
     run_jobs(db, "mail", lambda job: job.commit({"names": names}).run())
+    queue = db.queue("mail")
+    reply = queue.add({"n": 1}, delay_ms=5)
+    for job in queue.work(until_empty=True):
+        with job:
+            print(job.payload)
+    balance: int = db.ledger("bank").balance(account="cash")["balance"]
+    post = db.revisions("posts", keep=5).get(balance)
+    if post is not None:
+        post["title"] = "On truce"
+        version: int = db.revisions("posts").merge(post).version
+        print(version)
+    queue.add({}, delay=5)  # type: ignore[call-arg]
+    queue.claim("mail")  # type: ignore[call-arg, arg-type]
+    db.revisions("posts", keeps=5)  # type: ignore[call-arg]
     db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
     db.enqueue("mail", payload={}, on_conflict="nothing")  # type: ignore[arg-type]
     db.ledger_balance("bank")  # type: ignore[call-arg]
@@ -28,6 +42,13 @@ async def check_async(db: aio.Database) -> None:
         c.enqueue("mail", payload=reply)
     async for job in db.iterate_jobs("mail"):
         print(job["state"])
+    reply = await db.queue("mail").add({"n": 1})
+    async for claimed in db.queue("mail").work():
+        async with claimed:
+            print(claimed.payload)
+    post = await db.revisions("posts").get(1)
+    if post is not None:
+        print((await db.revisions("posts").save(post)).outcome)
     value: int = await db.transact(count)
     print(value)
     await db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
