@@ -220,6 +220,21 @@ static truce_status commit_entry(truce_commit *commit, const char *collection,
     return TRUCE_OK;
 }
 
+bool truce__commit_marks(const truce_commit *commit, const char *collection, const bson_value_t *id)
+{
+    struct entry *wanted = truce__entry_new(collection, id);
+    bool marks = false;
+
+    for (uint32_t i = 0; i < commit->count && !marks; i++) {
+        const struct entry *entry = commit->entries[i];
+
+        marks = truce__entry_compare(entry, wanted) == 0 &&
+                (entry->token.has_rev || entry->changes_count > 0);
+    }
+    truce__entry_free(wanted);
+    return marks;
+}
+
 /* Joins the wait queue of the document if other commits wait for it (per_key_lock.c). */
 static void queue_up(truce_commit *commit, const struct entry *entry)
 {

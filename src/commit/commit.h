@@ -81,6 +81,11 @@ static inline bool truce__commit_is_early(const truce_commit *commit)
     return commit->lock.held && commit->worker.early;
 }
 
+/* Returns whether the document, which the commit has read, has a `_rev` or gets one. Otherwise the
+ * last write of the whole document was that of another program. */
+bool truce__commit_marks(const truce_commit *commit, const char *collection,
+                         const bson_value_t *id);
+
 static inline void truce__commit_lost(truce_commit *commit, const struct entry *entry)
 {
     commit->lost = true;

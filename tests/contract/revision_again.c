@@ -130,3 +130,111 @@ TEST(a_number_of_a_document_that_was_removed_saves_nothing_in_the_next_one)
 {
     on_every_setting(comes_back);
 }
+
+/* ---- numbers that other programs write ---- */
+
+static void replace_plainly(truce_store *store, const char *json)
+{
+    remove_plainly(store);
+    insert_json(store, "posts", json);
+}
+
+static void patch_post(truce_store *store, int64_t version, bool any,
+                       truce_revision_outcome outcome, int64_t *now)
+{
+    truce_revision *revision = open_posts(store);
+    bson_t *patch = test_bson("{'$set': {'patched': true}}");
+    bson_value_t id = text_id("a");
+    truce_revision_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_revision_patch(revision, NULL, &id, version, any, TRUCE_PATCH_OPERATORS, patch,
+                                  &result, &error),
+             error);
+    CHECK_INT(result.outcome, ==, outcome);
+    *now = result.version;
+    truce_revision_result_release(&result);
+    bson_destroy(patch);
+    truce_revision_free(revision);
+}
+
+static void remove_from(truce_store *store, int64_t version, const char *json,
+                        truce_revision_outcome outcome, int64_t *now)
+{
+    truce_revision *revision = open_posts(store);
+    bson_t *base = json ? test_bson(json) : NULL;
+    bson_value_t id = text_id("a");
+    truce_revision_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_revision_remove(revision, NULL, &id, version, base, &result, &error), error);
+    CHECK_INT(result.outcome, ==, outcome);
+    *now = result.version;
+    truce_revision_result_release(&result);
+    bson_destroy(base);
+    truce_revision_free(revision);
+}
+
+static void renumbers(truce_store *store, const struct setting *setting)
+{
+    static const char *const plain = "{'_id': 'a', 'title': 'plain', 'version': 2}";
+    int64_t version, before;
+
+    (void)setting;
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'first'}", SAVED, &version);
+    edits(store, &version);
+    replace_plainly(store, plain);
+    SAVE(2, "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, &version);
+    CHECK_INT(version, >, INT64_C(1) << 32);
+    CHECK_INT(count_json(store, "posts", "{'title': 'plain'}"), ==, 1);
+    /* The number that the conflict reported, and that the document has now, is valid. */
+    edits(store, &version);
+    before = version;
+    replace_plainly(store, plain);
+    remove_from(store, 2, NULL, TRUCE_REVISION_CONFLICT, &version);
+    CHECK_INT(version, >, before);
+    before = version;
+    replace_plainly(store, plain);
+    patch_post(store, 2, false, TRUCE_REVISION_CONFLICT, &version);
+    CHECK_INT(version, >, before);
+    /* Callers that know the document are not refused, and their numbers are new, too. */
+    before = version;
+    replace_plainly(store, plain);
+    patch_post(store, 0, true, TRUCE_REVISION_SAVED, &version);
+    CHECK_INT(version, >, before);
+    before = version;
+    replace_plainly(store, plain);
+    remove_from(store, 2, plain, TRUCE_REVISION_SAVED, &version);
+    SAVE(TRUCE_REVISION_NEW, "{'_id': 'a', 'title': 'last'}", SAVED, &version);
+    CHECK_INT(version, >, before);
+    refuses_former(store, version);
+}
+
+TEST(a_number_that_was_given_before_is_not_valid_for_a_document_of_another_program)
+{
+    on_every_setting(renumbers);
+}
+
+static void continues(truce_store *store, const struct setting *setting)
+{
+    int64_t version, old;
+
+    (void)setting;
+    insert_json(store, "posts", "{'_id': 'a', 'title': 'plain', 'version': 6}");
+    SAVE(6, "{'_id': 'a', 'title': 'edited'}", SAVED, &old);
+    CHECK_INT(old, ==, 7);
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain again'}");
+    SAVE(0, "{'_id': 'a', 'title': 'edited again'}", SAVED, &version);
+    SAVE(old, "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, NULL);
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain', 'version': 7}");
+    SAVE(old, "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, NULL);
+    /* A number above all that were given is the document's own. */
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain', 'version': 4611686018427387904}");
+    SAVE(INT64_C(4611686018427387904), "{'_id': 'a', 'title': 'edited'}", SAVED, &version);
+    CHECK_INT(version, ==, INT64_C(4611686018427387905));
+}
+
+TEST(a_save_reserves_numbers_after_that_of_another_program)
+{
+    on_every_setting(continues);
+}

@@ -19,8 +19,8 @@
  *
  * 1. A number is given once for an _id, even if the document was removed in between by any program.
  *    Only a drop of "<collection>.revisions" forgets the numbers.
- *    A document that had no number gets its numbers from a range that no other document of this _id
- *    has (revision_keep.c).
+ *    A document that had no number, or a number of another program, gets its numbers from a range
+ *    that no other document of this _id has (revision_keep.c).
  * 2. A document that was saved under a current number is never lost: a later save replaces it only
  *    with that number as its base, or merged.
  * 3. With `keep`, the document of number n is kept exactly if n + 1 replaced it and n is among the
@@ -333,7 +333,7 @@ static bool revision_filter_base(const truce_revision *revision, const bson_t *b
  * The usual save in one round trip: no other save happened since the read, no version is kept, and
  * the caller passes its base. Then one filter contains everything that a save checks:
  *
- *     {_id, version: n, the rest as read, _intent: absent, _rev: absent or truce's}
+ *     {_id, version: n, the rest as read, _intent: absent, _rev: truce's}
  *         -> mine, version: n + 1, _rev: fresh
  *
  *     matched                 SAVED
@@ -407,10 +407,10 @@ static void direct_append_absent(bson_t *filter, const char *path)
     BCON_APPEND(filter, path, "{", "$exists", BCON_BOOL(false), "}");
 }
 
+/* Without a `_rev`, another program wrote the number. Only a commit can reserve the next one. */
 static void append_own_rev(bson_t *filter)
 {
-    BCON_APPEND(filter, "$or", "[", "{", "_rev", "{", "$exists", BCON_BOOL(false), "}", "}", "{",
-                "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}", "}", "]");
+    BCON_APPEND(filter, "_rev", "{", "$type", BCON_INT32(BSON_TYPE_OID), "}");
 }
 
 /* Returns false if a filter cannot express base. */
@@ -424,6 +424,7 @@ static bool direct_make_filter(struct direct *direct)
     /* A number in an array matches, too. */
     direct_append_absent(&direct->filter, first);
     direct_append_absent(&direct->filter, "_intent");
+    /* invariant 1 */
     append_own_rev(&direct->filter);
     bson_free(first);
     return revision_filter_base(direct->save->revision, direct->save->base, &direct->filter);
@@ -712,7 +713,7 @@ static truce_status revision_insert_new(struct revision_save *save, truce_commit
                                         bson_error_t *error)
 {
     int64_t number;
-    truce_status status = truce__revision_first(save->revision, commit, id, &number, error);
+    truce_status status = truce__revision_first(save->revision, commit, id, 1, &number, error);
 
     if (status)
         return status;
@@ -729,9 +730,9 @@ static truce_status revision_replace(struct revision_save *save, truce_commit *c
     truce_status status = truce__revision_keep(save->revision, commit, theirs, number, error);
     int64_t next = number + 1;
 
-    /* It has no number yet. */
-    if (!status && !number)
-        status = truce__revision_first(save->revision, commit, id, &next, error);
+    /* invariant 1 */
+    if (!status && (!number || !truce__commit_marks(commit, save->revision->collection, id)))
+        status = truce__revision_first(save->revision, commit, id, next, &next, error);
     if (status)
         return status;
     truce__revision_set_document(save->revision, save->result, content, next);
@@ -870,28 +871,46 @@ static truce_status revision_compare_base(struct revision_save *save, struct con
                : revision_keep_types(contents, error);
 }
 
+/* Reads the number and the content of theirs. Returns in `stale` whether theirs is not base. */
+static truce_status save_compare(struct revision_save *save, truce_commit *commit,
+                                 const bson_value_t *id, bson_t *theirs, int64_t *number,
+                                 struct contents *contents, bool *stale, bson_error_t *error)
+{
+    bool same, renumbered;
+    truce_status status = truce__revision_number(save->revision, theirs, number, error);
+
+    if (status)
+        return status;
+    truce__revision_content(save->revision, theirs, &contents->theirs);
+    contents->has_theirs = true;
+    same = *number == save->version;
+    *stale = !same;
+    if (same)
+        status = revision_compare_base(save, contents, stale, error);
+    if (!status)
+        status = truce__revision_renumber(save->revision, commit, id, theirs, number, &renumbered,
+                                          error);
+    if (status)
+        return status;
+    if (renumbered && !save->base && !save->current)
+        *stale = true;
+    truce__revision_set_document(save->revision, save->result, &contents->theirs, *number);
+    return TRUCE_OK;
+}
+
 static truce_status save_over(struct revision_save *save, truce_commit *commit,
-                              const bson_value_t *id, const bson_t *theirs, bool found,
+                              const bson_value_t *id, bson_t *theirs, bool found,
                               struct contents *contents, bson_error_t *error)
 {
     int64_t number = TRUCE_REVISION_NEW;
     truce_status status = TRUCE_OK;
-    bool stale = false;
+    bool stale = save->version != TRUCE_REVISION_NEW;
 
     if (found)
-        status = truce__revision_number(save->revision, theirs, &number, error);
+        status = save_compare(save, commit, id, theirs, &number, contents, &stale, error);
     if (status)
         return status;
-    if (found) {
-        truce__revision_content(save->revision, theirs, &contents->theirs);
-        contents->has_theirs = true;
-        truce__revision_set_document(save->revision, save->result, &contents->theirs, number);
-    }
-    if (found && number == save->version)
-        status = revision_compare_base(save, contents, &stale, error);
-    if (status)
-        return status;
-    if (stale || number != save->version)
+    if (stale)
         return save_stale(save, commit, id, theirs, number, contents, error);
     if (!found)
         return revision_insert_new(save, commit, id, &contents->mine, error);
@@ -1048,6 +1067,7 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
     truce_revision *revision = removal->revision;
     truce_revision_result *result = removal->result;
     int64_t number = 0;
+    bool as_read = false, renumbered = false;
     bson_t theirs, content;
     truce_status status =
         truce_commit_read(commit, revision->collection, removal->id, &theirs, error);
@@ -1056,7 +1076,12 @@ static truce_status remove_in(truce_commit *commit, void *arg, bson_error_t *err
     if (!status)
         status = truce__revision_number(revision, &theirs, &number, error);
     truce__revision_content(revision, &theirs, &content);
-    if (!status && !revision_is_as_read(removal, number, &content)) {
+    if (!status) {
+        as_read = revision_is_as_read(removal, number, &content);
+        status = truce__revision_renumber(revision, commit, removal->id, &theirs, &number,
+                                          &renumbered, error);
+    }
+    if (!status && (!as_read || (renumbered && !removal->base))) {
         bson_t conflicts = BSON_INITIALIZER;
 
         truce__revision_set_document(revision, result, &content, number);

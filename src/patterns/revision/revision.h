@@ -62,9 +62,15 @@ truce_status truce__revision_keep(truce_revision *revision, truce_commit *commit
 /* In a commit that removes the document: ensures that the number is never given again. */
 truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_error_t *error);
-/* In a commit that inserts: returns the number of the new document. */
+/* In a commit that writes the first number of a document: returns it, at least `least`. */
 truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
-                                   const bson_value_t *id, int64_t *number, bson_error_t *error);
+                                   const bson_value_t *id, int64_t least, int64_t *number,
+                                   bson_error_t *error);
+/* In a commit that read `document`: gives it a new number if another program wrote it under a
+ * number that was given before. */
+truce_status truce__revision_renumber(truce_revision *revision, truce_commit *commit,
+                                      const bson_value_t *id, bson_t *document, int64_t *number,
+                                      bool *renumbered, bson_error_t *error);
 /* Reads the kept version of a number. TRUCE_NOT_FOUND: none. */
 truce_status truce__revision_kept(truce_revision *revision, truce_commit *commit,
                                   const bson_value_t *id, int64_t number, bson_t *document,
@@ -80,6 +86,8 @@ struct revision_save {
     int64_t version;
     bool merges;
     bool inbox;
+    /* The commit itself read the document that it saves. */
+    bool current;
     truce_revision_result *result;
 };
 truce_status truce__revision_save_in(truce_commit *commit, void *save, bson_error_t *error);

@@ -11,6 +11,25 @@
  * former document cannot save over the new one. A plain writer removes a document without a trace.
  * Therefore the first number of a document reserves a range that its saves cannot exhaust.
  *
+ * A plain writer may also insert a document with a number, or replace a document and keep its
+ * number. Such a document has no `_rev`. Its number identifies it only if it is above the last
+ * reserved one:
+ *
+ *     number above `last`, or no record     the next save continues after it, and reserves
+ *     number up to `last`                   it was given before. The document is renumbered (N2).
+ *
+ * The save that finds such a document gives it a number of a new range. A caller that sent no base
+ * gets a conflict, and a caller that reads the document again can save it.
+ *
+ * Invariants (model: models/revision_number.cpp):
+ *
+ * N1. Each number that a save gives is above all numbers that saves gave to other documents of this
+ *     _id.
+ * N2. A number that was given before is not valid for a document that another program wrote since.
+ *
+ * Some cases leave no trace. No save has numbered the document, or its number is 0. Or a dump
+ * restores a document with its old `_rev`.
+ *
  * With keep_ms a version expires at `until`, which has an index with expireAfterSeconds: `truce
  * sweep` (or the server) removes expired versions.
  */
@@ -19,6 +38,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/null.h"
+#include "commit/commit.h"
 #include "query/incoming.h"
 #include "store/store.h"
 
@@ -170,10 +190,11 @@ truce_status truce__revision_bury(truce_revision *revision, truce_commit *commit
     return put_last(revision, commit, id, number, false, error);
 }
 
-/* Counts after the kept versions: a program without tombstones may have removed their successor.
- * The kept versions only grow at the end, so this needs no guard. */
-static truce_status count_kept(truce_revision *revision, const bson_value_t *id, int64_t *last,
-                               bson_error_t *error)
+/* Counts after the kept versions: their successor may have been removed without a record. Versions
+ * below `least` are the document's own. The kept versions only grow at the end, so this needs no
+ * guard. */
+static truce_status count_kept(truce_revision *revision, const bson_value_t *id, int64_t least,
+                               int64_t *last, bson_error_t *error)
 {
     bson_t filter = BSON_INITIALIZER, bounds, *sort = BCON_NEW("_id", BCON_INT32(-1));
     const truce_find_options options = {.sort = sort};
@@ -182,7 +203,7 @@ static truce_status count_kept(truce_revision *revision, const bson_value_t *id,
     bson_value_t from, to;
     truce_status status;
 
-    keep_begin_document(id, 0, &lowest);
+    keep_begin_document(id, least, &lowest);
     keep_begin_document(id, INT64_MAX, &highest);
     from = keep_id_of(&lowest);
     to = keep_id_of(&highest);
@@ -204,18 +225,51 @@ static truce_status count_kept(truce_revision *revision, const bson_value_t *id,
 }
 
 truce_status truce__revision_first(truce_revision *revision, truce_commit *commit,
-                                   const bson_value_t *id, int64_t *number, bson_error_t *error)
+                                   const bson_value_t *id, int64_t least, int64_t *number,
+                                   bson_error_t *error)
 {
     int64_t last;
     bool reserved;
     truce_status status = read_last(revision, commit, id, &last, &reserved, error);
 
     if (!status && revision->keep)
-        status = count_kept(revision, id, &last, error);
+        status = count_kept(revision, id, least, &last, error);
     if (status)
         return status;
-    *number = last < 0 ? 1 : last + 1;
+    *number = last + 1 > least ? last + 1 : least;
+    /* invariant N1 */
     return put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
+}
+
+truce_status truce__revision_renumber(truce_revision *revision, truce_commit *commit,
+                                      const bson_value_t *id, bson_t *document, int64_t *number,
+                                      bool *renumbered, bson_error_t *error)
+{
+    bson_t update = BSON_INITIALIZER, set;
+    int64_t last;
+    bool reserved;
+    truce_status status;
+
+    *renumbered = false;
+    if (!*number || truce__commit_marks(commit, revision->collection, id))
+        return TRUCE_OK;
+    status = read_last(revision, commit, id, &last, &reserved, error);
+    /* invariant N2 */
+    if (status || *number > last)
+        return status;
+    *renumbered = true;
+    status = truce__revision_first(revision, commit, id, 1, number, error);
+    if (status)
+        return status;
+    bson_append_document_begin(&update, "$set", 4, &set);
+    bson_append_int64(&set, revision->version, -1, *number);
+    bson_append_document_end(&update, &set);
+    status = truce_commit_update(commit, revision->collection, id, NULL, &update, error);
+    bson_destroy(&update);
+    if (status)
+        return status;
+    bson_destroy(document);
+    return truce_commit_read(commit, revision->collection, id, document, error);
 }
 
 /* A decided commit may not have reached the replaced version yet, which is a stub then. A read

@@ -88,6 +88,7 @@ static truce_status patch_in(truce_commit *commit, void *arg, bson_error_t *erro
     struct patching *patching = arg;
     struct revision_save save = {.revision = patching->revision,
                                  .rules = patching->revision->rules,
+                                 .current = patching->any,
                                  .result = patching->result};
     bson_t theirs, content, after = BSON_INITIALIZER;
     truce_status status =
