@@ -9,12 +9,17 @@
 #define OPS_MAX  10000
 #define TXNS_MAX 10000000
 #define KEY_MAX  1000
+/* The maximum of the search for an order of registers. */
+#define STEPS_MAX 5000000
 
 /* Reads a history into arrays and replaces keys by numbers. */
 
 struct verify *truce__verify_new(void)
 {
-    return bson_malloc0(sizeof(struct verify));
+    struct verify *verify = bson_malloc0(sizeof *verify);
+
+    verify->steps_max = STEPS_MAX;
+    return verify;
 }
 
 void truce__verify_free(struct verify *verify)
@@ -233,6 +238,7 @@ truce_status truce__verify_add(struct verify *verify, const bson_t *document, bs
         return bad(verify, "needs \"end\", a number", error);
     if (txn.outcome == VERIFY_OK && txn.end < txn.begin)
         return bad(verify, "ends before it begins", error);
+    txn.number = verify->count;
     txn.process = (int64_t)process;
     status = read_ops(verify, document, &txn, error);
     if (status)
@@ -243,6 +249,11 @@ truce_status truce__verify_add(struct verify *verify, const bson_t *document, bs
     }
     verify->txns[verify->count++] = txn;
     return TRUCE_OK;
+}
+
+uint32_t truce__verify_count(const struct verify *verify)
+{
+    return verify->count;
 }
 
 int truce__verify_run(struct verify *verify, verify_function *function, void *arg)

@@ -19,11 +19,12 @@
  *
  * A list shows the order of its versions. For lists, the checker builds a graph of dependencies and
  * searches it for cycles (Adya 1999; Kingsbury and Alvaro, Elle, 2020). Registers do not show the
- * order. For them, it searches for an order of all transactions that explains the reads (Wing and
+ * order. With them, it searches for an order of all transactions that explains the reads (Wing and
  * Gong 1993, Lowe 2017).
  *
  * One thread at a time.
  */
+#include "base/buffer.h"
 #include "base/status.h"
 
 struct verify;
@@ -46,8 +47,16 @@ void truce__verify_free(struct verify *verify);
 truce_status truce__verify_add(struct verify *verify, const bson_t *transaction,
                                bson_error_t *error);
 
+uint32_t truce__verify_count(const struct verify *verify);
+
 /* Reports each anomaly to `function` and returns their number. A search that exceeds its limit is
  * reported as one anomaly ("undecided"). */
 int truce__verify_run(struct verify *verify, verify_function *function, void *arg);
+
+/* Draws a small part of the history that has an anomaly of this name, one line for each
+ * transaction, and appends it to `out`. No single transaction can be left out of the part, unless
+ * the search for it was too long. Values of other transactions are left out of what was read.
+ * Returns the number of transactions. */
+uint32_t truce__verify_draw(const struct verify *verify, const char *name, struct buffer *out);
 
 #endif

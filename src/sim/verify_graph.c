@@ -10,7 +10,7 @@
  */
 
 struct edge {
-    uint32_t from, to;
+    uint32_t from, to, key;
     unsigned kinds;
 };
 
@@ -34,7 +34,8 @@ void truce__graph_free(struct verify_graph *graph)
     bson_free(graph);
 }
 
-void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind)
+void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind,
+                      uint32_t key)
 {
     truce_assert(from < graph->nodes && to < graph->nodes);
     if (from == to)
@@ -43,7 +44,7 @@ void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, en
         graph->room = graph->room ? 2 * graph->room : 1024;
         graph->edges = bson_realloc(graph->edges, graph->room * sizeof *graph->edges);
     }
-    graph->edges[graph->count++] = (struct edge){from, to, kind};
+    graph->edges[graph->count++] = (struct edge){from, to, key, kind};
 }
 
 /* The edges of the allowed kinds, grouped by the node that they leave. */
@@ -51,7 +52,8 @@ struct adjacency {
     /* One for each node, and the end. */
     uint32_t *starts;
     uint32_t *targets;
-    unsigned *kinds;
+    /* The numbers of the edges. */
+    uint32_t *edges;
 };
 
 static void make_adjacency(const struct verify_graph *graph, unsigned allowed,
@@ -61,7 +63,7 @@ static void make_adjacency(const struct verify_graph *graph, unsigned allowed,
 
     adjacency->starts = bson_malloc0((graph->nodes + 2) * sizeof *adjacency->starts);
     adjacency->targets = bson_malloc0((graph->count + 1) * sizeof *adjacency->targets);
-    adjacency->kinds = bson_malloc0((graph->count + 1) * sizeof *adjacency->kinds);
+    adjacency->edges = bson_malloc0((graph->count + 1) * sizeof *adjacency->edges);
     for (uint32_t i = 0; i < graph->count; i++) {
         if (graph->edges[i].kinds & allowed)
             adjacency->starts[graph->edges[i].from + 1]++;
@@ -76,7 +78,7 @@ static void make_adjacency(const struct verify_graph *graph, unsigned allowed,
         if (!(edge->kinds & allowed))
             continue;
         adjacency->targets[fill[edge->from]] = edge->to;
-        adjacency->kinds[fill[edge->from]++] = edge->kinds;
+        adjacency->edges[fill[edge->from]++] = i;
     }
     bson_free(fill);
 }
@@ -85,7 +87,7 @@ static void release_adjacency(struct adjacency *adjacency)
 {
     bson_free(adjacency->starts);
     bson_free(adjacency->targets);
-    bson_free(adjacency->kinds);
+    bson_free(adjacency->edges);
 }
 
 /* ---- components ----------------------------------------------------------------------------- */
@@ -175,20 +177,28 @@ static uint32_t *components_of(const struct verify_graph *graph, const struct ad
 
 /* ---- cycles --------------------------------------------------------------------------------- */
 
-/* Finds the shortest cycle through `start` inside its component, breadth first. */
+/* With more nodes, not all of them are tried as the start of a cycle. */
+#define STARTS_MAX 2000
+
+/* The work areas of a breadth-first search, one entry for each node. */
+struct breadth {
+    /* The edge + 1 that led to a node; 0: not visited. */
+    uint32_t *from;
+    uint32_t *source, *queue;
+};
+
+/* Finds the shortest cycle through `start` inside its component. If it has less than `length`
+ * steps, replaces `*steps` and returns its length; otherwise returns `length`. */
 static uint32_t shortest(const struct verify_graph *graph, const struct adjacency *adjacency,
-                         const uint32_t *component, uint32_t start, uint32_t *nodes,
-                         enum verify_edge *kinds, uint32_t nodes_max)
+                         const uint32_t *component, uint32_t start, struct breadth *breadth,
+                         struct verify_step **steps, uint32_t length)
 {
-    uint32_t *from = bson_malloc0((graph->nodes + 1) * sizeof *from); /* edge + 1 that led there */
-    uint32_t *source = bson_malloc0((graph->nodes + 1) * sizeof *source);
-    uint32_t *queue = bson_malloc((graph->nodes + 1) * sizeof *queue);
-    uint32_t head = 0, tail = 0, length = 0, last = 0;
+    uint32_t head = 0, tail = 0, count = 1, last = 0;
     bool found = false;
 
-    queue[tail++] = start;
+    breadth->queue[tail++] = start;
     while (head < tail && !found) {
-        uint32_t node = queue[head++];
+        uint32_t node = breadth->queue[head++];
 
         for (uint32_t e = adjacency->starts[node]; e < adjacency->starts[node + 1]; e++) {
             uint32_t target = adjacency->targets[e];
@@ -196,54 +206,68 @@ static uint32_t shortest(const struct verify_graph *graph, const struct adjacenc
             if (target == start) {
                 found = true;
                 last = e;
-                source[start] = node;
+                breadth->source[start] = node;
                 break;
             }
-            if (component[target] != component[start] || from[target])
+            if (component[target] != component[start] || breadth->from[target])
                 continue;
-            from[target] = e + 1;
-            source[target] = node;
-            queue[tail++] = target;
+            breadth->from[target] = e + 1;
+            breadth->source[target] = node;
+            breadth->queue[tail++] = target;
         }
     }
-    if (found) { /* from the end to the start */
-        uint32_t node = source[start], edge = last, count = 1;
+    for (uint32_t n = breadth->source[start]; found && n != start; n = breadth->source[n])
+        count++;
+    if (found && count < length) { /* from the end to the start */
+        uint32_t node = breadth->source[start], e = last;
 
-        for (uint32_t n = node; n != start; n = source[n])
-            count++;
         length = count;
-        for (uint32_t i = count; i-- > 0;) {
-            if (i < nodes_max) {
-                nodes[i] = node;
-                kinds[i] = (enum verify_edge)adjacency->kinds[edge];
-            }
-            edge = from[node] - 1;
-            node = source[node];
+        *steps = bson_realloc(*steps, length * sizeof **steps);
+        for (uint32_t i = length; i-- > 0;) {
+            const struct edge *edge = &graph->edges[adjacency->edges[e]];
+
+            (*steps)[i] = (struct verify_step){node, edge->kinds, edge->key};
+            e = breadth->from[node] - 1;
+            node = breadth->source[node];
         }
     }
-    bson_free(from);
-    bson_free(source);
-    bson_free(queue);
-    return length < nodes_max ? length : nodes_max;
+    for (uint32_t i = 0; i < tail; i++)
+        breadth->from[breadth->queue[i]] = 0;
+    return length;
 }
 
-uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned allowed, uint32_t *nodes,
-                            enum verify_edge *kinds, uint32_t nodes_max)
+static bool on_cycle(const struct adjacency *adjacency, const uint32_t *component, uint32_t node)
 {
-    struct adjacency adjacency;
-    uint32_t *component, length = 0;
+    for (uint32_t e = adjacency->starts[node]; e < adjacency->starts[node + 1]; e++) {
+        if (component[adjacency->targets[e]] == component[node])
+            return true;
+    }
+    return false;
+}
 
+uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned allowed,
+                            struct verify_step **steps)
+{
+    size_t bytes = (graph->nodes + 1) * sizeof(uint32_t);
+    struct breadth breadth = {bson_malloc0(bytes), bson_malloc0(bytes), bson_malloc0(bytes)};
+    struct adjacency adjacency;
+    uint32_t *component, length = UINT32_MAX, starts = 0;
+
+    *steps = NULL;
     make_adjacency(graph, allowed, &adjacency);
     component = components_of(graph, &adjacency);
-    for (uint32_t node = 0; node < graph->nodes && !length; node++) {
-        for (uint32_t e = adjacency.starts[node]; e < adjacency.starts[node + 1]; e++) {
-            if (component[adjacency.targets[e]] == component[node]) {
-                length = shortest(graph, &adjacency, component, node, nodes, kinds, nodes_max);
-                break;
-            }
-        }
+    for (uint32_t node = 0; node < graph->nodes && starts < STARTS_MAX; node++) {
+        if (!on_cycle(&adjacency, component, node))
+            continue;
+        starts++;
+        length = shortest(graph, &adjacency, component, node, &breadth, steps, length);
+        if (graph->nodes > STARTS_MAX)
+            break;
     }
     bson_free(component);
+    bson_free(breadth.from);
+    bson_free(breadth.source);
+    bson_free(breadth.queue);
     release_adjacency(&adjacency);
-    return length;
+    return *steps ? length : 0;
 }

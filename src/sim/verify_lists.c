@@ -19,8 +19,7 @@
  * Values that were never read come after all values that were read.
  */
 
-#define CYCLE_MAX 200
-#define NOBODY    UINT32_MAX
+#define NOBODY UINT32_MAX
 
 struct element {
     uint32_t key, txn;
@@ -100,7 +99,8 @@ static void gather_elements(struct lists *lists)
                 "the value %lld is appended to \"%s\" by transactions %u and %u: the "
                 "history cannot be checked",
                 (long long)lists->elements[i].value, verify->keys[lists->elements[i].key],
-                lists->elements[i - 1].txn, lists->elements[i].txn);
+                verify->txns[lists->elements[i - 1].txn].number,
+                verify->txns[lists->elements[i].txn].number);
     }
 }
 
@@ -115,22 +115,25 @@ static void check_element(struct lists *lists, uint32_t t, const struct verify_o
                           uint32_t at)
 {
     const struct element *element = element_of(lists, read->key, read->list[at]);
+    const struct verify_txn *txns = lists->verify->txns;
     const char *key = lists->verify->keys[read->key];
 
     if (!element)
         truce__verify_tell(lists->verify, "G1a",
-                           "transaction %u read %lld in \"%s\", which no transaction appended", t,
-                           (long long)read->list[at], key);
+                           "transaction %u read %lld in \"%s\", which no transaction appended",
+                           txns[t].number, (long long)read->list[at], key);
     else if (lists->verify->txns[element->txn].outcome == VERIFY_FAIL)
         truce__verify_tell(lists->verify, "G1a",
                            "transaction %u read %lld in \"%s\", which transaction %u appended and "
                            "then failed (aborted read)",
-                           t, (long long)read->list[at], key, element->txn);
+                           txns[t].number, (long long)read->list[at], key,
+                           txns[element->txn].number);
     else if (at + 1 == read->length && !element->last && element->txn != t)
         truce__verify_tell(lists->verify, "G1b",
                            "transaction %u read \"%s\" up to %lld, in the middle of transaction %u "
                            "(intermediate read)",
-                           t, key, (long long)read->list[at], element->txn);
+                           txns[t].number, key, (long long)read->list[at],
+                           txns[element->txn].number);
 }
 
 static int compare_values(const void *a, const void *b)
@@ -150,8 +153,9 @@ static void check_repeats(struct lists *lists, uint32_t t, const struct verify_o
     for (uint32_t i = 1; i < read->length; i++) {
         if (sorted[i] == sorted[i - 1])
             truce__verify_tell(lists->verify, "duplicate",
-                               "transaction %u read %lld twice in \"%s\": it was applied twice", t,
-                               (long long)sorted[i], lists->verify->keys[read->key]);
+                               "transaction %u read %lld twice in \"%s\": it was applied twice",
+                               lists->verify->txns[t].number, (long long)sorted[i],
+                               lists->verify->keys[read->key]);
     }
     bson_free(sorted);
 }
@@ -166,8 +170,10 @@ static void take_read(struct lists *lists, uint32_t t, const struct verify_op *r
 
     if (!prefix(a, a_length, b, b_length)) {
         truce__verify_tell(lists->verify, "incompatible-order",
-                           "transactions %u and %u read \"%s\" in two orders", t,
-                           lists->longest[read->key].txn, lists->verify->keys[read->key]);
+                           "transactions %u and %u read \"%s\" in two orders",
+                           lists->verify->txns[t].number,
+                           lists->verify->txns[lists->longest[read->key].txn].number,
+                           lists->verify->keys[read->key]);
         return;
     }
     if (longer) {
@@ -204,7 +210,7 @@ static void check_internal(struct lists *lists, uint32_t t, uint32_t at)
             lists->verify, "internal",
             "transaction %u read \"%s\" and did not find what it had read or appended "
             "itself",
-            t, lists->verify->keys[read->key]);
+            txn->number, lists->verify->keys[read->key]);
 }
 
 static bool is_list_read(const struct lists *lists, const struct verify_op *op)
@@ -239,10 +245,11 @@ static uint32_t writer_at(const struct lists *lists, uint32_t key, uint32_t at)
                                                                                : NOBODY;
 }
 
-static void lists_add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind)
+static void lists_add(struct lists *lists, uint32_t from, uint32_t to, enum verify_edge kind,
+                      uint32_t key)
 {
     if (from != NOBODY && to != NOBODY)
-        truce__graph_add(lists->graph, from, to, kind);
+        truce__graph_add(lists->graph, from, to, kind, key);
 }
 
 /* Adds edges from `txn` to all transactions whose committed appends to the key were never read. */
@@ -262,7 +269,7 @@ static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum ver
     for (; low < lists->count && lists->elements[low].key == key; low++) {
         if (!lists->elements[low].seen &&
             lists->verify->txns[lists->elements[low].txn].outcome == VERIFY_OK)
-            lists_add(lists, txn, lists->elements[low].txn, kind);
+            lists_add(lists, txn, lists->elements[low].txn, kind, key);
     }
 }
 
@@ -277,7 +284,8 @@ static void add_versions(struct lists *lists)
             if (element)
                 element->seen = true;
             if (i > 0)
-                lists_add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW);
+                lists_add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW,
+                          key);
         }
         if (length)
             add_unseen(lists, writer_at(lists, key, length - 1), key, EDGE_WW);
@@ -310,9 +318,9 @@ static void lists_add_reads(struct lists *lists)
             if (length > lists->longest[key].length)
                 continue; /* reported as incompatible */
             if (length)
-                lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR);
+                lists_add(lists, writer_at(lists, key, length - 1), t, EDGE_WR, key);
             if (length < lists->longest[key].length)
-                lists_add(lists, t, writer_at(lists, key, length), EDGE_RW);
+                lists_add(lists, t, writer_at(lists, key, length), EDGE_RW, key);
             else
                 add_unseen(lists, t, key, EDGE_RW);
         }
@@ -332,7 +340,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
     uint32_t first = lists->verify->count;
 
     for (uint32_t i = 0; i + 1 < ends_count; i++)
-        truce__graph_add(lists->graph, first + i, first + i + 1, EDGE_TIME);
+        truce__graph_add(lists->graph, first + i, first + i + 1, EDGE_TIME, 0);
     for (uint32_t t = 0; t < lists->verify->count; t++) {
         const struct verify_txn *txn = &lists->verify->txns[t];
         uint32_t low = 0, high = ends_count;
@@ -348,7 +356,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
                 high = middle;
         }
         if (low > 0)
-            truce__graph_add(lists->graph, first + low - 1, t, EDGE_TIME);
+            truce__graph_add(lists->graph, first + low - 1, t, EDGE_TIME, 0);
         if (txn->outcome != VERIFY_OK)
             continue;
         low = (uint32_t)((const double *)bsearch(&txn->end, ends, ends_count, sizeof *ends,
@@ -356,7 +364,7 @@ static void add_time(struct lists *lists, const double *ends, uint32_t ends_coun
                          ends);
         while (low + 1 < ends_count && ends[low + 1] <= txn->end)
             low++;
-        truce__graph_add(lists->graph, t, first + low, EDGE_TIME);
+        truce__graph_add(lists->graph, t, first + low, EDGE_TIME, 0);
     }
 }
 
@@ -367,22 +375,29 @@ static const char *edge_name(unsigned kinds)
     return kinds & EDGE_WW ? "ww" : kinds & EDGE_WR ? "wr" : kinds & EDGE_RW ? "rw" : "time";
 }
 
-static void tell_cycle(struct lists *lists, const char *name, const uint32_t *nodes,
-                       const enum verify_edge *kinds, uint32_t length)
+static void tell_cycle(struct lists *lists, const char *name, const struct verify_step *steps,
+                       uint32_t length)
 {
+    struct verify *verify = lists->verify;
     char text[1500];
     size_t at = 0;
     uint32_t first = NOBODY;
 
-    for (uint32_t i = 0; i < length && at + 40 < sizeof text; i++) {
-        if (nodes[i] >= lists->verify->count)
+    for (uint32_t i = 0; i < length && at + 100 < sizeof text; i++) {
+        uint32_t number;
+
+        if (steps[i].node >= verify->count)
             continue; /* a node of time */
-        first = first == NOBODY ? nodes[i] : first;
-        at += (size_t)snprintf(text + at, sizeof text - at, "%u -%s-> ", nodes[i],
-                               edge_name(kinds[i]));
+        number = verify->txns[steps[i].node].number;
+        first = first == NOBODY ? number : first;
+        if (steps[i].kinds & EDGE_TIME)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%u -time-> ", number);
+        else
+            at += (size_t)snprintf(text + at, sizeof text - at, "%u -%s %.40s-> ", number,
+                                   edge_name(steps[i].kinds), verify->keys[steps[i].key]);
     }
     snprintf(text + at, sizeof text - at, "%u", first);
-    truce__verify_tell(lists->verify, name, "transactions %s", text);
+    truce__verify_tell(verify, name, "transactions %s", text);
 }
 
 static void find_cycles(struct lists *lists)
@@ -401,16 +416,15 @@ static void find_cycles(struct lists *lists)
     };
 
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
-        uint32_t nodes[CYCLE_MAX], anti = 0;
-        enum verify_edge kinds[CYCLE_MAX];
-        uint32_t length =
-            truce__graph_cycle(lists->graph, levels[i].kinds, nodes, kinds, CYCLE_MAX);
+        struct verify_step *steps;
+        uint32_t length = truce__graph_cycle(lists->graph, levels[i].kinds, &steps), anti = 0;
 
         if (!length)
             continue;
         for (uint32_t e = 0; e < length; e++)
-            anti += !strcmp(edge_name(kinds[e]), "rw");
-        tell_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, nodes, kinds, length);
+            anti += !strcmp(edge_name(steps[e].kinds), "rw");
+        tell_cycle(lists, anti == 1 ? levels[i].one : levels[i].more, steps, length);
+        bson_free(steps);
         return; /* a later class contains it */
     }
 }

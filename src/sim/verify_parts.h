@@ -2,7 +2,7 @@
 #define TRUCE_SIM_VERIFY_PARTS_H
 
 /* Declarations that the parts of the checker share: verify.c (reading), verify_lists.c,
- * verify_graph.c, and verify_registers.c. */
+ * verify_graph.c, verify_registers.c, verify_smallest.c, and verify_draw.c. */
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -26,6 +26,8 @@ struct verify_op {
 };
 
 struct verify_txn {
+    /* Its place in the history, from 0. */
+    uint32_t number;
     int64_t process;
     double begin, end;
     enum verify_outcome outcome;
@@ -44,6 +46,8 @@ struct verify {
     uint32_t keys_count, keys_room;
     /* Finds the numbers of keys by their hashes. */
     struct hash_table key_numbers;
+    /* The steps of the search for an order of registers: the maximum, and those of the last run. */
+    uint64_t steps_max, steps;
 
     verify_function *function;
     void *arg;
@@ -56,6 +60,10 @@ void truce__verify_tell(struct verify *verify, const char *name, const char *for
 void truce__verify_lists(struct verify *verify);
 void truce__verify_registers(struct verify *verify);
 
+/* Reduces the history to a small part that has an anomaly of this name, too. The part shares the
+ * keys of `verify`; the caller frees `txns` and releases `arena`. */
+void truce__verify_smallest(const struct verify *verify, const char *name, struct verify *part);
+
 /* ---- the graph ---- */
 
 enum verify_edge { EDGE_WW = 1, EDGE_WR = 2, EDGE_RW = 4, EDGE_TIME = 8 };
@@ -64,13 +72,21 @@ struct verify_graph;
 
 struct verify_graph *truce__graph_new(uint32_t nodes);
 void truce__graph_free(struct verify_graph *graph);
-void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to,
-                      enum verify_edge kind);
+/* `key`: the list that both transactions used; any value for EDGE_TIME. */
+void truce__graph_add(struct verify_graph *graph, uint32_t from, uint32_t to, enum verify_edge kind,
+                      uint32_t key);
 
-/* Finds a short cycle with edges of these kinds only. Writes its nodes into `nodes` (room for
- * nodes_max), and the kind of the edge that leaves each node into `kinds`. Returns the length of
- * the cycle, or 0 if there is no cycle. */
+struct verify_step {
+    uint32_t node;
+    /* The edge that leaves the node. */
+    unsigned kinds;
+    uint32_t key;
+};
+
+/* Finds a short cycle with edges of these kinds only: the shortest one if the graph is small.
+ * Returns its length and its steps, which the caller frees. If there is no cycle, returns 0 and
+ * sets `*steps` to NULL. */
 uint32_t truce__graph_cycle(const struct verify_graph *graph, unsigned kinds_allowed,
-                            uint32_t *nodes, enum verify_edge *kinds, uint32_t nodes_max);
+                            struct verify_step **steps);
 
 #endif

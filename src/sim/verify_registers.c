@@ -7,6 +7,9 @@
 /*
  * Checks registers. Reads do not show the order of the writes. The checker searches for an order of
  * all transactions that respects real time and in which every read returns the last written value.
+ * If a history also has lists, the order must explain them, too. verify_lists.c has found that all
+ * reads of a list are prefixes of one list, so the length and the last value identify a prefix.
+ *
  * Each step tries all transactions that can be next: those that began before the first end of the
  * others. A state, which is the set of executed transactions and the current values, is tried only
  * once.
@@ -14,12 +17,15 @@
  * A transaction with an unknown outcome may run at any time after its beginning, or never.
  */
 
-#define STEPS_MAX 5000000
+/* A register has its value and the length 1, a list has its last value. Length 0: nothing. */
+struct content {
+    uint32_t length;
+    int64_t value;
+};
 
 struct undo {
     uint32_t key;
-    bool set;
-    int64_t value;
+    struct content content;
 };
 
 struct search {
@@ -29,9 +35,8 @@ struct search {
     /* The transactions that remain; `open` of them are mandatory. */
     uint32_t count, open;
     bool *done;
-    uint64_t *names; /* a random number for each transaction; their xor identifies a set */
-    bool *set;
-    int64_t *values;
+    uint64_t *names;          /* a random number for each transaction; their xor identifies a set */
+    struct content *contents; /* of each key */
     struct undo *undo;
     uint32_t undo_count, undo_room;
     uint64_t *seen;
@@ -46,20 +51,14 @@ static uint64_t registers_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static bool is_register_op(const struct verify *verify, const struct verify_op *op)
-{
-    return verify->types[op->key] == VERIFY_REGISTER;
-}
-
-static void write_register(struct search *search, uint32_t key, int64_t value)
+static void write_content(struct search *search, uint32_t key, struct content content)
 {
     if (search->undo_count == search->undo_room) {
         search->undo_room = search->undo_room ? 2 * search->undo_room : 256;
         search->undo = bson_realloc(search->undo, search->undo_room * sizeof *search->undo);
     }
-    search->undo[search->undo_count++] = (struct undo){key, search->set[key], search->values[key]};
-    search->set[key] = true;
-    search->values[key] = value;
+    search->undo[search->undo_count++] = (struct undo){key, search->contents[key]};
+    search->contents[key] = content;
 }
 
 static void registers_roll_back(struct search *search, uint32_t to)
@@ -67,9 +66,17 @@ static void registers_roll_back(struct search *search, uint32_t to)
     while (search->undo_count > to) {
         const struct undo *undo = &search->undo[--search->undo_count];
 
-        search->set[undo->key] = undo->set;
-        search->values[undo->key] = undo->value;
+        search->contents[undo->key] = undo->content;
     }
+}
+
+static bool reads_content(const struct verify_op *op, bool is_list, const struct content *content)
+{
+    if (op->nothing || (is_list && !op->length))
+        return !content->length;
+    if (is_list)
+        return content->length == op->length && content->value == op->list[op->length - 1];
+    return content->length && content->value == op->value;
 }
 
 /* Executes a transaction. Returns false, and rolls back its writes, if a read has another value. */
@@ -79,17 +86,14 @@ static bool registers_apply(struct search *search, const struct verify_txn *txn)
 
     for (uint32_t i = 0; i < txn->ops_count; i++) {
         const struct verify_op *op = &txn->ops[i];
-        bool good = true;
+        const struct content *content = &search->contents[op->key];
+        bool is_list = search->verify->types[op->key] == VERIFY_LIST;
 
-        if (!is_register_op(search->verify, op))
-            continue;
-        if (op->kind == VERIFY_WRITE)
-            write_register(search, op->key, op->value);
-        else if (txn->outcome == VERIFY_OK) /* only then the reads are known */
-            good = op->nothing ? !search->set[op->key]
-                               : search->set[op->key] && search->values[op->key] == op->value;
-        if (!good) {
-            registers_roll_back(search, before);
+        if (op->kind != VERIFY_READ) {
+            write_content(search, op->key,
+                          (struct content){is_list ? content->length + 1 : 1, op->value});
+        } else if (txn->outcome == VERIFY_OK && !reads_content(op, is_list, content)) {
+            registers_roll_back(search, before); /* the reads of other outcomes are not known */
             return false;
         }
     }
@@ -101,8 +105,13 @@ static uint64_t registers_state_of(const struct search *search)
     uint64_t state = search->set_name;
 
     for (uint32_t key = 0; key < search->verify->keys_count; key++) {
-        if (search->set[key])
-            state ^= registers_mix((uint64_t)search->values[key] * 0x9e3779b97f4a7c15u + key);
+        const struct content *content = &search->contents[key];
+
+        if (content->length)
+            state ^=
+                registers_mix(((uint64_t)content->value + content->length * 0xd1b54a32d192ed03u) *
+                                  0x9e3779b97f4a7c15u +
+                              key);
     }
     return state ? state : 1;
 }
@@ -167,7 +176,7 @@ static bool registers_place(struct search *search, uint32_t from)
         from++;
     if (!search->open)
         return true;
-    if (search->steps++ >= STEPS_MAX || !registers_remember(search))
+    if (search->steps++ >= search->verify->steps_max || !registers_remember(search))
         return false;
     least = first_end(search, from);
     undo = search->undo_count;
@@ -205,10 +214,10 @@ static int compare_begins(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static bool has_register(const struct verify *verify, const struct verify_txn *txn)
+static bool has_register(const struct verify *verify)
 {
-    for (uint32_t i = 0; i < txn->ops_count; i++) {
-        if (is_register_op(verify, &txn->ops[i]))
+    for (uint32_t key = 0; key < verify->keys_count; key++) {
+        if (verify->types[key] == VERIFY_REGISTER)
             return true;
     }
     return false;
@@ -220,7 +229,7 @@ static void registers_gather(struct search *search)
 
     search->order = bson_malloc((verify->count + 1) * sizeof *search->order);
     for (uint32_t t = 0; t < verify->count; t++) {
-        if (verify->txns[t].outcome == VERIFY_FAIL || !has_register(verify, &verify->txns[t]))
+        if (verify->txns[t].outcome == VERIFY_FAIL)
             continue;
         search->order[search->count++] = t;
         search->open += verify->txns[t].outcome == VERIFY_OK;
@@ -231,8 +240,7 @@ static void registers_gather(struct search *search)
     search->names = bson_malloc((search->count + 1) * sizeof *search->names);
     for (uint32_t i = 0; i < search->count; i++)
         search->names[i] = registers_mix(i + 0x7472756365u);
-    search->set = bson_malloc0((verify->keys_count + 1) * sizeof *search->set);
-    search->values = bson_malloc0((verify->keys_count + 1) * sizeof *search->values);
+    search->contents = bson_malloc0((verify->keys_count + 1) * sizeof *search->contents);
 }
 
 #define DEPTH_MAX 20000
@@ -241,25 +249,32 @@ void truce__verify_registers(struct verify *verify)
 {
     struct search search = {.verify = verify};
 
+    verify->steps = 0;
+    if (!has_register(verify))
+        return;
     registers_gather(&search);
     if (search.count > DEPTH_MAX)
-        truce__verify_tell(verify, "undecided",
-                           "there are %u transactions on registers: an order of at most %d can be "
-                           "searched for; use lists",
-                           search.count, DEPTH_MAX);
-    else if (search.count && !registers_place(&search, 0))
         truce__verify_tell(
-            verify, search.steps >= STEPS_MAX ? "undecided" : "not-linearizable",
-            search.steps >= STEPS_MAX
-                ? "the search for an order of the transactions on registers stopped after %d steps"
-                : "no order of the transactions on registers, within real time, explains what was "
-                  "read (%d steps at most)",
-            STEPS_MAX);
+            verify, "undecided",
+            "there are %u transactions with registers: an order of at most %d can be "
+            "searched for; use lists",
+            search.count, DEPTH_MAX);
+    else if (search.count && !registers_place(&search, 0)) {
+        if (search.steps >= verify->steps_max)
+            truce__verify_tell(
+                verify, "undecided",
+                "the search for an order of the transactions stopped after %llu steps",
+                (unsigned long long)verify->steps_max);
+        else
+            truce__verify_tell(verify, "not-linearizable",
+                               "no order of the transactions, within real time, explains "
+                               "what was read");
+    }
+    verify->steps = search.steps;
     bson_free(search.order);
     bson_free(search.done);
     bson_free(search.names);
-    bson_free(search.set);
-    bson_free(search.values);
+    bson_free(search.contents);
     bson_free(search.undo);
     bson_free(search.seen);
 }

@@ -1,73 +1,168 @@
 /* truce verify: checks a history of transactions. */
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/commands.h"
 #include "cli/core/cli.h"
 #include "cli/core/ndjson.h"
+#include "sim/edn.h"
+#include "sim/jepsen.h"
 #include "sim/verify.h"
+
+struct verify_input {
+    struct cli *cli;
+    struct verify *verify;
+    struct jepsen *jepsen;
+    /* The first anomaly that can be drawn. */
+    char name[40];
+};
 
 static void verify_show(const struct verify_anomaly *anomaly, void *arg)
 {
-    const struct cli *cli = arg;
+    struct verify_input *input = arg;
     bson_t document = BSON_INITIALIZER;
 
+    if (!*input->name && strcmp(anomaly->name, "undecided") != 0)
+        snprintf(input->name, sizeof input->name, "%s", anomaly->name);
     BSON_APPEND_UTF8(&document, "anomaly", anomaly->name);
     BSON_APPEND_UTF8(&document, "text", anomaly->text);
-    cli_answer(cli, &document, "%s: %s", anomaly->name, anomaly->text);
+    cli_answer(input->cli, &document, "%s: %s", anomaly->name, anomaly->text);
     bson_destroy(&document);
 }
 
-static int read_history(struct cli *cli, struct ndjson *input, struct verify *verify,
-                        int64_t *count)
+/* Adds a transaction, or an operation of Jepsen's form. */
+static truce_status verify_take(struct verify_input *input, const bson_t *document,
+                                bson_error_t *error)
+{
+    if (!truce__jepsen_is_operation(document))
+        return truce__verify_add(input->verify, document, error);
+    return truce__jepsen_add(input->jepsen, document, error);
+}
+
+static int read_json(struct verify_input *input, struct ndjson *lines)
 {
     struct ndjson_line line;
+    enum ndjson_form form;
     bson_error_t error;
-    char what[40];
+    truce_status status = cli_ndjson_detect(lines, &form, &error);
 
-    for (*count = 0;; ++*count) {
-        truce_status status = cli_ndjson_next(input, &line, &error);
+    while (!status) {
         const char *wrong;
         bson_t document;
 
-        if (status)
-            return cli_error(cli, cli->arguments[0], status, &error);
-        if (!line.text)
-            return CLI_DONE;
-        snprintf(what, sizeof what, "line %lld", (long long)line.number);
-        wrong = cli_ndjson_document(input, &line, &document);
+        status = cli_ndjson_next(lines, &line, &error);
+        if (status || !line.text)
+            break;
+        wrong = cli_ndjson_document(lines, &line, &document);
         if (wrong)
-            return cli_usage(cli, "%s: %s", what, wrong);
-        status = truce__verify_add(verify, &document, &error);
-        if (status)
-            return cli_usage(cli, "%s: %s", what, error.message);
+            return cli_usage(input->cli, "line %lld: %s", (long long)line.row, wrong);
+        if (verify_take(input, &document, &error))
+            return cli_usage(input->cli, "line %lld: %s", (long long)line.row, error.message);
     }
+    return status ? cli_error(input->cli, input->cli->arguments[0], status, &error) : CLI_DONE;
+}
+
+static int verify_json(struct verify_input *input)
+{
+    bson_error_t error;
+    struct ndjson *lines = cli_ndjson_open(input->cli->arguments[0], &error);
+    int code;
+
+    if (!lines)
+        return cli_usage(input->cli, "%s", error.message);
+    code = read_json(input, lines);
+    cli_ndjson_close(lines);
+    return code;
+}
+
+static int verify_edn(struct verify_input *input)
+{
+    struct edn_reader reader = {.line = 1};
+    bson_error_t error;
+    char *text;
+    truce_status status = cli_text_file(input->cli->arguments[0], &text, &error);
+
+    if (status)
+        return cli_usage(input->cli, "%s", error.message);
+    reader.text = text;
+    reader.size = strlen(text);
+    while (!status) {
+        bson_t operation;
+        bson_error_t why;
+
+        status = truce__edn_next(&reader, &operation, &error);
+        if (status || !reader.found)
+            break;
+        status = verify_take(input, &operation, &why);
+        bson_destroy(&operation);
+        if (status)
+            truce__fail(status, &error, "line %lld: %s", (long long)reader.line, why.message);
+    }
+    bson_free(text);
+    return status ? cli_usage(input->cli, "%s", error.message) : CLI_DONE;
+}
+
+/* EDN by --format, or by the end of the file's name. */
+static int verify_read(struct verify_input *input)
+{
+    const char *format = cli_text(input->cli, "format");
+    const char *path = input->cli->arguments[0];
+    size_t length = strlen(path);
+    bson_error_t error;
+    int code;
+
+    if (format && strcmp(format, "edn") != 0 && strcmp(format, "json") != 0)
+        return cli_usage(input->cli, "invalid --format \"%s\": expected json or edn", format);
+    if (!format)
+        format = length > 4 && !strcmp(path + length - 4, ".edn") ? "edn" : "json";
+    code = *format == 'e' ? verify_edn(input) : verify_json(input);
+    if (!code && truce__jepsen_end(input->jepsen, &error))
+        code = cli_usage(input->cli, "at the end: %s", error.message);
+    return code;
+}
+
+static int verify_answer(struct verify_input *input)
+{
+    int anomalies = truce__verify_run(input->verify, verify_show, input);
+    uint32_t count = truce__verify_count(input->verify), smallest;
+    struct buffer drawing = {0};
+    bson_t answer = BSON_INITIALIZER;
+
+    if (*input->name) {
+        smallest = truce__verify_draw(input->verify, input->name, &drawing);
+        truce__buffer_append_byte(&drawing, 0);
+        drawing.bytes[drawing.size - 2] = 0; /* the last end of a line */
+        BSON_APPEND_UTF8(&answer, "smallest", input->name);
+        BSON_APPEND_INT64(&answer, "transactions", smallest);
+        BSON_APPEND_UTF8(&answer, "drawing", (const char *)drawing.bytes);
+        cli_answer(input->cli, &answer, "the smallest part with %s, %u of %u transactions:\n%s",
+                   input->name, smallest, count, (const char *)drawing.bytes);
+        truce__buffer_release(&drawing);
+        bson_reinit(&answer);
+    }
+    BSON_APPEND_INT64(&answer, "transactions", count);
+    BSON_APPEND_INT32(&answer, "anomalies", anomalies);
+    cli_answer(input->cli, &answer, "%u transactions: %s", count,
+               !anomalies     ? "strictly serializable"
+               : *input->name ? "NOT strictly serializable"
+                              : "undecided");
+    bson_destroy(&answer);
+    return anomalies ? CLI_NO : CLI_DONE;
 }
 
 static int verify_run(struct cli *cli)
 {
-    bson_error_t error;
-    struct ndjson *input = cli_ndjson_open(cli->arguments[0], &error);
-    struct verify *verify;
-    int64_t count;
-    int code, anomalies;
+    struct verify_input input = {.cli = cli, .verify = truce__verify_new()};
+    int code;
 
-    if (!input)
-        return cli_usage(cli, "%s", error.message);
-    verify = truce__verify_new();
-    code = read_history(cli, input, verify, &count);
-    cli_ndjson_close(input);
-    if (!code) {
-        bson_t answer = BSON_INITIALIZER;
-
-        anomalies = truce__verify_run(verify, verify_show, cli);
-        BSON_APPEND_INT64(&answer, "transactions", count);
-        BSON_APPEND_INT32(&answer, "anomalies", anomalies);
-        cli_answer(cli, &answer, "%lld transactions: %s", (long long)count,
-                   anomalies ? "NOT strictly serializable" : "strictly serializable");
-        bson_destroy(&answer);
-        code = anomalies ? CLI_NO : CLI_DONE;
-    }
-    truce__verify_free(verify);
+    input.jepsen = truce__jepsen_new(input.verify);
+    code = verify_read(&input);
+    if (!code && !truce__verify_count(input.verify))
+        code = cli_usage(cli, "there is no transaction in %s", cli->arguments[0]);
+    if (!code)
+        code = verify_answer(&input);
+    truce__jepsen_free(input.jepsen);
+    truce__verify_free(input.verify);
     return cli_output_end(code);
 }
 
@@ -82,13 +177,21 @@ static const struct cli_command cli_verify = {
         "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", \"y\", null]]}\n"
         "begin and end are of one clock. status is ok, fail (not committed), or unknown.\n"
         "A key is a list (append) or a register (w). No value may be written to a key twice.\n"
+        "A history of Jepsen is read, too, as JSON (lines, or an array) or as EDN:\n"
+        "  {:process 3, :type :invoke, :f :txn, :value [[:append :x 5] [:r :y nil]]}\n"
+        "  {:process 3, :type :ok, :f :txn, :value [[:append :x 5] [:r :y [1 5]]]}\n"
         "The anomalies are\n"
         "G0, G1a, G1b, G1c, G-single, G2-item (cycles also with -realtime), internal, duplicate,\n"
         "incompatible-order, not-linearizable. Each is printed with its transactions, numbered\n"
-        "from 0, and its cycle. Exit code 1: there are anomalies.",
+        "from 0, and its cycle. The smallest part of the history that has the first anomaly is\n"
+        "drawn, without the values of other transactions: [=] committed, [=x not committed, [=?\n"
+        "unknown. Exit code 1: there are anomalies.",
     .example =
         "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": [[\"append\", \"x\", 5]]}' > h.ndjson\n"
         "truce verify h.ndjson",
+    .options =
+        (const struct cli_option[]){
+            {"format", 0, "FORMAT", "json or edn; otherwise by the end of FILE: .edn"}, {0}},
     .store = CLI_STORE_NONE,
     .run = verify_run,
 };
