@@ -13,6 +13,10 @@
 
 #define TESTS_MAX 1000
 
+#ifdef TRUCE_COVERAGE
+void __gcov_dump(void);
+#endif
+
 static struct {
     const char *name, *file;
     test_function *function;
@@ -68,6 +72,9 @@ int test_failures(void)
 void test_child_exit(void)
 {
     fflush(NULL);
+#ifdef TRUCE_COVERAGE
+    __gcov_dump(); /* _exit() does not */
+#endif
     _exit(atomic_load(&failures) ? 1 : 0);
 }
 
