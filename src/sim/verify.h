@@ -32,7 +32,8 @@ struct verify;
 struct verify_anomaly {
     const char *
         name; /* "G0", "G1a", "G1b", "G1c", "G-single", "G2-item", each cycle also with "-realtime";
-                         "internal", "duplicate", "incompatible-order", "not-linearizable" */
+                         "internal", "duplicate", "incompatible-order", "lost-append",
+                         "not-linearizable" */
     /* The description, with the numbers of the transactions and the cycle. */
     const char *text;
 };

@@ -28,6 +28,9 @@ struct element {
     bool last;
     /* In the longest read. */
     bool seen;
+    /* The transaction's append to the key before this one; `has_before`: there is one. */
+    bool has_before;
+    int64_t before;
 };
 
 struct lists {
@@ -39,6 +42,8 @@ struct lists {
         const int64_t *list;
         uint32_t length, txn;
     } * longest; /* The longest list of each key. */
+    /* The transactions that took effect: committed, or a value of theirs was read. */
+    bool *took_effect;
     struct verify_graph *graph;
 };
 
@@ -71,6 +76,21 @@ static bool later_append(const struct verify_txn *txn, uint32_t after, uint32_t 
     return false;
 }
 
+static struct element new_element(const struct verify_txn *txn, uint32_t t, uint32_t at)
+{
+    const struct verify_op *op = &txn->ops[at];
+    struct element element = {
+        .key = op->key, .txn = t, .value = op->value, .last = !later_append(txn, at, op->key)};
+
+    for (uint32_t i = at; i-- > 0 && !element.has_before;) {
+        if (txn->ops[i].kind == VERIFY_APPEND && txn->ops[i].key == op->key) {
+            element.has_before = true;
+            element.before = txn->ops[i].value;
+        }
+    }
+    return element;
+}
+
 static void gather_elements(struct lists *lists)
 {
     const struct verify *verify = lists->verify;
@@ -86,9 +106,7 @@ static void gather_elements(struct lists *lists)
 
         for (uint32_t i = 0; i < txn->ops_count; i++) {
             if (txn->ops[i].kind == VERIFY_APPEND)
-                lists->elements[lists->count++] =
-                    (struct element){txn->ops[i].key, t, txn->ops[i].value,
-                                     !later_append(txn, i, txn->ops[i].key), false};
+                lists->elements[lists->count++] = new_element(txn, t, i);
         }
     }
     qsort(lists->elements, lists->count, sizeof *lists->elements, lists_compare_elements);
@@ -267,9 +285,35 @@ static void add_unseen(struct lists *lists, uint32_t txn, uint32_t key, enum ver
             high = middle;
     }
     for (; low < lists->count && lists->elements[low].key == key; low++) {
-        if (!lists->elements[low].seen &&
-            lists->verify->txns[lists->elements[low].txn].outcome == VERIFY_OK)
+        if (!lists->elements[low].seen && lists->took_effect[lists->elements[low].txn])
             lists_add(lists, txn, lists->elements[low].txn, kind, key);
+    }
+}
+
+/* Marks the values of the longest reads, and the transactions that appended them. If a value is
+ * there, the value that the same transaction appended before it must be there, too. */
+static void mark_seen(struct lists *lists)
+{
+    for (uint32_t t = 0; t < lists->verify->count; t++)
+        lists->took_effect[t] = lists->verify->txns[t].outcome == VERIFY_OK;
+    for (uint32_t key = 0; key < lists->verify->keys_count; key++) {
+        for (uint32_t i = 0; i < lists->longest[key].length; i++) {
+            struct element *element = element_of(lists, key, lists->longest[key].list[i]);
+            const struct element *before;
+
+            if (!element)
+                continue;
+            element->seen = true;
+            lists->took_effect[element->txn] = true;
+            before = element->has_before ? element_of(lists, key, element->before) : NULL;
+            if (before && !before->seen)
+                truce__verify_tell(lists->verify, "lost-append",
+                                   "transaction %u appended %lld and then %lld to \"%s\", and "
+                                   "a read has only the second value",
+                                   lists->verify->txns[element->txn].number,
+                                   (long long)before->value, (long long)element->value,
+                                   lists->verify->keys[key]);
+        }
     }
 }
 
@@ -278,15 +322,8 @@ static void add_versions(struct lists *lists)
     for (uint32_t key = 0; key < lists->verify->keys_count; key++) {
         uint32_t length = lists->longest[key].length;
 
-        for (uint32_t i = 0; i < length; i++) {
-            struct element *element = element_of(lists, key, lists->longest[key].list[i]);
-
-            if (element)
-                element->seen = true;
-            if (i > 0)
-                lists_add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW,
-                          key);
-        }
+        for (uint32_t i = 1; i < length; i++)
+            lists_add(lists, writer_at(lists, key, i - 1), writer_at(lists, key, i), EDGE_WW, key);
         if (length)
             add_unseen(lists, writer_at(lists, key, length - 1), key, EDGE_WW);
     }
@@ -445,6 +482,8 @@ void truce__verify_lists(struct verify *verify)
     }
     qsort(ends, ends_count, sizeof *ends, lists_compare_doubles);
     lists.graph = truce__graph_new(verify->count + ends_count + 1);
+    lists.took_effect = bson_malloc0(verify->count + 1);
+    mark_seen(&lists);
     add_versions(&lists);
     lists_add_reads(&lists);
     add_time(&lists, ends, ends_count);
@@ -452,6 +491,7 @@ void truce__verify_lists(struct verify *verify)
         find_cycles(&lists);
     truce__graph_free(lists.graph);
     bson_free(lists.longest);
+    bson_free(lists.took_effect);
     bson_free(lists.elements);
     bson_free(ends);
 }

@@ -7,8 +7,8 @@
 /*
  * Checks registers. Reads do not show the order of the writes. The checker searches for an order of
  * all transactions that respects real time and in which every read returns the last written value.
- * If a history also has lists, the order must explain them, too. verify_lists.c has found that all
- * reads of a list are prefixes of one list, so the length and the last value identify a prefix.
+ * If a history also has lists, the order must explain them, too. A hash of its values identifies
+ * the content of a list.
  *
  * Each step tries all transactions that can be next: those that began before the first end of the
  * others. A state, which is the set of executed transactions and the current values, is tried only
@@ -17,7 +17,7 @@
  * A transaction with an unknown outcome may run at any time after its beginning, or never.
  */
 
-/* A register has its value and the length 1, a list has its last value. Length 0: nothing. */
+/* A register has its value and the length 1, a list has a hash of its values. Length 0: nothing. */
 struct content {
     uint32_t length;
     int64_t value;
@@ -70,12 +70,26 @@ static void registers_roll_back(struct search *search, uint32_t to)
     }
 }
 
+static int64_t hash_after(int64_t hash, int64_t value)
+{
+    return (int64_t)registers_mix((uint64_t)hash * 31 + registers_mix((uint64_t)value));
+}
+
+static int64_t hash_of_list(const struct verify_op *op)
+{
+    int64_t hash = 0;
+
+    for (uint32_t i = 0; i < op->length; i++)
+        hash = hash_after(hash, op->list[i]);
+    return hash;
+}
+
 static bool reads_content(const struct verify_op *op, bool is_list, const struct content *content)
 {
     if (op->nothing || (is_list && !op->length))
         return !content->length;
     if (is_list)
-        return content->length == op->length && content->value == op->list[op->length - 1];
+        return content->length == op->length && content->value == hash_of_list(op);
     return content->length && content->value == op->value;
 }
 
@@ -89,9 +103,12 @@ static bool registers_apply(struct search *search, const struct verify_txn *txn)
         const struct content *content = &search->contents[op->key];
         bool is_list = search->verify->types[op->key] == VERIFY_LIST;
 
-        if (op->kind != VERIFY_READ) {
-            write_content(search, op->key,
-                          (struct content){is_list ? content->length + 1 : 1, op->value});
+        if (op->kind == VERIFY_WRITE) {
+            write_content(search, op->key, (struct content){1, op->value});
+        } else if (op->kind == VERIFY_APPEND) {
+            int64_t hash = hash_after(content->length ? content->value : 0, op->value);
+
+            write_content(search, op->key, (struct content){content->length + 1, hash});
         } else if (txn->outcome == VERIFY_OK && !reads_content(op, is_list, content)) {
             registers_roll_back(search, before); /* the reads of other outcomes are not known */
             return false;

@@ -4,7 +4,8 @@
  * protocol.
  *
  * TRUCE_HISTORY_MS says how long each runs, TRUCE_HISTORY_KILL_MS how often a process is killed,
- * TRUCE_HISTORY_PROCESSES (8) and TRUCE_HISTORY_THREADS (4) how many there are. */
+ * TRUCE_HISTORY_PROCESSES (8) and TRUCE_HISTORY_THREADS (4) how many there are. The histories are
+ * stored in the folder TRUCE_TEST_HISTORIES, if it is set, for tests/judge/run. */
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -235,6 +236,7 @@ static void child(const struct place *place, enum way way, int number)
 
 struct history {
     struct verify *verify;
+    FILE *file;         /* of TRUCE_TEST_HISTORIES, or NULL */
     bson_t *open[2000]; /* by process: begun, not ended */
     int ok, failed, unknown;
 };
@@ -265,6 +267,12 @@ static void add(struct history *history, const bson_t *begin, const bson_t *end)
     if (bson_iter_init_find(&iter, source, "ops"))
         bson_append_iter(&txn, "ops", 3, &iter);
     CHECK_OK(truce__verify_add(history->verify, &txn, &error), error);
+    if (history->file) {
+        char *text = bson_as_relaxed_extended_json(&txn, NULL);
+
+        fprintf(history->file, "%s\n", text);
+        bson_free(text);
+    }
     history->ok += !strcmp(status, "ok");
     history->failed += !strcmp(status, "fail");
     history->unknown += !strcmp(status, "unknown");
@@ -335,11 +343,27 @@ static int count_committed(const struct place *place, int children)
     return history.ok;
 }
 
+static FILE *history_file(void)
+{
+    const char *folder = getenv("TRUCE_TEST_HISTORIES");
+    static int number;
+    char path[4096];
+    FILE *file = NULL;
+
+    if (folder) {
+        snprintf(path, sizeof path, "%s/commits.%d.ndjson", folder, ++number);
+        file = fopen(path, "w");
+        CHECK(file);
+    }
+    return file;
+}
+
 static void judge(const struct place *place, int children)
 {
     struct history *history = bson_malloc0(sizeof *history);
 
     history->verify = truce__verify_new();
+    history->file = history_file();
     each_line(place, children, read_line, history);
     for (int i = 0; i < 2000; i++) {
         if (history->open[i])
@@ -350,6 +374,8 @@ static void judge(const struct place *place, int children)
     printf("%d committed, %d failed, %d unknown\n", history->ok, history->failed, history->unknown);
     CHECK_INT(history->ok, >, COMMITTED_LEAST);
     truce__verify_free(history->verify);
+    if (history->file)
+        fclose(history->file);
     bson_free(history);
 }
 

@@ -163,8 +163,26 @@ TEST(registers_without_an_order_are_not_linearizable)
           "1 9 ok [['r', 'y', null], ['w', 'x', 1]]");
 }
 
+TEST(a_value_without_the_one_before_it_is_lost)
+{
+    WRONG("lost-append", "1 9 ok [['append', 'x', 1], ['append', 'x', 2]]",
+          "1 9 ok [['r', 'x', [2]]]");
+    WRONG("lost-append", "1 9 unknown [['append', 'x', 1], ['append', 'x', 2]]",
+          "1 9 ok [['r', 'x', [2]]]");
+}
+
+TEST(a_transaction_of_which_a_value_was_read_took_effect)
+{
+    WRONG("G-single", "1 2 unknown [['append', 'x', 1], ['append', 'y', 1]]",
+          "3 9 ok [['r', 'x', [1]], ['r', 'y', []]]", "10 11 ok [['r', 'y', []]]");
+    GOOD("1 2 unknown [['append', 'x', 1], ['append', 'y', 1]]",
+         "3 9 ok [['r', 'x', []], ['r', 'y', []]]", "10 11 ok [['r', 'x', [1]], ['r', 'y', [1]]]");
+}
+
 TEST(lists_and_registers_have_one_order)
 {
+    WRONG("not-linearizable", "1 9 ok [['append', 'l', 1], ['w', 'x', 1]]",
+          "1 9 ok [['r', 'x', null], ['append', 'l', 2]]", "10 11 ok [['r', 'l', [1, 2]]]");
     WRONG("not-linearizable", "1 9 ok [['r', 'l', []], ['w', 'x', 1]]",
           "1 9 ok [['r', 'x', null], ['append', 'l', 1]]");
     GOOD("1 9 ok [['r', 'l', []], ['w', 'x', 1]]", "1 9 ok [['r', 'x', 1], ['append', 'l', 1]]",

@@ -182,7 +182,7 @@ static const struct cli_command cli_verify = {
         "  {:process 3, :type :ok, :f :txn, :value [[:append :x 5] [:r :y [1 5]]]}\n"
         "The anomalies are\n"
         "G0, G1a, G1b, G1c, G-single, G2-item (cycles also with -realtime), internal, duplicate,\n"
-        "incompatible-order, not-linearizable. Each is printed with its transactions, numbered\n"
+        "incompatible-order, lost-append, not-linearizable. Each is printed with its transactions, numbered\n"
         "from 0, and its cycle. The smallest part of the history that has the first anomaly is\n"
         "drawn, without the values of other transactions: [=] committed, [=x not committed, [=?\n"
         "unknown. Exit code 1: there are anomalies.",
