@@ -30,7 +30,7 @@ import (
 type op struct {
 	kind string // append, w, r
 	key  string
-	// Of an append or a write: its value. Of a read: nil, a number, or a list.
+	// The value of an append or a write. A read has nil, a number, or a list.
 	value any
 }
 
@@ -226,7 +226,7 @@ func writeHistory(path string, history []transaction) error {
 type store struct {
 	random *rand.Rand
 	way    string // strict, snapshot, stale, lost, undone
-	// What each key has, one entry for each commit.
+	// The lists of each key, one entry for each commit.
 	versions []map[string][]any
 }
 
