@@ -174,7 +174,7 @@ static const struct cli_command cli_verify = {
         "Checks that a history, of any store, is strictly serializable. FILE (- is standard\n"
         "input) has a transaction on each line:\n"
         "  {\"process\": 3, \"begin\": 17, \"end\": 25, \"status\": \"ok\",\n"
-        "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", \"y\", null]]}\n"
+        "   \"ops\": [[\"append\", \"x\", 5], [\"r\", \"x\", [1, 5]], [\"w\", \"y\", 3], [\"r\", \"y\", 3]]}\n"
         "begin and end are of one clock. status is ok, fail (not committed), or unknown.\n"
         "A key is a list (append) or a register (w). No value may be written to a key twice.\n"
         "A history of Jepsen is read, too, as JSON (lines, or an array) or as EDN:\n"
@@ -182,10 +182,10 @@ static const struct cli_command cli_verify = {
         "  {:process 3, :type :ok, :f :txn, :value [[:append :x 5] [:r :y [1 5]]]}\n"
         "The anomalies are\n"
         "G0, G1a, G1b, G1c, G-single, G2-item (cycles also with -realtime), internal, duplicate,\n"
-        "incompatible-order, lost-append, not-linearizable. Each is printed with its transactions, numbered\n"
-        "from 0, and its cycle. The smallest part of the history that has the first anomaly is\n"
-        "drawn, without the values of other transactions: [=] committed, [=x not committed, [=?\n"
-        "unknown. Exit code 1: there are anomalies.",
+        "incompatible-order, lost-append, not-linearizable. Each is printed with its cycle. The\n"
+        "transactions are numbered from 0. The smallest part of the history that has the first\n"
+        "anomaly is drawn, without the values of other transactions: [=] committed, [=x not\n"
+        "committed, [=? unknown. Exit code 1: there are anomalies.",
     .example =
         "printf '%s\\n' '{\"process\": 1, \"begin\": 1, \"end\": 2, \"status\": \"ok\", \"ops\": [[\"append\", \"x\", 5]]}' > h.ndjson\n"
         "truce verify h.ndjson",
