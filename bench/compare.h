@@ -20,4 +20,8 @@ int markdown_servers(const char *path);
 int markdown_serve(const char *path);
 int markdown_growth(const char *path);
 
+/* Prints the lines of all runs in which a durable peer is faster, the furthest behind first. The
+ * figures of bench/growth.c are in a file whose path contains "growth". */
+int behind_files(char *const paths[], int count);
+
 #endif

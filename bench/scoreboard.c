@@ -6,6 +6,7 @@
  *     scoreboard chart FILE         an SVG of a run, on the standard output
  *     scoreboard table FILE         the same as tables in Markdown; also main, short, servers,
  *                                   serve, growth
+ *     scoreboard behind FILE...     in which lines of these runs a durable peer is faster
  *
  * For each workload, each target that supports it gets a process (side.c). It first runs for a
  * while with the most callers, so that its log reaches its final size. Each fsync of a growing log
@@ -280,6 +281,7 @@ static const char usage[] =
     "       scoreboard compare A.json B.json\n"
     "       scoreboard chart FILE.json\n"
     "       scoreboard table | main | short | servers | serve | growth FILE.json\n"
+    "       scoreboard behind FILE.json...\n"
     "\n"
     "  --quick      short rounds: less than two minutes for everything\n"
     "  --check      only whether everybody's data is right: little data, one short round\n"
@@ -548,6 +550,8 @@ int main(int argc, char **argv)
 {
     if (argc == 4 && !strcmp(argv[1], "compare"))
         return compare_files(argv[2], argv[3]);
+    if (argc > 2 && !strcmp(argv[1], "behind"))
+        return behind_files(argv + 2, argc - 2);
     if (argc == 3 && !strcmp(argv[1], "chart"))
         return chart_file(argv[2]);
     if (argc == 3 && !strcmp(argv[1], "table"))
