@@ -43,6 +43,7 @@
 #include "engine/open_checks.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
+#include "engine/storage/kv_seen.h"
 
 #define DEADLINE_MS   30000
 #define CLOSE_MS      2000
@@ -258,9 +259,10 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     }
     engine->cache = truce__cache_new(&engine->lock.page->begun, &engine->lock.page->promises,
                                      truce__kv_commits(engine->kv), engine->cache_bytes / 2);
-    truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache);
+    truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache,
+                       engine->seen);
     truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
-                        NULL);
+                        engine->seen, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);
     engine->writer.combine.kinds = engine->kinds;
     engine->writer.combine.arg = engine;
@@ -333,7 +335,7 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
     }
     if (!status)
         truce__readers_init(&engine->readers, engine->path, KV_READ_ONLY, engine->deadline_ms,
-                            &engine->durable, engine->read_only_reader);
+                            &engine->durable, engine->seen, engine->read_only_reader);
     return status;
 }
 
@@ -341,6 +343,7 @@ static void free_engine(struct engine *engine)
 {
     if (!engine->snapshot) {
         truce__hints_free(engine->hints);
+        truce__seen_free(engine->seen);
         truce__helpers_free(engine->helpers);
     }
     truce__read_only_free(engine->read_only_reader);
@@ -400,6 +403,7 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     made->lock.file = -1;
     made->kinds = kinds;
     made->hints = truce__hints_new();
+    made->seen = truce__seen_new();
     made->helpers = truce__helpers_new(helpers);
     truce__durable_init(&made->durable, made->path, &made->lock, &notices);
     status = engine_open_file(made, must_exist, error);

@@ -40,6 +40,8 @@ struct engine {
     uint64_t cache_snapshot;
     /* A view uses those of its engine. */
     struct hints *hints;
+    /* The sound bodies, for all connections. A view has none of its own. */
+    struct seen *seen;
     /* A view uses those of its engine. */
     struct helpers *helpers;
     /* NULL: the files next to the store are writable. */

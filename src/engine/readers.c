@@ -31,7 +31,7 @@
 #include "engine/storage/file_identity.h"
 
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable,
+                         int64_t patience_ms, struct durable *durable, struct seen *seen,
                          struct read_only_reader *read_only_reader)
 {
     long processors = sysconf(_SC_NPROCESSORS_CONF);
@@ -40,6 +40,7 @@ void truce__readers_init(struct readers *readers, const char *path, unsigned fla
                                 .flags = flags,
                                 .patience_ms = patience_ms,
                                 .durable = durable,
+                                .seen = seen,
                                 .read_only_reader = read_only_reader,
                                 .processors = processors < 1             ? 1
                                               : processors > READERS_MAX ? READERS_MAX
@@ -173,10 +174,10 @@ static void readers_name_table(void *arg, int64_t table, char *name, size_t size
 
 /* The content of the file is input like any other: it is checked when it is read, and damage is
  * reported by name. */
-static void readers_watch(struct reader *reader)
+static void readers_watch(const struct readers *readers, struct reader *reader)
 {
     truce__kv_names(reader->kv, readers_name_table, reader);
-    truce__kv_sound(reader->kv, truce__row_sound);
+    truce__kv_sound(reader->kv, truce__row_sound, readers->seen);
 }
 
 static struct kv *take_spare(struct readers *readers)
@@ -200,7 +201,7 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
 
     reader->kv = take_spare(readers);
     if (reader->kv) {
-        readers_watch(reader);
+        readers_watch(readers, reader);
         return TRUCE_OK;
     }
     before = atomic_fetch_add(&readers->opened, 1);
@@ -212,7 +213,7 @@ static truce_status readers_open_one(struct readers *readers, struct reader *rea
     if (status)
         atomic_fetch_sub(&readers->opened, 1);
     else
-        readers_watch(reader);
+        readers_watch(readers, reader);
     return status;
 }
 

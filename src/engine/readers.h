@@ -40,6 +40,8 @@ struct readers {
     /* For truce__kv_open. */
     int64_t patience_ms;
     struct durable *durable;
+    /* For truce__kv_sound. */
+    struct seen *seen;
     /* NULL: the files next to the store are writable. */
     struct read_only_reader *read_only_reader;
     /* At most READERS_MAX. */
@@ -58,9 +60,9 @@ struct readers {
     struct reader all[READERS_MAX];
 };
 
-/* `durable` and `read_only_reader` belong to the caller. */
+/* `durable`, `seen`, and `read_only_reader` belong to the caller. */
 void truce__readers_init(struct readers *readers, const char *path, unsigned flags,
-                         int64_t patience_ms, struct durable *durable,
+                         int64_t patience_ms, struct durable *durable, struct seen *seen,
                          struct read_only_reader *read_only_reader);
 void truce__readers_release(struct readers *readers);
 

@@ -84,11 +84,11 @@ static void writer_name_table(void *arg, int64_t table, char *name, size_t size)
 }
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct durable *durable, struct cache *cache)
+                        struct durable *durable, struct cache *cache, struct seen *seen)
 {
     *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
     truce__kv_names(kv, writer_name_table, writer);
-    truce__kv_sound(kv, truce__row_sound);
+    truce__kv_sound(kv, truce__row_sound, seen);
     writer->end = &writer->first;
     truce__combine_init(&writer->combine, lock);
     pthread_mutex_init(&writer->mutex, NULL);

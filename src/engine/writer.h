@@ -114,7 +114,7 @@ struct writer {
 };
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct durable *durable, struct cache *cache);
+                        struct durable *durable, struct cache *cache, struct seen *seen);
 void truce__writer_release(struct writer *writer);
 
 /* Returns when the operation is durable (or visible, if relaxed). If `run` failed, returns its

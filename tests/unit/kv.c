@@ -1,6 +1,7 @@
 #include "engine/storage/kv.h"
 #include "base/budget.h"
 #include "base/status.h"
+#include "engine/storage/kv_seen.h"
 #include "engine/storage/kv_wal.h"
 
 #include <sqlite3.h>
@@ -329,11 +330,12 @@ static void check_moment(int64_t after, int64_t enough, truce_status expected, c
 TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
 {
     struct taken taken = {.enough = 3};
+    struct seen *seen = truce__seen_new();
     bson_error_t error;
 
     REQUIRE(open_both());
-    truce__kv_sound(reader, is_no_x);
-    truce__kv_sound(writer, is_no_x);
+    truce__kv_sound(reader, is_no_x, seen);
+    truce__kv_sound(writer, is_no_x, seen);
     begin();
     insert("a");
     insert("b");
@@ -357,6 +359,7 @@ TEST(a_walk_vouches_for_the_same_walk_of_the_same_version_alone)
     CHECK_STATUS(TRUCE_CORRUPT, truce__kv_rows_each(writer, 0, 0, take_row, &taken, &error), error);
     commit();
     close_both();
+    truce__seen_free(seen);
 }
 
 static int looks;
@@ -367,22 +370,29 @@ static bool is_counted(const uint8_t *body, size_t size)
     return is_no_x(body, size);
 }
 
-/* Reads by the writer's connection; `looked`: whether the body was checked. */
-static void check_row(int64_t row, truce_status expected, bool looked)
+/* `looked`: whether the body was checked. */
+static void check_row_by(struct kv *kv, int64_t row, truce_status expected, bool looked)
 {
     struct bytes body;
     bson_error_t error;
 
     looks = 0;
-    CHECK_STATUS(expected, truce__kv_row_get(writer, 0, row, &body, &error), error);
+    CHECK_STATUS(expected, truce__kv_row_get(kv, 0, row, &body, &error), error);
     CHECK_INT(looks, ==, looked);
+}
+
+static void check_row(int64_t row, truce_status expected, bool looked)
+{
+    check_row_by(writer, row, expected, looked);
 }
 
 TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
 {
+    struct seen *seen = truce__seen_new();
+
     REQUIRE(open_both());
     truce__kv_vouch(writer, 0, 2, text("x")); /* no check yet */
-    truce__kv_sound(writer, is_counted);
+    truce__kv_sound(writer, is_counted, seen);
     begin();
     insert("a");
     insert("x");
@@ -401,6 +411,37 @@ TEST(a_body_that_is_vouched_for_is_not_looked_at_in_its_row_alone)
     check_row(1, TRUCE_CORRUPT, true);
     truce__kv_write_rollback(writer);
     close_both();
+    truce__seen_free(seen);
+}
+
+TEST(a_body_that_one_connection_has_checked_is_not_checked_by_another_one)
+{
+    struct seen *seen = truce__seen_new();
+    bson_error_t error;
+    uint32_t version;
+
+    REQUIRE(open_both());
+    truce__kv_sound(writer, is_counted, seen);
+    truce__kv_sound(reader, is_counted, seen);
+    begin();
+    insert("a");
+    insert("x");
+    check_row(1, TRUCE_OK, true);
+    check_row(2, TRUCE_CORRUPT, true);
+    commit();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    check_row_by(reader, 1, TRUCE_OK, false);
+    check_row_by(reader, 2, TRUCE_CORRUPT, true);
+    truce__kv_snapshot_end(reader);
+    begin();
+    change(1, "x"); /* the row is known with another body */
+    check_row(1, TRUCE_CORRUPT, true);
+    commit();
+    CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+    check_row_by(reader, 1, TRUCE_CORRUPT, true);
+    truce__kv_snapshot_end(reader);
+    close_both();
+    truce__seen_free(seen);
 }
 
 TEST(a_key_leads_to_its_row_in_one_step)

@@ -286,7 +286,6 @@ void truce__kv_close(struct kv *kv)
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)
         sqlite3_finalize(statements[i]);
     kv_forget_all(kv);
-    truce__seen_forget(&kv->seen);
     truce_assert(sqlite3_close(kv->db) == SQLITE_OK);
     bson_free(kv->path);
     bson_free(kv);
@@ -896,9 +895,18 @@ void truce__kv_wide(struct kv *kv, int64_t table)
     kv->wide = table;
 }
 
-void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size))
+void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size),
+                     struct seen *seen)
 {
     kv->sound = sound;
+    kv->seen = seen;
+}
+
+/* A body larger than a document is sound in one table alone, so it is checked each time. */
+static void kv_remember(struct kv *kv, int64_t table, int64_t row, struct bytes body)
+{
+    if (body.size <= TRUCE_DOCUMENT_BYTES_MAX)
+        truce__seen_add(kv->seen, table, row, body.data, body.size);
 }
 
 bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes body)
@@ -907,14 +915,14 @@ bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes b
         return false;
     if (!kv->sound(body.data, body.size))
         return false;
-    truce__seen_add(&kv->seen, table, row, body.data, body.size);
+    kv_remember(kv, table, row, body);
     return true;
 }
 
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
     if (kv->sound)
-        truce__seen_add(&kv->seen, table, row, body.data, body.size);
+        kv_remember(kv, table, row, body);
 }
 
 truce_status truce__kv_fail_row(struct kv *kv, int64_t table, int64_t row, bson_error_t *error)

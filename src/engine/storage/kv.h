@@ -74,14 +74,17 @@ void truce__kv_checkpoint_on_close(struct kv *kv, bool may);
 typedef void kv_name_function(void *arg, int64_t table, char *name, size_t size);
 void truce__kv_names(struct kv *kv, kv_name_function *names, void *arg);
 
-/* Passes every body that is read to `sound` first. If `sound` returns false, the call fails with
- * CORRUPT. It also fails for a body that is larger than a document may be, except in the table that
- * is `wide` (TRUCE_ROW_BYTES_MAX). */
-void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size));
+/* Passes every body that is read to `sound` first, except those that `seen` (kv_seen.h) knows. If
+ * `sound` returns false, the call fails with CORRUPT. It also fails for a body that is larger than a
+ * document may be, except in the table that is `wide` (TRUCE_ROW_BYTES_MAX). Several connections may
+ * share `seen`, which lasts longer than they do, if they have the same `sound`. */
+struct seen;
+void truce__kv_sound(struct kv *kv, bool (*sound)(const uint8_t *body, size_t size),
+                     struct seen *seen);
 void truce__kv_wide(struct kv *kv, int64_t table);
 
-/* Declares that this body, which was just written into the row, is sound. This connection does not
- * check these bytes in this row again. */
+/* Declares that this body, which was just written into the row, is sound. These bytes are not
+ * checked in this row again. */
 void truce__kv_vouch(struct kv *kv, int64_t table, int64_t row, struct bytes body);
 
 /* ---- transactions --------------------------------------------------------------------------- */

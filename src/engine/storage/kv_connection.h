@@ -89,8 +89,9 @@ struct kv {
     bool (*sound)(const uint8_t *body, size_t size);
     /* The table whose bodies may be larger than a document. */
     int64_t wide;
-    /* The bodies that were sound. */
-    struct seen seen;
+    /* The bodies that were sound, if `sound` is not NULL. */
+    struct seen *seen;
+    struct seen_walks walks;
     /* truce__kv_rows_each ended at a body that is not sound. */
     bool spoiled;
     /* The reason of a failure. */
@@ -118,7 +119,7 @@ bool truce__kv_look_at(struct kv *kv, int64_t table, int64_t row, struct bytes b
 
 static inline bool kv_is_sound(struct kv *kv, int64_t table, int64_t row, struct bytes body)
 {
-    return !kv->sound || truce__seen_has(&kv->seen, table, row, body.data, body.size) ||
+    return !kv->sound || truce__seen_has(kv->seen, table, row, body.data, body.size) ||
            truce__kv_look_at(kv, table, row, body);
 }
 

@@ -149,21 +149,24 @@ uint32_t truce__seen_print(const uint8_t *body, size_t size)
     return (uint32_t)print ? (uint32_t)print : 1;
 }
 
+struct seen *truce__seen_new(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, choose_keys);
+    return bson_malloc0(sizeof(struct seen));
+}
+
+void truce__seen_free(struct seen *seen)
+{
+    bson_free(seen);
+}
+
 void truce__seen_add(struct seen *seen, int64_t table, int64_t row, const uint8_t *body,
                      size_t size)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    int64_t number = (int64_t)((uint64_t)row / SEEN_ROWS);
-    struct seen_block **block = &seen->blocks[truce__seen_slot(table, number)];
-
-    pthread_once(&once, choose_keys);
-    if (!*block)
-        *block = bson_malloc0(sizeof **block);
-    else if ((*block)->table != table || (*block)->number != number)
-        memset(*block, 0, sizeof **block);
-    (*block)->table = table;
-    (*block)->number = number;
-    (*block)->prints[(uint64_t)row % SEEN_ROWS] = truce__seen_print(body, size);
+    atomic_store_explicit(&seen->prints[truce__seen_place(table, row)],
+                          truce__seen_print(body, size), memory_order_relaxed);
 }
 
 static size_t walk_slot(int64_t table, int64_t after)
@@ -173,24 +176,18 @@ static size_t walk_slot(int64_t table, int64_t after)
                     SEEN_WALKS);
 }
 
-int64_t truce__seen_walked(const struct seen *seen, uint32_t version, int64_t table, int64_t after)
+int64_t truce__seen_walked(const struct seen_walks *walks, uint32_t version, int64_t table,
+                           int64_t after)
 {
-    const struct seen_walk *walk = &seen->walks[walk_slot(table, after)];
+    const struct seen_walk *walk = &walks->all[walk_slot(table, after)];
     bool known = walk->version == version && walk->table == table && walk->after == after;
 
     return known && walk->upto > after ? walk->upto : after;
 }
 
-void truce__seen_walk(struct seen *seen, uint32_t version, int64_t table, int64_t after,
+void truce__seen_walk(struct seen_walks *walks, uint32_t version, int64_t table, int64_t after,
                       int64_t upto)
 {
-    if (upto > truce__seen_walked(seen, version, table, after))
-        seen->walks[walk_slot(table, after)] = (struct seen_walk){table, after, upto, version};
-}
-
-void truce__seen_forget(struct seen *seen)
-{
-    for (int i = 0; i < SEEN_BLOCKS; i++)
-        bson_free(seen->blocks[i]);
-    memset(seen, 0, sizeof *seen);
+    if (upto > truce__seen_walked(walks, version, table, after))
+        walks->all[walk_slot(table, after)] = (struct seen_walk){table, after, upto, version};
 }

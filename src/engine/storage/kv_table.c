@@ -414,12 +414,12 @@ truce_status truce__kv_rows_each(struct kv *kv, int64_t table, int64_t after,
     kv->take = take;
     kv->take_arg = arg;
     kv->taken = after;
-    kv->walked = version ? truce__seen_walked(&kv->seen, version, table, after) : after;
+    kv->walked = version ? truce__seen_walked(&kv->walks, version, table, after) : after;
     kv->spoiled = false;
     status = table_look(kv, statement, error);
     kv->take = NULL;
     if (version && !kv->spoiled)
-        truce__seen_walk(&kv->seen, version, table, after, kv->taken);
+        truce__seen_walk(&kv->walks, version, table, after, kv->taken);
     if (!status)
         sqlite3_reset(statement);
     return kv->spoiled && !status ? truce__kv_fail_row(kv, table, kv->taken, error) : status;
