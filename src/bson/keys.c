@@ -35,7 +35,8 @@
  * greatest double, or zero. A negative number has the inverted bytes of its absolute value. One
  * byte at the beginning distinguishes NaN, negative numbers, zero, and positive numbers.
  *
- * Deliberately not done: decoding. Keys are only compared; the document has the value.
+ * Deliberately not done: decoding. Keys are only compared; the document has the value. Whole numbers
+ * and ObjectIds can be split into a run and a step, for guesses.
  */
 #include "bson/keys.h"
 
@@ -418,5 +419,59 @@ bool truce__key_successor(struct buffer *key)
     if (!key->size)
         return false;
     key->bytes[key->size - 1]++;
+    return true;
+}
+
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+/* Decodes an exact positive number, after its class and sign. Returns false if the bytes are
+ * something else. */
+static bool keys_double_of(const uint8_t *key, size_t size, double *number)
+{
+    uint8_t bytes[8] = {0};
+    size_t at = 0, count = 0;
+    uint64_t bits = 0;
+
+    while (at + 1 < size && (key[at] || key[at + 1])) {
+        if (count == sizeof bytes || (!key[at] && key[at + 1] != 0xff))
+            return false;
+        bytes[count++] = key[at];
+        at += key[at] ? 1 : 2;
+    }
+    if (at + 2 != size)
+        return false;
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bits = bits << 8 | bytes[i];
+    memcpy(number, &bits, sizeof bits);
+    return true;
+}
+
+static bool keys_whole_of(const uint8_t *key, size_t size, uint64_t *whole)
+{
+    double number = 0;
+    bool zero = size == 2 && key[1] == NUMBER_ZERO;
+
+    if (!zero &&
+        (size < 2 || key[1] != NUMBER_POSITIVE || !keys_double_of(key + 2, size - 2, &number)))
+        return false;
+    *whole = number < 0x1p53 ? (uint64_t)number : 0;
+    return (double)*whole == number;
+}
+
+bool truce__key_split(const uint8_t *key, size_t size, uint8_t run[KEY_RUN_BYTES], uint8_t *step)
+{
+    uint64_t whole;
+
+    if (size == KEY_RUN_BYTES + 1 && key[0] == CLASS_OID) {
+        memcpy(run, key, KEY_RUN_BYTES);
+        *step = key[KEY_RUN_BYTES];
+        return true;
+    }
+    if (!size || key[0] != CLASS_NUMBER || !keys_whole_of(key, size, &whole))
+        return false;
+    memset(run, 0, KEY_RUN_BYTES);
+    run[0] = CLASS_NUMBER;
+    put_big_endian(run + 1, whole >> 8, 8);
+    *step = (uint8_t)whole;
     return true;
 }

@@ -260,7 +260,7 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     engine->cache = truce__cache_new(&engine->lock.page->begun, &engine->lock.page->promises,
                                      truce__kv_commits(engine->kv), engine->cache_bytes / 2);
     truce__writer_init(&engine->writer, engine->kv, &engine->lock, &engine->durable, engine->cache,
-                       engine->seen);
+                       engine->hints, engine->seen);
     truce__readers_init(&engine->readers, engine->path, 0, engine->deadline_ms, &engine->durable,
                         engine->seen, NULL);
     truce__checkpointer_init(&engine->checkpointer, &engine->writer, &engine->readers, mover);

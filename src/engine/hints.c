@@ -1,5 +1,7 @@
 #include "engine/hints.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "bson/keys.h"
 
@@ -9,11 +11,19 @@
 #define ROW_BITS   40
 #define ROW_MAX    (((int64_t)1 << ROW_BITS) - 1)
 
-/* Half a megabyte. Its pages are allocated when they are used. */
+/* The slots of runs: for 16 million documents. */
+#define RUN_BITS 16
+/* The documents of a run. */
+#define RUN_STEPS 256
+#define RUN_SURE  ((uint64_t)1 << ROW_BITS)
+#define RUN_MARK  (~(RUN_SURE | (uint64_t)ROW_MAX))
+
+/* A megabyte. Its pages are allocated when they are used. */
 struct hints {
     struct line {
         _Alignas(64) atomic_uint_fast64_t slots[LINE_SLOTS];
     } lines[1 << LINE_BITS];
+    atomic_uint_fast64_t runs[1 << RUN_BITS];
 };
 
 struct hints *truce__hints_new(void)
@@ -96,6 +106,59 @@ static void hints_note(struct hints *hints, uint64_t hash, int64_t row)
     atomic_store_explicit(&line->slots[place], mark_of(hash) | (uint64_t)row, memory_order_relaxed);
 }
 
+/* ---- runs ----------------------------------------------------------------------------------- */
+
+/* The place of an _id in its run. */
+struct run_place {
+    /* The slot of the run; NULL: the _id has none. */
+    atomic_uint_fast64_t *slot;
+    uint64_t mark;
+    uint8_t step;
+};
+
+static struct run_place run_place_of(struct hints *hints, int64_t table, struct bytes key)
+{
+    struct run_place place = {0};
+    uint8_t run[KEY_RUN_BYTES];
+    uint64_t hash;
+
+    if (!truce__key_split(key.data, key.size, run, &place.step))
+        return place;
+    hash = hints_hash_of(table, (struct bytes){run, sizeof run});
+    place.slot = &hints->runs[hash >> (64 - RUN_BITS)];
+    place.mark = hash << (ROW_BITS + 1);
+    return place;
+}
+
+static int64_t run_guess(const struct run_place *place)
+{
+    uint64_t slot = place->slot ? atomic_load_explicit(place->slot, memory_order_relaxed) : 0;
+
+    if (!(slot & RUN_SURE) || (slot & RUN_MARK) != place->mark)
+        return 0;
+    return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_STEPS + place->step;
+}
+
+/* Records what the index has found. Returns whether the run gives this row from now on. */
+static bool run_note(const struct run_place *place, int64_t row)
+{
+    int64_t first = row - place->step + RUN_STEPS;
+    uint64_t slot;
+
+    if (!place->slot || row <= 0 || first > ROW_MAX)
+        return false;
+    slot = atomic_load_explicit(place->slot, memory_order_relaxed);
+    /* The same row of step 0 as before. */
+    if ((slot & ~RUN_SURE) == (place->mark | (uint64_t)first)) {
+        atomic_store_explicit(place->slot, slot | RUN_SURE, memory_order_relaxed);
+        return true;
+    }
+    atomic_store_explicit(place->slot, place->mark | (uint64_t)first, memory_order_relaxed);
+    return false;
+}
+
+/* ---- lookups -------------------------------------------------------------------------------- */
+
 static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
 {
     struct value document = {body.data, (uint32_t)body.size, BSON_TYPE_DOCUMENT};
@@ -107,22 +170,38 @@ static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
     return id->size == key.size && !memcmp(id->bytes, key.data, key.size);
 }
 
+/* Reads the row that is guessed. Returns false if it does not have the document, and also if the row
+ * is damaged: it may be the row of another one. Any other failure is in `*status`. */
+static bool hints_follow(struct kv *kv, int64_t table, int64_t row, struct bytes key,
+                         struct buffer *id, struct bytes *body, truce_status *status,
+                         bson_error_t *error)
+{
+    if (row <= 0)
+        return false;
+    *status = truce__kv_row_get(kv, table, row, body, error);
+    if (*status)
+        return *status != TRUCE_NOT_FOUND && *status != TRUCE_CORRUPT;
+    return hints_has_id(*body, key, id);
+}
+
 truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t index, int64_t table,
                                   struct bytes key, struct buffer *id, int64_t *row,
                                   struct bytes *body, bson_error_t *error)
 {
+    struct run_place place = run_place_of(hints, table, key);
     uint64_t hash = hints_hash_of(table, key);
     truce_status status;
 
     truce_assert(!id->bytes || id->bytes != key.data);
+    /* A document that is not where its run is has a slot of its own. */
     *row = guess(hints, hash);
-    if (*row) {
-        status = truce__kv_row_get(kv, table, *row, body, error);
-        if (status ? status != TRUCE_NOT_FOUND : hints_has_id(*body, key, id))
-            return status;
-    }
+    if (hints_follow(kv, table, *row, key, id, body, &status, error))
+        return status;
+    *row = run_guess(&place);
+    if (hints_follow(kv, table, *row, key, id, body, &status, error))
+        return status;
     status = truce__kv_key_lookup(kv, index, table, key, row, body, error);
-    if (!status)
+    if (!status && !run_note(&place, *row))
         hints_note(hints, hash, *row);
     return status;
 }

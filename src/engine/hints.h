@@ -8,6 +8,16 @@
  *     hash of (table, key):  | number of the line, 13 bits | ... | mark, 24 bits |
  *     line, 64 bytes:        8 slots of | mark, 24 bits | row, 40 bits |        0: empty
  *
+ * Documents are often inserted in the order of their _ids: numbers that count up, or ObjectIds of
+ * one process. Their rows count up as well, so one hint serves 256 of them, a run:
+ *
+ *     place of an _id:       a whole number or an ObjectId, as | run | its last byte, the step |
+ *     slot of the run:       | mark, 23 bits | sure, 1 bit | row of step 0, plus 256, 40 bits |
+ *
+ * A run is sure when two lookups by the index have found the same row of step 0, one after the
+ * other. Only then it is followed. _ids that do not come in the order of their rows never make a run
+ * sure, and use a slot for each document.
+ *
  * A hint is a guess. Its document may have moved, may be gone or not yet visible in this snapshot,
  * or may be another one with a similar hash. Therefore the lookup compares the _id of the document
  * in the row, and uses the index if it differs or the row is empty. A document with the right _id

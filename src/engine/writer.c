@@ -56,6 +56,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/futex.h"
+#include "engine/hints.h"
 #include "engine/storage/change_notify.h"
 #include "engine/storage/file_identity.h"
 #include "engine/storage/log_archive.h"
@@ -84,9 +85,11 @@ static void writer_name_table(void *arg, int64_t table, char *name, size_t size)
 }
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct durable *durable, struct cache *cache, struct seen *seen)
+                        struct durable *durable, struct cache *cache, struct hints *hints,
+                        struct seen *seen)
 {
-    *writer = (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache};
+    *writer =
+        (struct writer){.kv = kv, .lock = lock, .durable = durable, .cache = cache, .hints = hints};
     truce__kv_names(kv, writer_name_table, writer);
     truce__kv_sound(kv, truce__row_sound, seen);
     writer->end = &writer->first;
@@ -106,6 +109,7 @@ void truce__writer_release(struct writer *writer)
     truce__arena_release(&writer->arena);
     truce__buffer_release(&writer->key);
     truce__buffer_release(&writer->body);
+    truce__buffer_release(&writer->id);
     pthread_mutex_destroy(&writer->mutex);
 }
 
@@ -606,8 +610,8 @@ truce_status truce__writer_look_up(struct writer *writer, const struct collectio
         *body = (struct bytes){writer->body.bytes, writer->body.size};
         return TRUCE_OK;
     }
-    return truce__kv_key_lookup(writer->kv, collection->indexes[0].id, collection->id, key, row,
-                                body, error);
+    return truce__hints_look_up(writer->hints, writer->kv, collection->indexes[0].id,
+                                collection->id, key, &writer->id, row, body, error);
 }
 
 void truce__writer_changed(struct writer *writer, const struct collection *collection, int64_t row,

@@ -73,6 +73,7 @@ struct writer {
     struct lock *lock;
     struct durable *durable;
     struct cache *cache;
+    struct hints *hints;
 
     /* Guards the queue. */
     pthread_mutex_t mutex;
@@ -89,8 +90,8 @@ struct writer {
     uint64_t touched[NOTIFY_SLOTS / 64];
     struct key_change keys[TRUCE_INDEXES_MAX];
     struct arena arena;
-    /* Scratch memory for lookups in the cache. */
-    struct buffer key, body;
+    /* Scratch memory for lookups. */
+    struct buffer key, body, id;
     /* Validators are skipped. */
     bool unvalidated;
     struct feed_end feed;
@@ -114,7 +115,8 @@ struct writer {
 };
 
 void truce__writer_init(struct writer *writer, struct kv *kv, struct lock *lock,
-                        struct durable *durable, struct cache *cache, struct seen *seen);
+                        struct durable *durable, struct cache *cache, struct hints *hints,
+                        struct seen *seen);
 void truce__writer_release(struct writer *writer);
 
 /* Returns when the operation is durable (or visible, if relaxed). If `run` failed, returns its

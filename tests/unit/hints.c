@@ -2,6 +2,7 @@
 #include "engine/hints.h"
 
 #include "bson/keys.h"
+#include "engine/storage/kv_seen.h"
 
 #include "tests/support/test.h"
 
@@ -152,6 +153,12 @@ TEST(another_document_in_the_row_is_not_taken_for_it)
     end();
 }
 
+/* _ids that are not in runs. */
+static int32_t apart(int32_t i)
+{
+    return -1 - i;
+}
+
 TEST(more_documents_than_there_is_room_for_hints_are_found)
 {
     enum { MANY = 100000 };
@@ -160,18 +167,18 @@ TEST(more_documents_than_there_is_room_for_hints_are_found)
 
     if (!begin())
         return;
-    for (int32_t id = 0; id < MANY; id++) {
-        rows[id] = put(id);
-        if (find(id) != rows[id] && !CHECK(false))
+    for (int32_t i = 0; i < MANY; i++) {
+        rows[i] = put(apart(i));
+        if (find(apart(i)) != rows[i] && !CHECK(false))
             break;
     }
-    for (int32_t id = 0; id < MANY; id++) {
-        if (find(id) != rows[id] && !CHECK(false))
+    for (int32_t i = 0; i < MANY; i++) {
+        if (find(apart(i)) != rows[i] && !CHECK(false))
             break;
     }
-    for (int32_t id = MANY - 1000; id < MANY; id++) { /* most of the last are hinted at */
-        lose(id, rows[id], true);
-        hinted += find(id) == rows[id];
+    for (int32_t i = MANY - 1000; i < MANY; i++) { /* most of the last are hinted at */
+        lose(apart(i), rows[i], true);
+        hinted += find(apart(i)) == rows[i];
     }
     CHECK(hinted > 800);
     end();
@@ -189,4 +196,111 @@ TEST(a_row_with_a_very_great_number_is_found_by_the_index)
     lose(1, great, true);
     CHECK(find(1) == 0); /* no hint */
     end();
+}
+
+/* ---- runs ------------------------------------------------------------------------------------ */
+
+TEST(two_documents_show_where_those_of_their_run_are)
+{
+    enum { RUN = 256, MANY = 3 * RUN };
+    int64_t rows[MANY];
+
+    if (!begin())
+        return;
+    for (int32_t id = 0; id < MANY; id++)
+        rows[id] = put(id);
+    CHECK(find(RUN + 7) == rows[RUN + 7]);
+    lose(RUN, rows[RUN], true);
+    CHECK(find(RUN) == 0); /* one document shows nothing */
+    CHECK(find(RUN + 9) == rows[RUN + 9]);
+    CHECK(find(RUN) == rows[RUN]);
+    for (int32_t id = 0; id < MANY; id++) {
+        bool in_run = id >= RUN && id < 2 * RUN;
+
+        if (id != RUN)
+            lose(id, rows[id], true);
+        if (find(id) != (in_run ? rows[id] : 0) && !CHECK(false))
+            break;
+    }
+    CHECK(find_in(OTHER, RUN + 1) == 0); /* another table */
+    end();
+}
+
+TEST(a_run_that_is_broken_is_not_followed)
+{
+    int64_t rows[8];
+
+    if (!begin())
+        return;
+    for (int32_t id = 0; id < 8; id++)
+        rows[id] = put(id);
+    CHECK(find(0) == rows[0]);
+    CHECK(find(1) == rows[1]);
+    CHECK(find(4) == rows[4]);
+    lose(2, rows[2], true);
+    lose(2, rows[2], false);
+    rows[2] = put(2);
+    CHECK(find(2) == rows[2]); /* it has another place now */
+    lose(5, rows[5], true);
+    CHECK(find(5) == 0);
+    CHECK(find(4) == rows[4]);
+    CHECK(find(6) == rows[6]);
+    CHECK(find(7) == rows[7]); /* the others are a run again */
+    CHECK(find(5) == rows[5]);
+    CHECK(find(2) == rows[2]);
+    end();
+}
+
+TEST(ids_in_any_order_are_found_where_they_are)
+{
+    enum { MANY = 2000 };
+    static int64_t rows[MANY];
+
+    if (!begin())
+        return;
+    for (int32_t i = 0; i < MANY; i++)
+        rows[i * 7 % MANY] = put(i * 7 % MANY);
+    for (int32_t i = 0; i < 3 * MANY; i++) {
+        int32_t id = i * 13 % MANY;
+
+        if (find(id) != rows[id] && !CHECK(false))
+            break;
+        if (i % 5 == 0) {
+            lose(id, rows[id], true);
+            lose(id, rows[id], false);
+            rows[id] = put(id);
+        }
+    }
+    CHECK(find(MANY) == 0);
+    end();
+}
+
+/* Rejects the body of the document 100. */
+static bool is_not_100(const uint8_t *body, size_t size)
+{
+    bson_iter_t iter;
+    bson_t document;
+
+    return bson_init_static(&document, body, size) && bson_iter_init(&iter, &document) &&
+           bson_iter_next(&iter) && bson_iter_as_int64(&iter) != 100;
+}
+
+TEST(a_damaged_row_does_not_hide_a_document_elsewhere)
+{
+    struct seen *seen = truce__seen_new();
+    int64_t row;
+
+    if (!begin())
+        return;
+    truce__kv_sound(kv, is_not_100, seen);
+    put(0);
+    put(1);
+    CHECK(put(100) == 3);
+    CHECK(find(0) == 1);
+    CHECK(find(1) == 2);
+    row = put(2); /* the run leads to the row of 100 */
+    CHECK(row == 4);
+    CHECK(find(2) == row);
+    end();
+    truce__seen_free(seen);
 }

@@ -230,3 +230,77 @@ TEST(a_class_bounds_the_values_of_its_types_and_no_others)
         bson_destroy(&other);
     }
 }
+
+/* ---- runs and steps -------------------------------------------------------------------------- */
+
+static bool split(const char *json, uint8_t run[KEY_RUN_BYTES], uint8_t *step)
+{
+    struct buffer key = {0};
+    bool done;
+
+    encode(json, false, &key);
+    done = truce__key_split(key.bytes, key.size, run, step);
+    truce__buffer_release(&key);
+    return done;
+}
+
+static bool same_run(const char *left, const char *right, int apart)
+{
+    uint8_t run[KEY_RUN_BYTES], other_run[KEY_RUN_BYTES], step, other;
+
+    return CHECK(split(left, run, &step)) && CHECK(split(right, other_run, &other)) &&
+           !memcmp(run, other_run, sizeof run) && other - step == apart;
+}
+
+TEST(whole_numbers_and_object_ids_split_into_a_run_and_a_step)
+{
+    CHECK(same_run("{\"a\": 0}", "{\"a\": 255}", 255));
+    CHECK(same_run("{\"a\": 256}", "{\"a\": 257.0}", 1));
+    CHECK(!same_run("{\"a\": 255}", "{\"a\": 256}", -255));
+    CHECK(same_run("{\"a\": 9007199254740736}", "{\"a\": 9007199254740991}", 255));
+    CHECK(same_run("{\"a\": {\"$oid\": \"65a0b0c0d0e0f00000001200\"}}",
+                   "{\"a\": {\"$oid\": \"65a0b0c0d0e0f000000012ff\"}}", 255));
+    CHECK(!same_run("{\"a\": {\"$oid\": \"65a0b0c0d0e0f00000001200\"}}",
+                    "{\"a\": {\"$oid\": \"65a0b0c0d0e0f00000001300\"}}", 0));
+}
+
+TEST(other_keys_have_no_run)
+{
+    static const char *const others[] = {"{\"a\": -1}",
+                                         "{\"a\": 1.5}",
+                                         "{\"a\": 9007199254740992}",
+                                         "{\"a\": 9007199254740993}",
+                                         "{\"a\": 1e300}",
+                                         "{\"a\": {\"$numberDouble\": \"NaN\"}}",
+                                         "{\"a\": {\"$numberDouble\": \"Infinity\"}}",
+                                         "{\"a\": {\"$numberDecimal\": \"0.1\"}}",
+                                         "{\"a\": \"twelve bytes\"}",
+                                         "{\"a\": null}",
+                                         "{\"a\": {\"b\": 1}}"};
+    uint8_t run[KEY_RUN_BYTES], step;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (split(others[i], run, &step))
+            test_fail(__FILE__, __LINE__, "%s has a run", others[i]);
+    }
+}
+
+/* The bytes of any key may be split, and reads stay within them. */
+TEST(splits_any_bytes)
+{
+    uint8_t run[KEY_RUN_BYTES], step, *bytes;
+    struct random random;
+
+    truce__random_seed(&random, test_seed());
+    for (int i = 0; i < 20000; i++) {
+        size_t size = truce__random_below(&random, 16);
+
+        bytes = bson_malloc(size + 1);
+        for (size_t k = 0; k < size; k++)
+            bytes[k] = k == 0   ? 0x30
+                       : k == 1 ? (uint8_t)truce__random_below(&random, 4)
+                                : (uint8_t)(truce__random_below(&random, 3) * 0x7f);
+        (void)truce__key_split(bytes, size, run, &step);
+        bson_free(bytes);
+    }
+}
