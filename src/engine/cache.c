@@ -371,7 +371,8 @@ bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *colle
     if (entry && entry->changing)
         look->may_fill = false;
     else if (entry && entry->since <= snapshot) {
-        truce__buffer_append(body, entry->body, entry->body_size);
+        if (body)
+            truce__buffer_append(body, entry->body, entry->body_size);
         look->promised = promised_of(cache, name.hash);
         entry->used = true;
         found = true;

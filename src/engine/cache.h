@@ -54,7 +54,8 @@ uint64_t truce__cache_snapshot(struct cache *cache);
 
 /* Appends the document to `body` as that snapshot shows it; `look` as above. Returns false if
  * the caller must read the snapshot. All documents that are found for one number belong to one
- * snapshot. */
+ * snapshot. `body` NULL: only finds out whether it is cached. A document that is found before and
+ * after a snapshot of the file has begun is the same one, and that snapshot shows it. */
 bool truce__cache_view(struct cache *cache, uint64_t snapshot, const char *collection,
                        struct bytes key, struct buffer *body, struct cache_look *look);
 

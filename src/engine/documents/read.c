@@ -187,49 +187,71 @@ static truce_status take_look(truce_read_request *look, struct bytes body, bson_
     return TRUCE_OK;
 }
 
-/* Takes all documents from the cache, of one snapshot. Returns false if one is not cached; `seen`
- * tells which ones may be inserted. */
-static bool take_cached(struct engine *engine, truce_read_request *looks, struct cache_look *seen,
-                        size_t count, uint64_t *promised)
+/* A snapshot in the numbering of the cache, and what the cache had of each document before a
+ * snapshot of the file began. */
+struct read_cached {
+    uint64_t snapshot;
+    struct cache_look *looks;
+};
+
+/* Takes the documents that are cached, of one snapshot. Returns whether these are all. */
+static bool take_cached(struct engine *engine, truce_read_request *looks,
+                        const struct read_cached *cached, size_t count, uint64_t *promised)
 {
-    uint64_t snapshot = truce__cache_snapshot(engine->cache);
     struct buffer key = {0}, body = {0};
     bool all = true;
 
     *promised = 0;
     for (size_t i = 0; i < count; i++) {
+        struct cache_look *look = &cached->looks[i];
+
         body.size = 0;
-        all = truce__cache_view(engine->cache, snapshot, looks[i].collection,
-                                read_key_of(&looks[i], &key), &body, &seen[i]) &&
-              all && !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL);
-        if (*promised < seen[i].promised)
-            *promised = seen[i].promised;
+        all = truce__cache_view(engine->cache, cached->snapshot, looks[i].collection,
+                                read_key_of(&looks[i], &key), &body, look) &&
+              !take_look(&looks[i], (struct bytes){body.bytes, body.size}, NULL) && all;
+        if (*promised < look->promised)
+            *promised = look->promised;
     }
     truce__buffer_release(&key);
     truce__buffer_release(&body);
     return all;
 }
 
-/* `seen` is from before the reader's snapshot; NULL: nothing is inserted into the cache. */
+/* Returns whether a document that the cache had is that of the reader's snapshot, too. */
+static bool read_still_cached(struct engine *engine, const truce_read_request *look,
+                              struct bytes key, uint64_t snapshot)
+{
+    struct cache_look again;
+
+    return look->found &&
+           truce__cache_view(engine->cache, snapshot, look->collection, key, NULL, &again);
+}
+
+/* `number`: of the look. `cached` is from before the reader's snapshot; NULL: the cache is not
+ * used. */
 static truce_status read_look(struct engine *engine, struct reader *reader,
-                              truce_read_request *look, const struct cache_look *seen,
-                              bson_error_t *error)
+                              truce_read_request *look, const struct read_cached *cached,
+                              size_t number, bson_error_t *error)
 {
     struct bytes key = read_key_of(look, &reader->key), body;
     truce_status status;
     int64_t row;
 
+    if (cached && read_still_cached(engine, look, key, cached->snapshot))
+        return TRUCE_OK;
+    if (look->found)
+        bson_reinit(&look->document);
     look->found = false;
     status = read_look_up(engine, reader, look->collection, key, &row, &body, error);
     if (status)
         return status == TRUCE_NOT_FOUND ? TRUCE_OK : status;
-    if (seen)
-        truce__cache_fill(engine->cache, look->collection, key, seen, row, body);
+    if (cached)
+        truce__cache_fill(engine->cache, look->collection, key, &cached->looks[number], row, body);
     return take_look(look, body, error);
 }
 
 static truce_status read_looks(struct engine *engine, truce_read_request *looks,
-                               const struct cache_look *seen, size_t count, bson_error_t *error)
+                               const struct read_cached *cached, size_t count, bson_error_t *error)
 {
     struct reader *reader;
     truce_status status = truce__engine_read_begin(engine, false, &reader, error);
@@ -237,8 +259,25 @@ static truce_status read_looks(struct engine *engine, truce_read_request *looks,
     if (status)
         return status;
     for (size_t i = 0; i < count && !status; i++)
-        status = read_look(engine, reader, &looks[i], seen ? &seen[i] : NULL, error);
+        status = read_look(engine, reader, &looks[i], cached, i, error);
     truce__engine_read_end(engine, reader);
+    return status;
+}
+
+/* Reads current data: what the cache has, and the rest from a snapshot of the file. */
+static truce_status read_current(struct engine *engine, truce_read_request *looks, size_t count,
+                                 bson_error_t *error)
+{
+    struct read_cached cached = {.snapshot = truce__cache_snapshot(engine->cache),
+                                 .looks = bson_malloc(count * sizeof *cached.looks)};
+    truce_status status;
+    uint64_t promised;
+
+    if (take_cached(engine, looks, &cached, count, &promised))
+        status = truce__durable_wait(&engine->durable, promised, error);
+    else
+        status = read_looks(engine, looks, &cached, count, error);
+    bson_free(cached.looks);
     return status;
 }
 
@@ -246,8 +285,6 @@ truce_status truce__engine_read_many(struct engine *engine, truce_read_request *
                                      bson_error_t *error)
 {
     truce_status status = truce__engine_usable(engine, error);
-    struct cache_look *seen = NULL;
-    uint64_t promised;
 
     for (size_t i = 0; i < count; i++) {
         bson_init(&looks[i].document);
@@ -255,14 +292,8 @@ truce_status truce__engine_read_many(struct engine *engine, truce_read_request *
     }
     if (status)
         return status;
-    if (engine->cache && !engine->snapshot)
-        seen = bson_malloc(count * sizeof *seen);
-    if (seen && take_cached(engine, looks, seen, count, &promised))
-        status = truce__durable_wait(&engine->durable, promised, error);
-    else
-        status = read_looks(engine, looks, seen, count, error);
-    bson_free(seen);
-    return status;
+    return engine->cache && !engine->snapshot ? read_current(engine, looks, count, error)
+                                              : read_looks(engine, looks, NULL, count, error);
 }
 
 truce_status truce__engine_settle(struct engine *engine, bson_error_t *error)
