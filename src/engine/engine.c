@@ -126,6 +126,17 @@ uint64_t truce__engine_structure(struct engine *engine)
     return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
+/* A store that only reads has no connection that stays open. */
+uint64_t truce__engine_version(struct engine *engine)
+{
+    bson_error_t ignored;
+
+    if (!engine->cache || engine->snapshot || truce__engine_usable(engine, &ignored) ||
+        truce__durable_usable(&engine->durable, NULL))
+        return 0;
+    return truce__kv_data_version(engine->kv);
+}
+
 truce_status truce__engine_wait(struct engine *engine, const char *collection, uint64_t *token,
                                 uint32_t timeout_ms, bson_error_t *error)
 {

@@ -740,6 +740,16 @@ uint64_t truce__store_structure(truce_store *store)
     return store->ops->structure ? store->ops->structure(store) : 0;
 }
 
+uint64_t truce__store_version(truce_store *store)
+{
+    bson_error_t ignored;
+
+    /* A call on an interrupted store fails, so its caller must make it. */
+    if (!store->ops->version || truce__store_interrupted(store, &ignored))
+        return 0;
+    return store->ops->version(store);
+}
+
 bool truce__store_sees_drops(const truce_store *store)
 {
     /* These stores are files or memory of this machine. */

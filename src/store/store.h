@@ -28,6 +28,9 @@ truce_status truce__pass_error(truce_status status, const bson_error_t *caught,
 /* Returns the structure number of the store (truce/sys/store.h); 0: unknown. */
 uint64_t truce__store_structure(truce_store *store);
 
+/* Returns the version number of the store (truce/sys/store.h); 0: unknown. */
+uint64_t truce__store_version(truce_store *store);
+
 /* Returns whether the structure number changes if another process drops or empties a collection. On
  * other stores, a pattern that would corrupt data reads again what it remembers. */
 bool truce__store_sees_drops(const truce_store *store);

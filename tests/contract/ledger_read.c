@@ -1,6 +1,7 @@
 /* Ledgers: balances at a time, pages of statements, and the documents of the description as
  * other programs use them. */
 #include "base/clock.h"
+#include "store/decorators/decorator.h"
 #include "tests/support/ledger_rig.h"
 
 /* ---- reading -------------------------------------------------------------------------------- */
@@ -486,6 +487,126 @@ TEST(the_sort_of_the_description_finds_a_number_that_stays_used)
         bson_destroy(filter);
         bson_destroy(sort);
     }
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
+
+/* ---- remembered balances ---------------------------------------------------------------------- */
+
+/* Each post by one handle is in the next balance of every other one. */
+static void current(truce_store *store, const struct setting *setting)
+{
+    truce_ledger *first = begin(store), *second = book_ledger(store);
+    bson_error_t error = {0};
+    char id[20];
+
+    (void)setting;
+    for (int i = 0; i < 12; i++) {
+        truce_ledger *posts = i % 3 ? first : second;
+
+        for (int again = 0; again < 2; again++) {
+            CHECK_INT(book_balance(first, "people:b").balance, ==, i);
+            CHECK_INT(book_balance(second, "people:b").balance, ==, i);
+            CHECK_INT(book_balance(second, "people:a").balance, ==, 1000 - i);
+        }
+        snprintf(id, sizeof id, "t%d", i);
+        CHECK_OK(book_transfer(posts, id, "people:a", "people:b", 1, &error), error);
+    }
+    BOOK_CHECK(first);
+    truce_ledger_free(second);
+    truce_ledger_free(first);
+}
+
+TEST(a_balance_has_every_post_that_has_ended)
+{
+    everywhere(current);
+}
+
+static int calls;
+
+static truce_status count_calls(struct decorator *decorator, const struct decorated_call *call,
+                                bson_error_t *error)
+{
+    calls++;
+    return truce__decorated_run(decorator, call, error);
+}
+
+static truce_store *wrap_counted(truce_store *inner)
+{
+    static const struct decorator_kind counted = {.call = count_calls};
+    struct decorator *made = bson_malloc0(sizeof *made);
+
+    truce__decorator_init(made, &counted, inner);
+    return &made->base;
+}
+
+static int calls_of_balance(truce_ledger *ledger, int64_t expected)
+{
+    calls = 0;
+    CHECK_INT(book_balance(ledger, "people:b").balance, ==, expected);
+    return calls;
+}
+
+/* A file reports its version: a balance is read again after a commit, of any collection and of any
+ * store that has the file open, and only then. */
+TEST(a_balance_is_read_once_for_each_version_of_a_file)
+{
+    truce_store *store = NULL, *other = NULL;
+    bson_t document = BSON_INITIALIZER;
+    truce_ledger *ledger, *others;
+    bson_error_t error = {0};
+    char path[400];
+
+    if (book_has_slots())
+        return;
+    snprintf(path, sizeof path, "%s/book.truce", test_directory());
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &other, &error), error));
+    store = wrap_counted(store);
+    ledger = begin(store);
+    others = book_ledger(other);
+    CHECK_INT(calls_of_balance(ledger, 0), >, 0);
+    CHECK_INT(calls_of_balance(ledger, 0), ==, 0);
+    CHECK_INT(calls_of_balance(ledger, 0), ==, 0);
+    CHECK_OK(truce_insert(other, "plain", &document, NULL, &error), error);
+    CHECK_INT(calls_of_balance(ledger, 0), >, 0);
+    CHECK_INT(calls_of_balance(ledger, 0), ==, 0);
+    CHECK_OK(book_transfer(others, "t1", "people:a", "people:b", 7, &error), error);
+    CHECK_INT(calls_of_balance(ledger, 7), >, 0);
+    CHECK_INT(calls_of_balance(ledger, 7), ==, 0);
+    CHECK_OK(truce_collection_drop(other, "tx", &error), error);
+    {
+        truce_ledger_balance balance;
+
+        CHECK_STATUS(TRUCE_NOT_FOUND,
+                     truce_ledger_balance_of(ledger, "people:b", NULL, &balance, &error), error);
+    }
+    truce_ledger_free(others);
+    truce_ledger_free(ledger);
+    truce_store_close(other);
+    truce_store_close(store);
+}
+
+/* The call fails as any other one does. */
+TEST(an_interrupted_store_returns_no_remembered_balance)
+{
+    truce_ledger_balance balance;
+    truce_store *store = NULL;
+    bson_error_t error = {0};
+    truce_ledger *ledger;
+    char path[400];
+
+    if (book_has_slots())
+        return;
+    snprintf(path, sizeof path, "%s/interrupted.truce", test_directory());
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    ledger = begin(store);
+    CHECK_INT(book_balance(ledger, "people:b").balance, ==, 0);
+    truce_interrupt(store);
+    CHECK_STATUS(TRUCE_TIMEOUT, truce_ledger_balance_of(ledger, "people:b", NULL, &balance, &error),
+                 error);
+    truce_resume(store);
+    CHECK_INT(book_balance(ledger, "people:b").balance, ==, 0);
     truce_ledger_free(ledger);
     truce_store_close(store);
 }

@@ -654,3 +654,36 @@ TEST(ends_calls_of_sqlite_with_the_budget)
     truce__kv_snapshot_end(reader);
     close_both();
 }
+
+TEST(the_version_of_the_data_changes_with_each_commit_and_with_nothing_else)
+{
+    uint64_t versions[8];
+    int pages, moved;
+    bson_error_t error;
+    uint32_t damaged, version;
+
+    REQUIRE(open_both());
+    begin();
+    insert("a");
+    commit();
+    (void)truce__kv_commits(writer);
+    for (int i = 0; i < 8; i++) {
+        versions[i] = truce__kv_data_version(writer);
+        CHECK(versions[i] != 0);
+        for (int k = 0; k < i; k++)
+            CHECK(versions[k] != versions[i]);
+        begin();
+        insert("b");
+        CHECK(truce__kv_data_version(writer) == versions[i]); /* it is not visible yet */
+        truce__kv_write_rollback(writer);
+        CHECK_OK(truce__kv_snapshot_begin(reader, &version, &error), error);
+        truce__kv_snapshot_end(reader);
+        CHECK(truce__kv_data_version(writer) == versions[i]);
+        CHECK_OK(truce__kv_checkpoint(writer, false, 0, &pages, &moved, &damaged, &error), error);
+        CHECK(truce__kv_data_version(writer) == versions[i]);
+        begin();
+        insert("b");
+        commit();
+    }
+    close_both();
+}

@@ -240,6 +240,10 @@ typedef struct truce_store_ops {
      * without a reason. A store without TRUCE_CAN_COMPARE may learn only of its own changes. The call must be cheap: each operation of a pattern makes it. NULL:
      * unknown. */
     uint64_t (*structure)(truce_store *store);
+    /* Returns a number that changes whenever a commit of any process becomes visible: between two
+     * calls with the same result, nothing has changed. The call must be as cheap as `structure`.
+     * NULL, or the result 0: unknown. */
+    uint64_t (*version)(truce_store *store);
     /* Fills the zeroed state of a view. NULL: unknown. */
     void (*snapshot_state)(truce_store *view, truce_snapshot_state *state);
     /* Makes the change feed store each document of the collection as it was before and after a

@@ -463,6 +463,20 @@ const struct kv_commits *truce__kv_commits(struct kv *kv)
     return &kv->commits;
 }
 
+/* The checksum of the header, its last two words, covers the counter of commits, the salts of the
+ * log, and the sum of the last frame. A commit writes them before it becomes visible. Words of two
+ * commits give a number that no commit has. */
+uint64_t truce__kv_data_version(const struct kv *kv)
+{
+    uint32_t low, high;
+
+    if (!kv->index)
+        return 0;
+    low = atomic_load(&kv->index[KV_INDEX_WORDS - 2]);
+    high = atomic_load(&kv->index[KV_INDEX_WORDS - 1]);
+    return (uint64_t)high << 32 | low;
+}
+
 /* No other process commits before the transaction ends. */
 static void note_begin(struct kv *kv)
 {

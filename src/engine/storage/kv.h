@@ -146,6 +146,11 @@ struct kv_commits {
  * open. `known` differs from every value of `now` before the first accept. */
 const struct kv_commits *truce__kv_commits(struct kv *kv);
 
+/* Returns a number of the data that a snapshot that begins now would show, for a connection as
+ * above. Any thread may call it. While the number stays the same, no commit of any program has
+ * become visible. 0: unknown. */
+uint64_t truce__kv_data_version(const struct kv *kv);
+
 /* Returns, in a write transaction, whether another connection has committed since. If so, `known`
  * keeps its value until truce__kv_accept, which counts all of these commits. */
 bool truce__kv_foreign(const struct kv *kv);

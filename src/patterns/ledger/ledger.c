@@ -43,7 +43,8 @@
  *   in the order of their numbers. If one fails, the following ones are not executed. No
  *   transaction therefore follows a missing number. L10 The booking time never decreases from one
  *   number of an account to the next. L11 A cut is consistent if it contains each transaction with
- *   all its changes or with none (ledger_cut.c).
+ *   all its changes or with none (ledger_cut.c). L12 A remembered state is returned without a read
+ *   only while the store has the version of before the read that found it to be the last one.
  *
  * The model is models/ledger.cpp. A crash leaves a transaction stored or not stored. The hint
  * `open` may remain; the sweep removes it.
@@ -239,11 +240,44 @@ void truce__ledger_remember(struct ledger_reader *reader, const char *account,
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
     before = known->loaded ? known->state.number : -1;
-    if (before < state->number)
+    if (before < state->number) {
         known->state = *state;
+        known->version = 0;
+    }
     known->loaded = true;
     pthread_mutex_unlock(&ledger->mutex);
     truce__ledger_sums_complete(reader, account, before, state->number);
+}
+
+bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64_t version,
+                               struct ledger_state *state)
+{
+    const struct ledger_known *known;
+    bool found;
+
+    pthread_mutex_lock(&ledger->mutex);
+    ledger_follow(ledger);
+    known = truce__ledger_find(&ledger->known, account);
+    /* invariant L12 */
+    found = known && version && known->version == version;
+    if (found)
+        *state = known->state;
+    pthread_mutex_unlock(&ledger->mutex);
+    return found;
+}
+
+void truce__ledger_remember_last(struct ledger_reader *reader, const char *account,
+                                 uint64_t version, const struct ledger_state *state)
+{
+    struct ledger_known *known;
+
+    truce__ledger_remember(reader, account, state);
+    pthread_mutex_lock(&reader->ledger->mutex);
+    known = truce__ledger_find(&reader->ledger->known, account);
+    /* invariant L12 */
+    if (known && known->loaded && known->state.number == state->number && !state->behind)
+        known->version = version;
+    pthread_mutex_unlock(&reader->ledger->mutex);
 }
 
 /* ---- indexes and definition ------------------------------------------------------------------ */

@@ -54,6 +54,8 @@ struct ledger_known {
     char *account;
     /* The number that this call began with: remembered, or read. */
     int64_t root;
+    /* The version of the store (truce__store_version) that has no later number; 0: unknown. */
+    uint64_t version;
     /* `next` is the state after the transaction that is being planned. */
     struct ledger_state state, next;
     /* fresh: read in this call. */
@@ -135,6 +137,13 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
  * state that was remembered before. */
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
                             const struct ledger_state *state);
+/* Returns the remembered state if it is the account's last one in this version of the store. */
+bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64_t version,
+                               struct ledger_state *state);
+/* Remembers the state, which was read as the last one. `version` is that of the store from before
+ * the read; 0: unknown. */
+void truce__ledger_remember_last(struct ledger_reader *reader, const char *account,
+                                 uint64_t version, const struct ledger_state *state);
 
 /* ---- documents (ledger_document.c) ----------------------------------------------------------- */
 

@@ -18,6 +18,7 @@
 #include "bson/field_names.h"
 #include "patterns/ledger/ledger.h"
 #include "query/incoming.h"
+#include "store/store.h"
 #include "store/view.h"
 
 /* ---- a number by a time ---------------------------------------------------------------------- */
@@ -115,11 +116,12 @@ static truce_status ledger_read_take_up(struct ledger_reader *reader, const char
 static truce_status last_of(struct ledger_reader *reader, const char *account,
                             struct ledger_state *state, bson_error_t *error)
 {
+    uint64_t version = truce__store_version(reader->ledger->store);
     truce_status status = truce__ledger_usable(reader->ledger, error);
 
     if (!status)
         status = truce__ledger_account_name(account, error);
-    if (status)
+    if (status || truce__ledger_recall_last(reader->ledger, account, version, state))
         return status;
     if (!truce__ledger_recall(reader->ledger, account, state))
         *state = (struct ledger_state){0};
@@ -129,7 +131,7 @@ static truce_status last_of(struct ledger_reader *reader, const char *account,
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "no account has the name %s", account);
     if (!status)
-        truce__ledger_remember(reader, account, state);
+        truce__ledger_remember_last(reader, account, version, state);
     return status;
 }
 

@@ -556,6 +556,13 @@ static uint64_t database_structure(truce_store *store)
     return inner->ops->structure(inner);
 }
 
+static uint64_t database_version(truce_store *store)
+{
+    truce_store *inner = database_of_store(store)->inner;
+
+    return inner->ops->version(inner);
+}
+
 static void database_counters(truce_store *store, truce_store_counters *counters)
 {
     truce_store_count(database_of_store(store)->inner, counters);
@@ -630,6 +637,7 @@ static truce_store *database_make_view(truce_store *inner, const char *own, cons
         WHERE_GIVEN(examine, database_examine),
         WHERE_GIVEN(compact, database_compact),
         WHERE_GIVEN(structure, database_structure),
+        WHERE_GIVEN(version, database_version),
         WHERE_GIVEN(counters, database_counters),
         WHERE_GIVEN(snapshot, database_snapshot),
         WHERE_GIVEN(snapshot_state, database_snapshot_state),

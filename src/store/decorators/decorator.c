@@ -412,6 +412,11 @@ static uint64_t structure(truce_store *store)
     return truce__store_structure(decorator_of(store)->inner);
 }
 
+static uint64_t decorator_version(truce_store *store)
+{
+    return truce__store_version(decorator_of(store)->inner);
+}
+
 static void snapshot_state(truce_store *view, truce_snapshot_state *state)
 {
     truce_store *inner = decorator_of(view)->inner;
@@ -456,6 +461,7 @@ static const truce_store_ops decorator_ops = {
     .counters = counters,
     .snapshot = snapshot,
     .structure = structure,
+    .version = decorator_version,
     .snapshot_state = snapshot_state,
     .keep_images = decorator_keep_images,
     .database = decorator_database,

@@ -460,6 +460,11 @@ static uint64_t file_structure_of(truce_store *store)
     return truce__engine_structure(file_engine_of(store));
 }
 
+static uint64_t file_version(truce_store *store)
+{
+    return truce__engine_version(file_engine_of(store));
+}
+
 static truce_status file_wait_for_change(truce_store *store, const char *collection,
                                          uint64_t *token, uint32_t timeout_ms, bson_error_t *error)
 {
@@ -569,6 +574,7 @@ static const truce_store_ops file_ops = {
     .validator = file_validator_of,
     .wait = file_wait_for_change,
     .structure = file_structure_of,
+    .version = file_version,
     .settle = file_settle,
     .facts = facts_of_file,
     .counters = count_work,
