@@ -11,8 +11,8 @@ int compare_files(const char *before, const char *after);
 /* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
-/* Print tables in Markdown (markdown.c): of a run, of its rates, of its comparison with PostgreSQL,
- * of a run against servers, of `truce serve`, and of bench/growth.c. */
+/* Print tables in Markdown (markdown.c): of a run, of its rates, and of its comparison with
+ * PostgreSQL. The others are of a run against servers, of `truce serve`, and of bench/growth.c. */
 int markdown_file(const char *path);
 int markdown_main(const char *path);
 int markdown_short(const char *path);
@@ -20,8 +20,8 @@ int markdown_servers(const char *path);
 int markdown_serve(const char *path);
 int markdown_growth(const char *path);
 
-/* Prints the lines of all runs in which a durable peer is faster, the furthest behind first. The
- * figures of bench/growth.c are in a file whose path contains "growth". */
+/* Prints the lines of all runs in which a durable peer is faster, in the order of the ratio. A path
+ * that contains "growth" has the figures of bench/growth.c. */
 int behind_files(char *const paths[], int count);
 
 #endif

@@ -35,8 +35,8 @@
  * greatest double, or zero. A negative number has the inverted bytes of its absolute value. One
  * byte at the beginning distinguishes NaN, negative numbers, zero, and positive numbers.
  *
- * Deliberately not done: decoding. Keys are only compared; the document has the value. Whole numbers
- * and ObjectIds can be split into a run and a step, for guesses.
+ * Deliberately not done: decoding. Keys are only compared; the document has the value. Only whole
+ * numbers and ObjectIds can be split into a run and a step, for guesses.
  */
 #include "bson/keys.h"
 

@@ -139,7 +139,7 @@ static int64_t run_guess(const struct run_place *place)
     return (int64_t)(slot & (uint64_t)ROW_MAX) - RUN_STEPS + place->step;
 }
 
-/* Records what the index has found. Returns whether the run gives this row from now on. */
+/* Records what the index has found. Returns whether the run now gives this row. */
 static bool run_note(const struct run_place *place, int64_t row)
 {
     int64_t first = row - place->step + RUN_STEPS;
@@ -170,8 +170,8 @@ static bool hints_has_id(struct bytes body, struct bytes key, struct buffer *id)
     return id->size == key.size && !memcmp(id->bytes, key.data, key.size);
 }
 
-/* Reads the row that is guessed. Returns false if it does not have the document, and also if the row
- * is damaged: it may be the row of another one. Any other failure is in `*status`. */
+/* Reads the row that is guessed. Returns false if it does not have the document, and also if the
+ * row is damaged, because it may be the row of another one. `*status`: any other failure. */
 static bool hints_follow(struct kv *kv, int64_t table, int64_t row, struct bytes key,
                          struct buffer *id, struct bytes *body, truce_status *status,
                          bson_error_t *error)

@@ -15,8 +15,8 @@
  *     slot of the run:       | mark, 23 bits | sure, 1 bit | row of step 0, plus 256, 40 bits |
  *
  * A run is sure when two lookups by the index have found the same row of step 0, one after the
- * other. Only then it is followed. _ids that do not come in the order of their rows never make a run
- * sure, and use a slot for each document.
+ * other. Only then it is followed. _ids that do not come in the order of their rows never make a
+ * run sure, and use a slot for each document.
  *
  * A hint is a guess. Its document may have moved, may be gone or not yet visible in this snapshot,
  * or may be another one with a similar hash. Therefore the lookup compares the _id of the document

@@ -491,7 +491,7 @@ TEST(the_sort_of_the_description_finds_a_number_that_stays_used)
     truce_store_close(store);
 }
 
-/* ---- remembered balances ---------------------------------------------------------------------- */
+/* ---- remembered balances -------------------------------------------------------------------- */
 
 /* Each post by one handle is in the next balance of every other one. */
 static void current(truce_store *store, const struct setting *setting)

@@ -7,6 +7,11 @@
  *     batches   documents come in the requested order: batches of them are copied out of one
  *               snapshot (query.c), which is kept while more may follow, and returned one by one
  *     sorted    otherwise: all documents go through a sorter when it is opened
+ *
+ * Invariant:
+ *  1. Several documents that are looked up by their _ids are those of one snapshot. A document from
+ *     the cache is one of them if the cache had it before the snapshot began, and still has it
+ *     afterwards (truce__cache_view).
  */
 #include "base/assert.h"
 #include "engine/documents/query.h"
@@ -237,6 +242,7 @@ static truce_status read_look(struct engine *engine, struct reader *reader,
     truce_status status;
     int64_t row;
 
+    /* invariant 1 */
     if (cached && read_still_cached(engine, look, key, cached->snapshot))
         return TRUCE_OK;
     if (look->found)

@@ -13,13 +13,13 @@
  * others once in 2^31.
  *
  * Invariant: a stored fingerprint is that of a body that was sound. Soundness depends on the bytes
- * alone, so it does not matter which row, connection, or snapshot had them. Therefore rows may share
- * a place, threads read and write it without a lock, and a fingerprint may be dropped at any time:
- * its body is checked again.
+ * alone, so it does not matter which row, connection, or snapshot had them. Therefore rows may
+ * share a place, threads read and write it without a lock, and a fingerprint may be dropped at any
+ * time: its body is checked again.
  *
  * A walk over rows in their order takes no fingerprints where another walk of the same connection
- * and the same version of the file has been. From a given row it reaches the same bodies through the
- * same pages. A lookup by row number may take other pages if the tree of the file is out of order,
+ * and the same version of the file has been. From a given row it reaches the same bodies through
+ * the same pages. A lookup by row number may take other pages if the tree of the file is out of order,
  * so this holds for walks alone. The version changes with every commit of any process, and whenever
  * SQLite drops its pages.
  */
