@@ -11,8 +11,8 @@ int compare_files(const char *before, const char *after);
 /* An SVG of how many times each peer's rate truce's is, at 1 and at 32 callers. */
 int chart_file(const char *path);
 
-/* Print tables in Markdown (markdown.c): of a run, of its rates, and of its comparison with
- * PostgreSQL. The others are of a run against servers, of `truce serve`, and of bench/growth.c. */
+/* Tables in Markdown (markdown.c): of a run, of its rates, of its comparison with PostgreSQL. The
+ * others: of servers, of `truce serve`, of bench/growth.c. */
 int markdown_file(const char *path);
 int markdown_main(const char *path);
 int markdown_short(const char *path);

@@ -130,7 +130,7 @@ static struct run_place run_place_of(struct hints *hints, int64_t table, struct 
     return place;
 }
 
-static int64_t run_guess(const struct run_place *place)
+static int64_t hints_guess_run(const struct run_place *place)
 {
     uint64_t slot = place->slot ? atomic_load_explicit(place->slot, memory_order_relaxed) : 0;
 
@@ -140,7 +140,7 @@ static int64_t run_guess(const struct run_place *place)
 }
 
 /* Records what the index has found. Returns whether the run now gives this row. */
-static bool run_note(const struct run_place *place, int64_t row)
+static bool hints_note_run(const struct run_place *place, int64_t row)
 {
     int64_t first = row - place->step + RUN_STEPS;
     uint64_t slot;
@@ -197,11 +197,11 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
     *row = guess(hints, hash);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
-    *row = run_guess(&place);
+    *row = hints_guess_run(&place);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
     status = truce__kv_key_lookup(kv, index, table, key, row, body, error);
-    if (!status && !run_note(&place, *row))
+    if (!status && !hints_note_run(&place, *row))
         hints_note(hints, hash, *row);
     return status;
 }

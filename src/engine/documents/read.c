@@ -271,8 +271,8 @@ static truce_status read_looks(struct engine *engine, truce_read_request *looks,
 }
 
 /* Reads current data: what the cache has, and the rest from a snapshot of the file. */
-static truce_status read_current(struct engine *engine, truce_read_request *looks, size_t count,
-                                 bson_error_t *error)
+static truce_status read_many_current(struct engine *engine, truce_read_request *looks,
+                                      size_t count, bson_error_t *error)
 {
     struct read_cached cached = {.snapshot = truce__cache_snapshot(engine->cache),
                                  .looks = bson_malloc(count * sizeof *cached.looks)};
@@ -298,7 +298,7 @@ truce_status truce__engine_read_many(struct engine *engine, truce_read_request *
     }
     if (status)
         return status;
-    return engine->cache && !engine->snapshot ? read_current(engine, looks, count, error)
+    return engine->cache && !engine->snapshot ? read_many_current(engine, looks, count, error)
                                               : read_looks(engine, looks, NULL, count, error);
 }
 

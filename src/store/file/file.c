@@ -11,8 +11,8 @@
  * `writes` counts since this process opened the store: operations, their transactions, the syncs of
  * the log for them, and the time of the lock. `log_bytes` counts for all processes.
  *
- * `archive` is missing if no process archives the file. `behind_ms` is the age of the state that the
- * archive has, if something is missing in it.
+ * `archive` is missing if no process archives the file. `behind_ms` is the age of the state that
+ * the archive has, if something is missing in it.
  *
  * `local` says whether the kernel itself implements locks and fsync. For network file systems and
  * FUSE, this is unknown.
