@@ -44,6 +44,8 @@ type CommitChangesOptions struct {
 	// stored with the commit (truceCommitShow). With a key, it identifies the request in place of
 	// the changes, so a time in them may differ in a repetition
 	Input any
+	// uses the journal, even if the store has transactions
+	Journal bool
 }
 
 func (o *CommitChangesOptions) appendTo(d *document) {
@@ -51,6 +53,7 @@ func (o *CommitChangesOptions) appendTo(d *document) {
 	d.time("keyTime", o.KeyTime)
 	d.value("leave", o.Leave)
 	d.value("input", o.Input)
+	d.flag("journal", o.Journal)
 }
 
 // CommitChanges changes several documents, all or none.
@@ -93,6 +96,8 @@ func (db *Database) CommitResult(ctx context.Context, key string) (Reply, error)
 }
 
 // CommitShow returns the recorded commit under a key.
+//
+// key: the key, or the _id of the commit.
 //
 // Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
 // "pending", "committed", or "done". "not found": no commit exists, or it was undone.
@@ -141,6 +146,28 @@ func (db *Database) CommitResolve(ctx context.Context, commit string) (Reply, er
 	c := newCommand("truceCommitResolve", true, true)
 	d := &c.document
 	d.putText("truceCommitResolve", commit)
+	return db.run(ctx, c)
+}
+
+// UniqueOptions are the options of Unique.
+type UniqueOptions struct {
+	// how long to wait for other processes; absent: 6 s
+	Settle time.Duration
+}
+
+func (o *UniqueOptions) appendTo(d *document) {
+	d.duration("settleMS", o.Settle)
+}
+
+// Unique lets commits of the journal change values of the unique indexes of a collection.
+//
+// Reply: `made`: the index on _keys is new; `documents` that were examined; and those that were
+// `converted`. An error: 2 (invalid) the collection has no unique index.
+func (db *Database) Unique(ctx context.Context, collection string, o UniqueOptions) (Reply, error) {
+	c := newCommand("truceUnique", true, true)
+	d := &c.document
+	d.putText("truceUnique", collection)
+	o.appendTo(d)
 	return db.run(ctx, c)
 }
 

@@ -15,6 +15,7 @@ struct commit_given {
     const char *key;
     int64_t keyTime;
     const bson_t *leave, *input;
+    bool journal;
 };
 
 static const struct operation_field commit_fields[] = {
@@ -28,6 +29,8 @@ static const struct operation_field commit_fields[] = {
     {GIVEN(commit_given, input, FIELD_DOCUMENT),
      "stored with the commit (truceCommitShow). With a key, it identifies the request in place of the "
      "changes, so a time in them may differ in a repetition"},
+    {GIVEN(commit_given, journal, FIELD_FLAG),
+     "uses the journal, even if the store has transactions"},
     {{0}}};
 
 /* ---- a list of changes ----------------------------------------------------------------------- */
@@ -135,6 +138,9 @@ static truce_status commit_check_commit(struct operation_call *call,
     if (given->leave && !given->key)
         return truce__refuse(CODE_INVALID_OPTIONS, error,
                              "'leave' needs a 'key': without a key, nothing can ask for it");
+    if (given->journal && call->transaction)
+        return truce__refuse(CODE_INVALID_OPTIONS, error,
+                             "'journal' is not allowed in a transaction, which commits by itself");
     return TRUCE_OK;
 }
 
@@ -165,6 +171,8 @@ static truce_status run_commit(struct operation_call *call, const void *arg, bso
                                     .input = given->input,
                                     .deadline_ms = call->deadline_ms,
                                     .relaxed = call->relaxed,
+                                    .mechanism = given->journal ? TRUCE_MECHANISM_JOURNAL
+                                                                : TRUCE_MECHANISM_AUTO,
                                     .earlier = &earlier};
     bson_t input = BSON_INITIALIZER;
     const bson_t *changes = NULL;
@@ -273,17 +281,32 @@ static truce_status commit_show(struct operation_call *call, found_by_key *find,
     return status;
 }
 
+static truce_status commit_show_by_id(struct operation_call *call, bson_t *reply,
+                                      bson_error_t *error)
+{
+    bson_t *filter = BCON_NEW("_id", BCON_OID(bson_iter_oid(&call->target))), document;
+    truce_status status = truce_find_one(call->store, COMMITS, filter, NULL, &document, error);
+
+    if (!status)
+        BSON_APPEND_DOCUMENT(reply, "commit", &document);
+    bson_destroy(&document);
+    bson_destroy(filter);
+    return status;
+}
+
 static truce_status operation_commit_run_show(struct operation_call *call, const void *given,
                                               bson_t *reply, bson_error_t *error)
 {
     (void)given;
+    if (BSON_ITER_HOLDS_OID(&call->target))
+        return commit_show_by_id(call, reply, error);
     return commit_show(call, truce_commit_record, "commit", reply, error);
 }
 
 static const struct operation_row show_operation = {
     OPERATION("truceCommitShow", ROLE_READ, "returns the recorded commit under a key"),
     .target = "key",
-    .value = "the key",
+    .value = "the key, or the _id of the commit",
     .answer =
         "`commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is "
         "\"pending\", \"committed\", or \"done\". \"not found\": no commit exists, or it was undone",
@@ -365,6 +388,49 @@ static const struct operation_row resolve_operation = {
     .run = commit_run_resolve,
     .ways = OPERATION_AGAIN,
     .example = "{truceCommitResolve: {$oid: '0123456789abcdef01234567'}}",
+};
+
+/* ---- truceUnique ----------------------------------------------------------------------------- */
+
+struct unique_given {
+    int64_t settleMS;
+};
+
+static const struct operation_field unique_fields[] = {
+    {GIVEN(unique_given, settleMS, FIELD_NUMBER),
+     "how long to wait for other processes, in milliseconds; absent: 6 s", 1, 60000},
+    {{0}}};
+
+static truce_status run_unique(struct operation_call *call, const void *arg, bson_t *reply,
+                               bson_error_t *error)
+{
+    const struct unique_given *given = arg;
+    const truce_unique_options options = {.settle_ms =
+                                              given->settleMS ? (uint32_t)given->settleMS : 6000};
+    truce_unique_report report;
+    const char *collection;
+    truce_status status = truce__operation_own_collection(call, true, &collection, error);
+
+    if (!status)
+        status = truce_unique_declare(call->store, collection, &options, &report, error);
+    if (!status)
+        BCON_APPEND(reply, "made", BCON_BOOL(report.made), "documents",
+                    BCON_INT64(report.documents), "converted", BCON_INT64(report.converted));
+    return status;
+}
+
+static const struct operation_row unique_operation = {
+    OPERATION("truceUnique", ROLE_WRITE,
+              "lets commits of the journal change values of the unique indexes of a collection"),
+    .target = "collection",
+    .value = "the collection",
+    .answer = "`made`: the index on _keys is new; `documents` that were examined; and those that "
+              "were `converted`. An error: 2 (invalid) the collection has no unique index",
+    .fields = unique_fields,
+    .size = sizeof(struct unique_given),
+    .run = run_unique,
+    .ways = OPERATION_AGAIN | OPERATION_STRICT,
+    .example = "{truceUnique: 'accounts', settleMS: 1}",
 };
 
 /* ---- truceReadMany --------------------------------------------------------------------------- */
@@ -635,14 +701,7 @@ static const struct operation_row sequences_operation = {
     .example = "{truceSequences: 1}",
 };
 
-const struct operation_row *const commit_operations[] = {&commit_operation,
-                                                         &result_operation,
-                                                         &show_operation,
-                                                         &list_operation,
-                                                         &resolve_operation,
-                                                         &read_many_operation,
-                                                         &request_operation,
-                                                         &request_state_operation,
-                                                         &sequence_operation,
-                                                         &sequences_operation,
-                                                         NULL};
+const struct operation_row *const commit_operations[] = {
+    &commit_operation,        &result_operation,   &show_operation,      &list_operation,
+    &resolve_operation,       &unique_operation,   &read_many_operation, &request_operation,
+    &request_state_operation, &sequence_operation, &sequences_operation, NULL};

@@ -85,7 +85,7 @@ TEST(identifies_diffs_by_a_key)
         ANSWERS(0, i ? "committed earlier\n" : "committed\n", NULL, DIFFS, "commit", "apply",
                 "--key", "k", "--key-time", "1700000000000");
     ANSWERS(1, "", "the key \"k\" was used before", NULL, "commit", "apply",
-            "{\"collection\": \"data\", \"changes\": {}}", "--key", "k", "--key-time",
+            "{\"collection\": \"data\", \"changes\": {\"red\": {}}}", "--key", "k", "--key-time",
             "1700000000000");
 }
 
@@ -101,9 +101,9 @@ TEST(returns_the_result_of_a_commit_to_a_retry)
         ANSWERS(0, i ? "committed earlier, and left {\"number\": 17}\n" : "committed\n", NULL,
                 DIFFS, "commit", "apply", UNDER("k"), "--leave", left);
     }
-    ANSWERS(0, "{\"committed\": true, \"earlier\": true, \"result\": {\"number\": 17}}\n", NULL,
+    ANSWERS(0, "{\"earlier\": true, \"result\": {\"number\": 17}, \"status\": \"ok\"}\n", NULL,
             DIFFS, "commit", "apply", UNDER("k"), "--json");
-    ANSWERS(2, "", "--leave needs --key", DIFFS, "commit", "apply", "--leave", "{}");
+    ANSWERS(2, "", "--leave needs a --key", DIFFS, "commit", "apply", "--leave", "{}");
     ANSWERS(2, "", "--leave", DIFFS, "commit", "apply", UNDER("k"), "--leave", "{");
 }
 
@@ -125,7 +125,7 @@ TEST(names_errors_in_diffs)
     ANSWERS(2, "", "diffs need \"changes\"", NULL, "commit", "apply", "{\"collection\": \"data\"}");
     ANSWERS(2, "", "diffs need a \"collection\"", NULL, "commit", "apply", "{\"changes\": {}}");
     ANSWERS(2, "", "column 16", "{\"changes\": \n5 ", "commit", "apply");
-    ANSWERS(2, "", "\"red\": the key \"count\" of a diff needs a pair", NULL, "commit", "apply",
+    ANSWERS(2, "", "change 1: the key \"count\" of a diff needs a pair", NULL, "commit", "apply",
             "{\"collection\": \"data\", \"changes\": {\"red\": {\"count\": 5}}}");
     ANSWERS(2, "", "change 1: needs \"with\"", NULL, "commit", "apply",
             "[{\"change\": \"data\", \"id\": 1}]");

@@ -20,6 +20,8 @@ export interface CommitChangesOptions {
    * changes, so a time in them may differ in a repetition
    */
   input?: Document;
+  /** uses the journal, even if the store has transactions */
+  journal?: boolean;
 }
 
 /** The options of commits. */
@@ -30,6 +32,12 @@ export interface CommitsOptions {
   keyPrefix?: string;
   /** the maximum number of commits; absent: 100 (1 to 1000) */
   limit?: number | Long;
+}
+
+/** The options of unique. */
+export interface UniqueOptions {
+  /** how long to wait for other processes, in milliseconds; absent: 6 s (1 to 60000) */
+  settleMS?: Milliseconds;
 }
 
 /** The options of readMany. */
@@ -1522,7 +1530,7 @@ export interface Operations<R> extends CommitOperations<R> {
   /**
    * Returns the recorded commit under a key.
    *
-   * key: the key
+   * key: the key, or the _id of the commit
    *
    * Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
    * "pending", "committed", or "done". "not found": no commit exists, or it was undone
@@ -1546,6 +1554,16 @@ export interface Operations<R> extends CommitOperations<R> {
    * purged. An error: 24 (locked) its lease has not ended
    */
   commitResolve(commit: string): R;
+
+  /**
+   * Lets commits of the journal change values of the unique indexes of a collection.
+   *
+   * collection: the collection
+   *
+   * Reply: `made`: the index on _keys is new; `documents` that were examined; and those that were
+   * `converted`. An error: 2 (invalid) the collection has no unique index
+   */
+  unique(collection: string, options?: UniqueOptions): R;
 
   /**
    * Reads several documents from one snapshot.

@@ -29,7 +29,7 @@ module.exports = {
   commitChanges: {
     command: "truceCommit",
     target: "changes",
-    options: ["key", "keyTime", "leave", "input"],
+    options: ["key", "keyTime", "leave", "input", "journal"],
     again: "key",
     commit: false,
     writes: true,
@@ -62,6 +62,14 @@ module.exports = {
     command: "truceCommitResolve",
     target: "commit",
     options: [],
+    again: true,
+    commit: false,
+    writes: true,
+  },
+  unique: {
+    command: "truceUnique",
+    target: "collection",
+    options: ["settleMS"],
     again: true,
     commit: false,
     writes: true,
@@ -125,6 +133,7 @@ module.exports = {
     ],
     again: true,
     commit: false,
+    writes: true,
   },
   setSource: {
     command: "truceSetSource",
@@ -754,6 +763,7 @@ module.exports = {
     options: ["after", "limit"],
     again: true,
     commit: false,
+    writes: false,
   },
   sweep: {
     command: "truceSweep",

@@ -958,6 +958,7 @@ class Operations(CommitOperations[R]):
         key_time: Optional[Milliseconds] = None,
         leave: Optional[Document] = None,
         input: Optional[Document] = None,
+        journal: Optional[bool] = None,
     ) -> R:
         """Changes several documents, all or none.
 
@@ -977,6 +978,7 @@ class Operations(CommitOperations[R]):
         leave: with a key: the result that a repetition returns, at most 64 KiB
         input: stored with the commit (truceCommitShow). With a key, it identifies the request in
             place of the changes, so a time in them may differ in a repetition
+        journal: uses the journal, even if the store has transactions
 
         Reply: `earlier`: true if the commit happened before under the same key, and then `result`:
         the value of `leave`; `inserted`: the _ids of inserts without one; `results`: for each
@@ -992,6 +994,7 @@ class Operations(CommitOperations[R]):
                 "keyTime": milliseconds(key_time),
                 "leave": leave,
                 "input": input,
+                "journal": journal,
             },
             again=key is not None,
         )
@@ -1020,7 +1023,7 @@ class Operations(CommitOperations[R]):
     ) -> R:
         """Returns the recorded commit under a key.
 
-        key: the key
+        key: the key, or the _id of the commit
 
         Reply: `commit`: {_id, key, key_time, state, input, result, created, ...}, where `state` is
         "pending", "committed", or "done". "not found": no commit exists, or it was undone
@@ -1072,6 +1075,28 @@ class Operations(CommitOperations[R]):
         return self._run(
             {
                 "truceCommitResolve": commit,
+            },
+            again=True,
+        )
+
+    def unique(
+        self,
+        collection: str,
+        *,
+        settle_ms: Optional[Milliseconds] = None,
+    ) -> R:
+        """Lets commits of the journal change values of the unique indexes of a collection.
+
+        collection: the collection
+        settle_ms: how long to wait for other processes, in milliseconds; absent: 6 s (1 to 60000)
+
+        Reply: `made`: the index on _keys is new; `documents` that were examined; and those that
+        were `converted`. An error: 2 (invalid) the collection has no unique index
+        """
+        return self._run(
+            {
+                "truceUnique": collection,
+                "settleMS": milliseconds(settle_ms),
             },
             again=True,
         )

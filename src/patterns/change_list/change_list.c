@@ -308,8 +308,9 @@ static truce_status written_check_part(int number, const struct written_part *pa
     return TRUCE_OK;
 }
 
-static truce_status written_add_change(truce_commit *commit, const struct written_part *part,
-                                       const char *place, bson_error_t *error)
+static truce_status written_add_change(int number, truce_commit *commit,
+                                       const struct written_part *part, const char *place,
+                                       bson_error_t *error)
 {
     const bson_t *guard = part->has_guard ? &part->guard : NULL;
 
@@ -323,8 +324,11 @@ static truce_status written_add_change(truce_commit *commit, const struct writte
         return truce_commit_remove(commit, place, &part->id, guard, error);
     if (!strcmp(part->verb, "require"))
         return truce_commit_require(commit, place, &part->id, guard, error);
-    if (!strcmp(part->verb, "change"))
-        return truce_commit_change(commit, place, &part->id, &part->with, error);
+    if (!strcmp(part->verb, "change")) {
+        truce_status status = truce_commit_change(commit, place, &part->id, &part->with, error);
+
+        return status == TRUCE_INVALID ? change_name_in_error(number, status, error) : status;
+    }
     if (!strcmp(part->verb, "hold"))
         return truce_commit_hold(commit, place, &part->id, guard, error);
     return truce_commit_require_missing(commit, place, &part->id, error);
@@ -403,7 +407,7 @@ static truce_status written_add_one(int number, const struct written_part *part,
     if (status)
         return status;
     return verb->add ? verb->add(number, part, part->collection, adding->commit, error)
-                     : written_add_change(adding->commit, part, part->collection, error);
+                     : written_add_change(number, adding->commit, part, part->collection, error);
 }
 
 truce_status truce__written_add(const bson_t *changes, const struct written_guard *guard,
