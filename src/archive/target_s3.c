@@ -31,6 +31,7 @@
 #include "archive/segment.h"
 #include "archive/target.h"
 #include "base/sha256.h"
+#include "bson/binary_text.h"
 
 #define ANSWER_MAX (8 * 1024 * 1024)
 #define STALL_S    20L
@@ -143,12 +144,6 @@ static void s3_hmac(const void *key, size_t key_size, const char *text,
     truce__sha256_end(&sha, digest);
 }
 
-static void s3_hex(const uint8_t digest[SHA256_BYTES], char text[SHA256_BYTES * 2 + 1])
-{
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(text + i * 2, 3, "%02x", digest[i]);
-}
-
 /* Appends the text as AWS encodes it. */
 static void s3_escape(bson_string_t *out, const char *text, bool slashes)
 {
@@ -186,7 +181,7 @@ static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3
     strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &utc);
     snprintf(day, sizeof day, "%.8s", stamp);
     truce__sha256(request->bytes, request->size, digest);
-    s3_hex(digest, hash);
+    truce__hex_show(digest, SHA256_BYTES, hash);
     canonical = bson_strdup_printf(
         "%s\n%s\n%s\nhost:%s\nx-amz-content-sha256:%s\nx-amz-date:%s\n%s%s%s\n"
         "host;x-amz-content-sha256;x-amz-date%s\n%s",
@@ -194,7 +189,7 @@ static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3
         target->token ? "x-amz-security-token:" : "", target->token ? target->token : "",
         target->token ? "\n" : "", target->token ? ";x-amz-security-token" : "", hash);
     truce__sha256(canonical, strlen(canonical), digest);
-    s3_hex(digest, signature);
+    truce__hex_show(digest, SHA256_BYTES, signature);
     scope = bson_strdup_printf("%s/%s/s3/aws4_request", day, target->region);
     text = bson_strdup_printf("AWS4-HMAC-SHA256\n%s\n%s\n%s", stamp, scope, signature);
     first = bson_strdup_printf("AWS4%s", target->secret);
@@ -203,7 +198,7 @@ static struct s3_header *s3_sign(const struct target_s3 *target, const struct s3
     s3_hmac(digest, sizeof digest, "s3", digest);
     s3_hmac(digest, sizeof digest, "aws4_request", digest);
     s3_hmac(digest, sizeof digest, text, digest);
-    s3_hex(digest, signature);
+    truce__hex_show(digest, SHA256_BYTES, signature);
     snprintf(line, sizeof line,
              "Authorization: AWS4-HMAC-SHA256 Credential=%s/%s, "
              "SignedHeaders=host;x-amz-content-sha256;x-amz-date%s, Signature=%s",

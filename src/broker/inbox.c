@@ -1,12 +1,12 @@
 #include "broker/inbox.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/sha256.h"
 #include "base/status.h"
+#include "bson/binary_text.h"
 #include "bson/value.h"
 #include "store/reserved.h"
 #include "store/store.h"
@@ -19,15 +19,11 @@
 /* A message without an id and a position is recognised in the rejects by its content. */
 static void inbox_append_digest(bson_t *key, const struct broker_message *message)
 {
-    struct sha256 sha;
     uint8_t digest[SHA256_BYTES];
     char text[2 * SHA256_BYTES + 1];
 
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, message->body, message->size);
-    truce__sha256_end(&sha, digest);
-    for (int i = 0; i < SHA256_BYTES; i++)
-        snprintf(text + (ptrdiff_t)2 * i, 3, "%02x", digest[i]);
+    truce__sha256(message->body, message->size, digest);
+    truce__hex_show(digest, SHA256_BYTES, text);
     BSON_APPEND_UTF8(key, "sha256", text);
 }
 

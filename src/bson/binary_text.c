@@ -58,14 +58,23 @@ bool truce__base64_read(const char *text, size_t length, bool url, uint8_t *byte
 
 /* ---- hexadecimal digits --------------------------------------------------------------------- */
 
-void truce__hex_write(const uint8_t *bytes, size_t size, char *text)
+static void hex_digits(const uint8_t *bytes, size_t size, const char *digits, char *text)
 {
-    static const char digits[] = "0123456789ABCDEF";
-
     for (size_t i = 0; i < size; i++) {
         text[2 * i] = digits[bytes[i] >> 4];
         text[2 * i + 1] = digits[bytes[i] & 15];
     }
+}
+
+void truce__hex_write(const uint8_t *bytes, size_t size, char *text)
+{
+    hex_digits(bytes, size, "0123456789ABCDEF", text);
+}
+
+void truce__hex_show(const uint8_t *bytes, size_t size, char *text)
+{
+    hex_digits(bytes, size, "0123456789abcdef", text);
+    text[2 * size] = '\0';
 }
 
 int truce__hex_digit(char c)
@@ -100,11 +109,11 @@ static bool uuid_has_hyphen(size_t at)
 
 void truce__uuid_write(const uint8_t bytes[UUID_BYTES], char text[UUID_TEXT])
 {
-    char digits[2 * UUID_BYTES], *next = digits;
+    char digits[2 * UUID_BYTES + 1], *next = digits;
 
-    truce__hex_write(bytes, UUID_BYTES, digits);
+    truce__hex_show(bytes, UUID_BYTES, digits);
     for (size_t i = 0; i < UUID_TEXT; i++)
-        text[i] = uuid_has_hyphen(i) ? '-' : (char)tolower((unsigned char)*next++);
+        text[i] = uuid_has_hyphen(i) ? '-' : *next++;
 }
 
 bool truce__uuid_read(const char *text, size_t length, uint8_t bytes[UUID_BYTES])

@@ -27,6 +27,8 @@ int truce__hex_digit(char c);
 
 /* Writes 2 * `size` upper-case digits. */
 void truce__hex_write(const uint8_t *bytes, size_t size, char *text);
+/* Writes 2 * `size` lower-case digits and a NUL. */
+void truce__hex_show(const uint8_t *bytes, size_t size, char *text);
 
 /* Reads digits of either case into `length` / 2 bytes. Returns false unless the text is an even
  * number of digits. */

@@ -8,6 +8,7 @@
  */
 #include "bson/number.h"
 
+#include <errno.h>
 #include <float.h>
 #include <locale.h>
 #include <math.h>
@@ -146,14 +147,13 @@ static bool copy_number(const char *text, size_t length, char copy[DIGITS_MAX + 
 bool truce__double_read(const char *text, size_t length, double *number)
 {
     char copy[DIGITS_MAX + 1];
-    bool finite;
 
     if (!copy_number(text, length, copy))
         return false;
     pthread_once(&once, make_locale);
+    errno = 0;
     *number = strtod_l(copy, NULL, plain);
-    finite = text_is_digit(copy[length - 1]) || copy[length - 1] == '.';
-    return !finite || isfinite(*number);
+    return errno != ERANGE;
 }
 
 bool truce__decimal_read(const char *text, size_t length, bson_decimal128_t *number)
@@ -166,7 +166,7 @@ bool truce__decimal_read(const char *text, size_t length, bson_decimal128_t *num
         return false;
     read = bid128_from_string(copy, BID_ROUNDING_TO_NEAREST, &flags);
     *number = truce__decimal_to_bson(read);
-    return !(flags & (BID_INVALID_EXCEPTION | BID_OVERFLOW_EXCEPTION));
+    return !(flags & (BID_INVALID_EXCEPTION | BID_OVERFLOW_EXCEPTION | BID_UNDERFLOW_EXCEPTION));
 }
 
 /* ---- comparison and arithmetic --------------------------------------------------------------- */

@@ -56,6 +56,16 @@ TEST(filter_stops_at_its_limit)
                      327391);
 }
 
+TEST(a_conversion_does_not_turn_a_number_into_zero)
+{
+    EXPRESSION_FAILS("{'$toDecimal': '1e-7000'}", "{}", 241);
+    EXPRESSION_FAILS("{'$toDouble': '1e-400'}", "{}", 241);
+    EXPRESSION_FAILS("{'$toDouble': {'$numberDecimal': '1E-400'}}", "{}", 241);
+    EXPRESSION_FAILS("{'$toDouble': {'$numberDecimal': '1E+400'}}", "{}", 241);
+    EXPRESSION_GIVES("{'$toDouble': {'$numberDecimal': '0E-400'}}", "{}", "0.0");
+    EXPRESSION_GIVES("{'$toDouble': {'$numberDecimal': '0.1'}}", "{}", "0.1");
+}
+
 TEST(if_null_takes_the_first_that_is_not_null)
 {
     EXPRESSION_GIVES("{'$ifNull': ['$a', '$b', '$c', 4]}", "{'b': null, 'c': 3}", "3");

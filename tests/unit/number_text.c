@@ -68,6 +68,12 @@ TEST(doubles_and_decimals_are_read_whole_or_not_at_all)
     CHECK(!truce__double_read("1\0", 2, &number));
     CHECK(truce__decimal_read("1E+6000", 7, &decimal));
     CHECK(!truce__decimal_read("1E+7000", 7, &decimal));
+    /* too close to 0: digits would be lost */
+    CHECK(!truce__double_read("1e-400", 6, &number));
+    CHECK(truce__double_read("0e-400", 6, &number) && number == 0);
+    CHECK(!truce__decimal_read("1E-7000", 7, &decimal));
+    CHECK(!truce__decimal_read("1.5E-6176", 9, &decimal));
+    CHECK(truce__decimal_read("1E-6176", 7, &decimal));
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         if (truce__double_read(wrong[i], strlen(wrong[i]), &number) ||
             truce__decimal_read(wrong[i], strlen(wrong[i]), &decimal))

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/sha256.h"
+#include "bson/binary_text.h"
 #include "bson/json.h"
 #include "cli/book/book.h"
 
@@ -123,20 +124,16 @@ void book_make_id(struct book_ids *ids, const char *prefix, const char *content,
                   bson_t *record)
 {
     uint8_t digest[SHA256_BYTES];
-    struct sha256 sha;
     uint64_t key;
-    char text[80];
+    char hex[2 * 12 + 1], text[80];
     uint32_t count;
     int length;
 
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, content, size);
-    truce__sha256_end(&sha, digest);
+    truce__sha256(content, size, digest);
     memcpy(&key, digest, sizeof key);
     count = book_in_count_up(ids, key ? key : 1);
-    length = snprintf(text, sizeof text, "%.20s ", prefix);
-    for (int i = 0; i < 12; i++)
-        length += snprintf(text + length, sizeof text - (size_t)length, "%02x", digest[i]);
+    truce__hex_show(digest, 12, hex);
+    length = snprintf(text, sizeof text, "%.20s %s", prefix, hex);
     if (count > 1)
         snprintf(text + length, sizeof text - (size_t)length, " %u", count);
     BSON_APPEND_UTF8(record, "id", text);

@@ -187,7 +187,7 @@ static const struct cli_command cli_archive = {
     .options =
         (const struct cli_option[]){
             {"to", 0, "TARGET", "a directory, or s3://BUCKET/PREFIX", false},
-            {"keep", 0, "PERIOD", "restore up to this age: 30d, 12h, 90m (default: forever)",
+            {"keep", 0, "DURATION", "restore up to this age: 30d, 12h, 90m (default: forever)",
              false},
             {"log-limit", 0, "MB", "maximum size of a log that is not archived (default: 1000)",
              false},

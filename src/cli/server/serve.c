@@ -291,9 +291,13 @@ static int serve_store(struct cli *cli, const char *uri, struct server_options *
     struct serve_archive *archive = NULL;
     truce_store *store;
     bson_error_t error;
-    truce_status status = truce_store_open(uri, &store_options, &store, &error);
+    truce_status status;
     int code;
 
+    /* The database of a file is the server's matter, because the file has other ones, too. */
+    if (!strncmp(uri, "mongodb", 7))
+        store_options.database = options->database;
+    status = truce_store_open(uri, &store_options, &store, &error);
     if (status)
         return cli_error(cli, NULL, status, &error);
     options->socket = serve_socket_path(options->socket, socket);
@@ -448,7 +452,7 @@ static const struct cli_command cli_serve = {
             {"tls-client-ca", 0, "FILE", "PEM: require client certificates of this CA", false},
             {"archive", 0, "TARGET", "archive the file to a directory or s3://BUCKET/PREFIX",
              false},
-            {"archive-keep", 0, "PERIOD", "restore up to this age: 30d, 12h (default: forever)",
+            {"archive-keep", 0, "DURATION", "restore up to this age: 30d, 12h (default: forever)",
              false},
             {"archive-log-limit", 0, "MB", "maximum log that is not archived (default: 1000)",
              false},

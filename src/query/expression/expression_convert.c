@@ -348,6 +348,16 @@ static truce_status to_long(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
+/* Returns false if the decimal number is too large for a double, or so small that digits are lost. */
+static bool is_in_range_of_double(struct value number)
+{
+    _IDEC_flags flags = 0;
+
+    (void)bid128_to_binary64(truce__decimal_of_bson(truce__value_decimal(number)),
+                             BID_ROUNDING_TO_NEAREST, &flags);
+    return !(flags & (BID_INVALID_EXCEPTION | BID_OVERFLOW_EXCEPTION | BID_UNDERFLOW_EXCEPTION));
+}
+
 static truce_status to_double(struct evaluation *run, struct value input,
                               const struct convert_how *how, struct value *result)
 {
@@ -367,8 +377,7 @@ static truce_status to_double(struct evaluation *run, struct value input,
         possible = read_binary_double(input, how, &number);
     } else if (truce__value_is_number(input)) {
         number = truce__number_to_double(input);
-        possible = input.type != BSON_TYPE_DECIMAL128 || isfinite(number) ||
-                   !bid128_isFinite(truce__decimal_of_bson(truce__value_decimal(input)));
+        possible = input.type != BSON_TYPE_DECIMAL128 || is_in_range_of_double(input);
     } else if (input.type == BSON_TYPE_BOOL) {
         number = truce__value_bool(input);
     } else if (input.type == BSON_TYPE_DATE_TIME) {

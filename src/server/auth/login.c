@@ -90,11 +90,7 @@ static void login_append_answer(const char *text, bool done, bson_t *reply)
 
 void login_digest(const bson_t *document, uint8_t digest[SHA256_BYTES])
 {
-    struct sha256 sha;
-
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, bson_get_data(document), document->len);
-    truce__sha256_end(&sha, digest);
+    truce__sha256(bson_get_data(document), document->len, digest);
 }
 
 /* Reads the user and its keys for the mechanism. For an unknown user, or one without such keys,

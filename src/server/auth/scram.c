@@ -9,6 +9,7 @@
 #include <openssl/rand.h>
 
 #include "base/assert.h"
+#include "bson/binary_text.h"
 #include "server/auth/saslprep.h"
 
 static const struct {
@@ -114,8 +115,7 @@ static char *digest_of(const char *name, const char *password)
     unsigned size = 0;
 
     truce_assert(EVP_Digest(text, strlen(text), digest, &size, EVP_md5(), NULL));
-    for (unsigned i = 0; i < size; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    truce__hex_show(digest, size, hex);
     scram_wipe(text, strlen(text));
     bson_free(text);
     return hex;

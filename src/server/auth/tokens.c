@@ -13,11 +13,7 @@
 
 static void token_hash(const char *token, uint8_t hash[SHA256_BYTES])
 {
-    struct sha256 sha;
-
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, token, strlen(token));
-    truce__sha256_end(&sha, hash);
+    truce__sha256(token, strlen(token), hash);
 }
 
 /* Encodes in Base64 with the alphabet of URLs, without padding. */

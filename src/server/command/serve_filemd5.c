@@ -13,6 +13,7 @@
 
 #include "base/assert.h"
 #include "base/field.h"
+#include "bson/binary_text.h"
 #include "server/command/handlers.h"
 
 #define SUM_BYTES 16
@@ -56,8 +57,7 @@ static void sum_tell(struct sum *sum, bson_t *reply)
     unsigned size = 0;
 
     truce_assert(EVP_DigestFinal_ex(sum->digest, bytes, &size) == 1 && size == SUM_BYTES);
-    for (unsigned i = 0; i < size; i++)
-        snprintf(hex + 2 * i, 3, "%02x", bytes[i]);
+    truce__hex_show(bytes, size, hex);
     BCON_APPEND(reply, "numChunks", BCON_INT32(sum->chunks), "md5", BCON_UTF8(hex));
 }
 

@@ -85,14 +85,11 @@ static void list_one(struct listing *listing, const uint8_t id[SESSION_ID_BYTES]
     const char *tag = listing->call->connection->login.tag;
     int64_t ago_ms = (truce__clock_monotonic_ns() - used_ns) / 1000000;
     uint8_t user[SHA256_BYTES];
-    struct sha256 sha;
     char buffer[16];
     const char *key;
     bson_t one;
 
-    truce__sha256_begin(&sha);
-    truce__sha256_add(&sha, tag, strlen(tag));
-    truce__sha256_end(&sha, user);
+    truce__sha256(tag, strlen(tag), user);
     bson_uint32_to_string(listing->count++, &key, buffer, sizeof buffer);
     BSON_APPEND_DOCUMENT_BEGIN(&listing->all, key, &one);
     BCON_APPEND(&one, "_id", "{", "id", BCON_BIN(BSON_SUBTYPE_UUID, id, SESSION_ID_BYTES), "uid",
