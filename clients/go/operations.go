@@ -2893,10 +2893,13 @@ func (db *Database) SyncStatus(ctx context.Context) (Reply, error) {
 type SyncRepairOptions struct {
 	// only reports, and repairs nothing
 	DryRun bool
+	// the _id of a dependent: compares only this one
+	Dependent any
 }
 
 func (o *SyncRepairOptions) appendTo(d *document) {
 	d.flag("dryRun", o.DryRun)
+	d.value("dependent", o.Dependent)
 }
 
 // SyncRepair compares every dependent of a rule with its source, and repairs what differs.
@@ -3228,10 +3231,13 @@ func (db *Database) Sweep(ctx context.Context, o SweepOptions) (Reply, error) {
 type CheckOptions struct {
 	// repairs what can be repaired
 	Repair bool
+	// with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it
+	Finding any
 }
 
 func (o *CheckOptions) appendTo(d *document) {
 	d.flag("repair", o.Repair)
+	d.value("finding", o.Finding)
 }
 
 // Check checks the consistency of the whole store, while it is in use.

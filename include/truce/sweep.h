@@ -68,6 +68,9 @@ TRUCE_EXPORT TRUCE_MUST_USE truce_status truce_commit_resolve(truce_store *store
 typedef struct truce_check_options {
     /* Repair what can be repaired. Without it, nothing is written. */
     bool repair;
+    /* With repair: repair only findings that have the fields {rule, ns, id?} of this one. A finding
+     * without an id is about the whole collection. NULL: all. */
+    const bson_t *finding;
     uint64_t reserved[4]; /* must be zero */
 } truce_check_options;
 

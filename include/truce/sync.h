@@ -183,6 +183,8 @@ typedef struct truce_sync_report {
 typedef struct truce_sync_walk_options {
     /* Copies that differ get the source's value. */
     bool repair;
+    /* Compare only the dependent with this _id. NULL: all. */
+    const bson_value_t *dependent;
     /* Receives each divergence. NULL: only count. */
     void (*function)(const truce_sync_finding *finding, void *arg);
     /* Receives the counts from time to time. NULL: none. */

@@ -84,7 +84,7 @@ static truce_status held_document(struct check *check, const char *collection,
     }
     status = TRUCE_OK;
     repaired = false;
-    if (finding.rule && by->check->repair) {
+    if (finding.rule && truce__check_repairs(by->check, &finding)) {
         status = truce__intent_meet(&by->worker, collection, document, error);
         repaired = !status;
         status = status == TRUCE_CORRUPT ? TRUCE_OK : status; /* Its commit is corrupted. */
@@ -131,7 +131,7 @@ static truce_status keyed_document(struct check *check, const char *collection,
         .text = "the field \"_keys\" differs from the unique values of the document: a plain write "
                 "changed one of the two",
         .repair = "write \"_keys\" from the document's values"};
-    bool changed = false;
+    bool changed = false, repairs;
     truce_status status;
     bson_t keys;
 
@@ -141,9 +141,10 @@ static truce_status keyed_document(struct check *check, const char *collection,
     status = truce__shadow_make(by->check->store, collection, truce__value_document(document),
                                 &keys, error);
     if (!status && !truce__shadow_right(document, &keys)) {
-        if (by->check->repair)
+        repairs = truce__check_repairs(by->check, &finding);
+        if (repairs)
             status = truce__shadow_mend(by->check->store, collection, &target, &changed, error);
-        truce__check_tell(by->check, &finding, by->check->repair && !status);
+        truce__check_tell(by->check, &finding, repairs && !status);
     }
     bson_destroy(&keys);
     return status;
@@ -334,7 +335,7 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
     struct finding finding = {.collection = COMMITS, .commit = id, .id = &target};
     bson_error_t why = {0};
     truce_status status = TRUCE_OK;
-    bool closer;
+    bool closer, repairs;
 
     if (!state || (!pending && strcmp(state, "committed") != 0) ||
         !truce__journal_lease_over(&by->worker, id, commit))
@@ -349,13 +350,14 @@ static truce_status commit_check_check_state(struct inspector *by, const bson_t 
         status = each_post(by, commit, id, check_missing, &why);
     if (!status && closer)
         status = each_post(by, commit, id, commit_check_check_blocked, &why);
-    if (!status && by->check->repair)
+    repairs = truce__check_repairs(by->check, &finding);
+    if (!status && repairs)
         status = check_mend(by, commit, id, pending, &why);
     if (status == TRUCE_LOCKED && !by->blocked)
         tell_refused(by, id, &target, &why);
     else if (status && error)
         *error = why;
-    truce__check_tell(by->check, &finding, by->check->repair && !status);
+    truce__check_tell(by->check, &finding, repairs && !status);
     if (status == TRUCE_LOCKED || (status == TRUCE_CORRUPT && by->blocked))
         return TRUCE_OK; /* That was reported. */
     return status;

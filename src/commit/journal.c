@@ -70,6 +70,7 @@
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/limits.h"
+#include "base/process_name.h"
 #include "bson/array.h"
 #include "commit/counters.h"
 #include "commit/journal_owner.h"
@@ -85,12 +86,15 @@
 
 static void append_lease(const truce_commit *commit, bson_t *document)
 {
+    char *owner = truce__process_name();
     bson_t lease;
 
     bson_append_document_begin(document, "lease", 5, &lease);
+    BSON_APPEND_UTF8(&lease, "owner", owner);
     BSON_APPEND_INT32(&lease, "ms", (int32_t)commit->options.lease_ms);
     BSON_APPEND_INT64(&lease, "until", truce__clock_wall_ms() + commit->options.lease_ms);
     bson_append_document_end(document, &lease);
+    bson_free(owner);
 }
 
 static void owner_target(struct array *list, const struct entry *entry, bson_t *element)

@@ -6,9 +6,11 @@
  *   a part cannot be read, the check still tries the others and then returns the first failure.
  * K3  Each database of the store is checked separately; a part that concerns the whole store
  *   (struct care, `whole`) is checked once.
+ * K4  If a single finding is given, nothing else is repaired (truce__check_repairs).
  */
 #include <string.h>
 
+#include "base/field.h"
 #include "base/null.h"
 #include "base/reserved_fields.h"
 #include "maintenance/registry.h"
@@ -47,8 +49,24 @@ static truce_status care_check_check_database(void *arg, truce_store *view, cons
     check.store = view;
     check.function = truce__care_tell;
     check.arg = &teller;
+    check.database = name;
     check_run_rules(checking, &check, false);
     return TRUCE_OK;
+}
+
+static truce_status check_accept_finding(const truce_check_options *options, bson_error_t *error)
+{
+    const bson_t *finding = options ? options->finding : NULL;
+
+    if (!finding)
+        return TRUCE_OK;
+    if (!options->repair)
+        return truce__fail(TRUCE_INVALID, error, "'finding' needs 'repair': true");
+    return *truce__field_text(finding, "rule") && *truce__field_text(finding, "ns")
+               ? TRUCE_OK
+               : truce__fail(TRUCE_INVALID, error,
+                             "a finding to repair needs the strings 'rule' and 'ns', as the check "
+                             "reported them");
 }
 
 truce_status truce_check(truce_store *store, const truce_check_options *options,
@@ -59,12 +77,15 @@ truce_status truce_check(truce_store *store, const truce_check_options *options,
 
     struct checking checking = {.check = {.store = store,
                                           .repair = options && options->repair,
+                                          .only = options ? options->finding : NULL,
                                           .function = function,
                                           .arg = arg,
                                           .report = report}};
     truce_status status = ROOM_CHECK(options, "truce_check_options", error);
 
     memset(report, 0, sizeof *report);
+    if (!status)
+        status = check_accept_finding(options, error);
     if (status)
         return status;
     check_run_rules(&checking, &checking.check, true);

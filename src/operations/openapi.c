@@ -256,6 +256,11 @@ static void openapi_append_watch(bson_t *paths)
         "{", "name", BCON_UTF8("resumeAfter"), "in", BCON_UTF8("query"), "description",          //
         BCON_UTF8("the id of the last event that was received, as JSON"), "schema", "{", "type", //
         BCON_UTF8("string"), "}", "}",                                                           //
+        "{", "name", BCON_UTF8("notify"), "in", BCON_UTF8("query"), "description",               //
+        BCON_UTF8("instead of these three: a collection whose changes cause an event without "   //
+                  "data, also without --feed-hours; up to 16 times"),                            //
+        "schema", "{", "type", BCON_UTF8("array"), "items", "{", "type", BCON_UTF8("string"),    //
+        "}", "}", "}",                                                                           //
         "{", "name", BCON_UTF8("Last-Event-ID"), "in", BCON_UTF8("header"), "description",       //
         BCON_UTF8("the same"), "schema", "{", "type", BCON_UTF8("string"), "}", "}", "]",        //
         "responses", "{", "200", "{", "description", BCON_UTF8("The events."), "content", "{",   //

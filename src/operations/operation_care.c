@@ -74,16 +74,20 @@ static const struct operation_row sweep_operation = {
 
 struct check_given {
     bool repair;
+    const bson_t *finding;
 };
 
 static const struct operation_field check_fields[] = {
-    {GIVEN(check_given, repair, FIELD_FLAG), "repairs what can be repaired"}, {{0}}};
+    {GIVEN(check_given, repair, FIELD_FLAG), "repairs what can be repaired"},
+    {GIVEN(check_given, finding, FIELD_DOCUMENT),
+     "with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it"},
+    {{0}}};
 
 static truce_status care_run_check(struct operation_call *call, const void *arg, bson_t *reply,
                                    bson_error_t *error)
 {
     const struct check_given *given = arg;
-    const truce_check_options options = {.repair = given->repair};
+    const truce_check_options options = {.repair = given->repair, .finding = given->finding};
     struct reply_list findings;
     truce_check_report report;
     truce_status status =

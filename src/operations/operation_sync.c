@@ -441,10 +441,13 @@ static const struct operation_row status_operation = {
 
 struct repair_given {
     bool dryRun;
+    const bson_value_t *dependent;
 };
 
 static const struct operation_field repair_fields[] = {
-    {GIVEN(repair_given, dryRun, FIELD_FLAG), "only reports, and repairs nothing"}, {{0}}};
+    {GIVEN(repair_given, dryRun, FIELD_FLAG), "only reports, and repairs nothing"},
+    {GIVEN(repair_given, dependent, FIELD_VALUE), "the _id of a dependent: compares only this one"},
+    {{0}}};
 
 struct findings {
     bson_t array;
@@ -482,8 +485,10 @@ static truce_status operation_sync_run_repair(struct operation_call *call, const
 {
     const struct repair_given *given = arg;
     struct findings findings = {BSON_INITIALIZER, 0};
-    const truce_sync_walk_options options = {
-        .repair = !given->dryRun, .function = sync_add_finding, .arg = &findings};
+    const truce_sync_walk_options options = {.repair = !given->dryRun,
+                                             .dependent = given->dependent,
+                                             .function = sync_add_finding,
+                                             .arg = &findings};
     truce_sync_report report = {0};
     struct handle *handle;
     const char *name;

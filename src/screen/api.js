@@ -1,5 +1,5 @@
 // Requests to the server, and the login.
-import { parse, write } from './exact.js';
+import { num, parse, write } from './exact.js';
 
 export const session = { database: '', access: {}, user: '' };
 
@@ -105,6 +105,16 @@ export async function aggregate(collection, pipeline) {
     return reply.cursor.firstBatch;
 }
 
+// Reads all documents of a collection, a batch at a time.
+export async function* documents(collection, options) {
+    let { cursor } = await op('find', { collection, batchSize: 1000, ...options });
+    for (let batch = cursor.firstBatch; ; batch = cursor.nextBatch) {
+        yield batch;
+        if (!num(cursor.id)) return;
+        ({ cursor } = await op('getMore', { cursor: cursor.id, collection, batchSize: 1000 }));
+    }
+}
+
 // Counts up to COUNT_MAX. Returns COUNT_MAX + 1 if there are more, or if counting takes too long.
 export const COUNT_MAX = 10000;
 export async function count(collection, query) {
@@ -123,9 +133,10 @@ export async function count(collection, query) {
 }
 
 // Reads server-sent events; EventSource cannot send the login.
-export async function watch(path, signal, onEvent) {
+export async function watch(path, signal, onEvent, onOpen) {
     const response = await send(path, { headers: headers(false), signal });
     if (!response.ok) throw new OpError(parse(await response.text()), response.status);
+    onOpen?.();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = '';
     for (;;) {

@@ -16,42 +16,54 @@ import {
     explainError,
 } from './dom.js';
 
-// [name in the address, label, module]
+// [name in the address, label, module, collections whose changes it shows; '*': that of the address]
 const SCREENS = [
-    ['', [['overview', 'Overview', 'overview']]],
+    [
+        '',
+        [
+            [
+                'overview',
+                'Overview',
+                'overview',
+                'truce_queue truce_queues truce_conflicts truce_commits',
+            ],
+        ],
+    ],
     [
         'Work',
         [
-            ['jobs', 'Jobs', 'jobs'],
-            ['dead', 'Dead letters', 'dead'],
-            ['queues', 'Queues', 'queue'],
-            ['workflows', 'Workflows', 'workflows'],
-            ['cron', 'Cron', 'cron'],
+            ['jobs', 'Jobs', 'jobs', 'truce_queue'],
+            ['dead', 'Dead letters', 'dead', 'truce_queue'],
+            ['queues', 'Queues', 'queue', 'truce_queue truce_queues truce_queue_limiters'],
+            ['workflows', 'Workflows', 'workflows', 'truce_queue'],
+            ['cron', 'Cron', 'cron', 'truce_queue_crons'],
         ],
     ],
     [
         'Data',
         [
-            ['documents', 'Documents', 'documents'],
-            ['ledgers', 'Ledgers', 'ledger'],
-            ['conflicts', 'Conflicts', 'conflicts'],
-            ['sets', 'Ordered sets', 'sets'],
-            ['trees', 'Trees', 'trees'],
-            ['sync', 'Copies', 'sync'],
-            ['sequences', 'Sequences', 'sequences'],
+            ['documents', 'Documents', 'documents', '*'],
+            ['ledgers', 'Ledgers', 'ledger', 'truce_ledgers *'],
+            ['conflicts', 'Conflicts', 'conflicts', 'truce_conflicts *'],
+            ['sets', 'Ordered sets', 'sets', 'truce_sets truce_progress truce_quarantine'],
+            ['trees', 'Trees', 'trees', 'truce_trees truce_tree_holds'],
+            ['sync', 'Copies', 'sync', ''],
+            ['sequences', 'Sequences', 'sequences', 'truce_sequences'],
         ],
     ],
     [
         'Store',
         [
-            ['commits', 'Commits', 'commits'],
-            ['transfers', 'Transfers', 'transfers'],
-            ['maintenance', 'Maintenance', 'maintenance'],
+            ['commits', 'Commits', 'commits', 'truce_commits'],
+            ['transfers', 'Transfers', 'transfers', 'truce_transfers *'],
+            ['maintenance', 'Maintenance', 'maintenance', ''],
         ],
     ],
 ];
 const MODULES = new Map(
-    SCREENS.flatMap(([, list]) => list.map(([name, label, module]) => [name, { label, module }])),
+    SCREENS.flatMap(([, list]) =>
+        list.map(([name, label, module, shown]) => [name, { label, module, shown }]),
+    ),
 );
 
 const bar = document.getElementById('bar'),
@@ -301,20 +313,27 @@ let visit = 0;
 async function show() {
     const mine = ++visit,
         address = readAddress();
-    forget();
+    forget(
+        (MODULES.get(address.screen)?.shown ?? '')
+            .split(' ')
+            .map((name) => (name === '*' ? address.args[0] : name))
+            .filter(Boolean),
+    );
     const waiting = setTimeout(() => {
         if (mine === visit) main.replaceChildren(h('p.loading', 'Loading…'));
     }, 250);
     let parts;
     try {
+        const screen = MODULES.get(address.screen),
+            loading = screen && import(`./${screen.module}.js`);
+        loading?.catch(() => {}); // reported below
         if (known === null) drawNav(address.screen);
         await enter(address.database);
         drawNav(address.screen);
-        const screen = MODULES.get(address.screen);
         if (!screen) {
             parts = [head('No such screen'), empty('There is no screen "', address.screen, '".')];
         } else {
-            const module = await import(`./${screen.module}.js`);
+            const module = await loading;
             if (mine !== visit) {
                 clearTimeout(waiting);
                 return;

@@ -1,14 +1,16 @@
 // Commits of the journal, and what their processes left.
 import { op } from './api.js';
-import { text, time, num } from './exact.js';
+import { num, text, time, write } from './exact.js';
 import {
     h,
+    a,
     act,
     action,
     ago,
     card,
     code,
     filters,
+    idPart,
     iso,
     json,
     live,
@@ -17,6 +19,61 @@ import {
     table,
     when,
 } from './dom.js';
+
+const open = (one) => one.state === 'pending' || one.state === 'committed';
+
+const DONE = {
+    insert: 'insert',
+    remove: 'remove',
+    set: 'change fields',
+    whole: 'replace',
+    hold: 'unchanged, but locked',
+    free: 'unchanged, and must stay absent',
+};
+function intended(one) {
+    if (one.op === 'set')
+        return (one.changes ?? [])
+            .slice(0, 50)
+            .map((each) =>
+                h(
+                    'div',
+                    code(text(each.p)),
+                    each.v === undefined ? ' removed' : [' = ', code(write(each.v).slice(0, 300))],
+                ),
+            );
+    return one.document && code(write(one.document).slice(0, 600));
+}
+
+// The documents that a commit locks, and what it makes of them.
+function effects(one) {
+    const keyOf = (each) => `${text(each.ns)} ${write(each.id)}`,
+        decided = new Map((one.post ?? []).map((each) => [keyOf(each), each])),
+        list = [
+            ...decided.values(),
+            ...[...(one.writes ?? []), ...(one.requires ?? [])].filter(
+                (each) => !decided.has(keyOf(each)),
+            ),
+        ];
+    return table(
+        'Documents of the commit',
+        [
+            {
+                name: 'Document',
+                cell: (each) =>
+                    a(
+                        ['documents', text(each.ns), idPart(each.id)],
+                        text(each.ns),
+                        ' ',
+                        code(write(each.id).slice(0, 80)),
+                    ),
+            },
+            { name: 'Change', cell: (each) => DONE[each.op] ?? 'locked; not decided yet' },
+            { name: 'Intended', cell: intended },
+        ],
+        list,
+        open(one) ? 'The commit names no document.' : 'The commit has ended: it locks nothing.',
+    );
+}
 
 export function show({ query, head }) {
     const detail = h('div', { role: 'status' });
@@ -45,10 +102,12 @@ export function show({ query, head }) {
                         { name: 'Commit', cell: (one) => code(text(one.key ?? one._id)) },
                         { name: 'Begun', cell: (one) => ago(time(one.created)) },
                         {
-                            name: 'Lease',
-                            cell: (one) =>
-                                (time(one.lease) ?? time(one.expires)) !== undefined &&
-                                ago(time(one.lease) ?? time(one.expires)),
+                            name: 'Holder',
+                            cell: (one) => open(one) && h('code.id', text(one.lease?.owner)),
+                        },
+                        {
+                            name: 'Lease ends',
+                            cell: (one) => open(one) && one.lease && ago(num(one.lease.until)),
                         },
                         {
                             name: 'Actions',
@@ -77,7 +136,12 @@ export function show({ query, head }) {
                                                                     when(num(one.key_time)),
                                                                 ),
                                                             ),
-                                                        json(one),
+                                                        effects(one),
+                                                        h(
+                                                            'details',
+                                                            h('summary', 'The whole commit'),
+                                                            json(one),
+                                                        ),
                                                     ),
                                                 );
                                                 detail.scrollIntoView({ block: 'nearest' });
@@ -85,7 +149,7 @@ export function show({ query, head }) {
                                         },
                                         'Show',
                                     ),
-                                    (one.state === 'pending' || one.state === 'committed') &&
+                                    open(one) &&
                                         action(
                                             'Finish or undo',
                                             async () => {

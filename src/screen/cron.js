@@ -3,39 +3,76 @@ import { op } from './api.js';
 import { parse, text, time, write } from './exact.js';
 import { a, act, action, ago, ask, code, h, live, state, table } from './dom.js';
 
-const DAYS = [
-    'Sunday',
-    'Monday',
-    'Tuesday',
-    'Wednesday',
-    'Thursday',
-    'Friday',
-    'Saturday',
-    'Sunday',
-];
-// Says common lines in words; the line itself otherwise.
+const DAYS = 'Sunday Monday Tuesday Wednesday Thursday Friday Saturday Sunday'.split(' '),
+    MONTHS =
+        'January February March April May June July August September October November December'.split(
+            ' ',
+        );
+const isAny = (part) => part === '*' || part === '?';
+const listed = (words, last = 'and') =>
+    words.length < 2 ? words.join('') : `${words.slice(0, -1).join(', ')} ${last} ${words.at(-1)}`;
+
+// Says a field such as "1,3-5" by the names of its numbers; undefined: it has a step, or is wrong.
+function named(part, names, first) {
+    const find = (word) =>
+        /^\d+$/.test(word)
+            ? names[Number(word) - first]
+            : names.find((name) => name.slice(0, 3).toLowerCase() === word.toLowerCase());
+    const words = part.split(',').map((one) => {
+        const ends = one.split('-').map(find);
+        return ends.length < 3 && ends.every(Boolean) ? ends.join(' to ') : undefined;
+    });
+    return words.every(Boolean) ? listed(words) : undefined;
+}
+const numbers = (part) =>
+    named(
+        part,
+        Array.from({ length: 100 }, (_, i) => String(i)),
+        0,
+    );
+
+function timeWords(minute, hour) {
+    const step = /^(?:\*|0)\/(\d+)$/,
+        every = step.exec(minute)?.[1],
+        hours = step.exec(hour)?.[1],
+        minutes = numbers(minute);
+    if (/^\d+$/.test(minute) && /^\d+(,\d+)*$/.test(hour))
+        return `at ${listed(hour.split(',').map((one) => `${one.padStart(2, '0')}:${minute.padStart(2, '0')}`))}`;
+    const often = isAny(minute)
+        ? 'every minute'
+        : every
+          ? `every ${every} minutes`
+          : minutes && `at minute ${minutes}`;
+    if (!often) return undefined;
+    if (isAny(hour)) return minutes ? `every hour ${often}` : often;
+    if (hours) return minutes && `every ${hours} hours ${often}`;
+    return numbers(hour) && `${often} in the hours ${numbers(hour)}`;
+}
+
+// Says a cron line in words; a line that is more complicated, as it is.
 function words(line) {
     if (line.startsWith('@every ')) return `every ${line.slice(7)}`;
     if (line.startsWith('@')) return line.slice(1);
     const [minute, hour, day, month, weekday, extra] = line.split(/\s+/);
-    if (extra !== undefined || month !== '*') return line;
-    const at =
-        /^\d+$/.test(minute) && /^\d+$/.test(hour)
-            ? `at ${hour.padStart(2, '0')}:${minute.padStart(2, '0')}`
-            : undefined;
-    if (hour === '*' && day === '*' && weekday === '*')
-        return minute === '*'
-            ? 'every minute'
-            : /^\*\/\d+$/.test(minute)
-              ? `every ${minute.slice(2)} minutes`
-              : /^\d+$/.test(minute)
-                ? `every hour, at minute ${minute}`
-                : line;
-    if (!at) return line;
-    if (day === '*' && weekday === '*') return `every day ${at}`;
-    if (day === '*' && /^[0-7]$/.test(weekday)) return `every ${DAYS[weekday]} ${at}`;
-    if (/^\d+$/.test(day) && weekday === '*') return `on day ${day} of each month ${at}`;
-    return line;
+    const at = weekday !== undefined && extra === undefined && timeWords(minute, hour);
+    if (!at || (!isAny(day) && !isAny(weekday))) return line;
+    const parts = [
+        at,
+        !isAny(weekday) && (named(weekday, DAYS, 0) ?? 0),
+        !isAny(day) && (numbers(day) ?? 0),
+        !isAny(month) && (named(month, MONTHS, 1) ?? 0),
+    ];
+    if (parts.includes(0)) return line;
+    const [, weekdays, days, months] = parts;
+    const when = weekdays
+        ? `${/[ ,]/.test(weekdays) ? 'on' : 'every'} ${weekdays}`
+        : days
+          ? `on day ${days} of ${months || 'each month'}`
+          : /^at \d/.test(at)
+            ? 'every day'
+            : '';
+    const order = at.startsWith('every') ? [at, when] : [when, at];
+    return [...order, months && !days && `in ${months}`].filter(Boolean).join(' ');
 }
 
 // Returns the options of the jobs of an entry, as truceCronSet and truceEnqueue name them.

@@ -1,6 +1,6 @@
 // Elements, tables, dialogs, and charts. Data becomes text nodes only; there is no innerHTML.
-import { write, keyName, Exact } from './exact.js';
-import { op, session, OpError, COUNT_MAX } from './api.js';
+import { num, write, keyName, Exact } from './exact.js';
+import { op, watch, session, OpError, COUNT_MAX } from './api.js';
 
 // Makes characters visible that would change the look or the direction of other text.
 const HIDDEN =
@@ -58,6 +58,20 @@ export const grouped = (value) => {
     const string = value instanceof Exact ? value.text : String(value);
     return /^-?\d+$/.test(string) ? string.replace(/\B(?=(\d{3})+$)/g, '\u2009') : string;
 };
+// Writes an amount with the digits of its currency, without loss.
+export function money(value, digits) {
+    const raw =
+        value !== null && typeof value === 'object' && !(value instanceof Exact)
+            ? String(value.$numberDecimal ?? value.$numberLong ?? '')
+            : String(value ?? '');
+    if (!/^-?\d+$/.test(raw)) return raw;
+    const minus = raw[0] === '-',
+        all = raw.replace('-', '').padStart(digits + 1, '0'),
+        split = all.length - digits;
+    return `${minus ? '\u2212' : ''}${grouped(all.slice(0, split))}${digits ? `.${all.slice(split)}` : ''}`;
+}
+export const amount = (value, digits) =>
+    h(num(value) < 0 ? 'span.minus' : 'span', money(value, digits));
 // A count that ended at its maximum is COUNT_MAX + 1.
 export const capped = (n) => (n === COUNT_MAX + 1 ? `${grouped(COUNT_MAX)}+` : grouped(n));
 export const plural = (n, word) =>
@@ -184,7 +198,14 @@ export function table(label, columns, rows, none = 'Nothing to show.') {
                     h(
                         'tr',
                         columns.map((column) =>
-                            h(`td${column.kind ? `.${column.kind}` : ''}`, column.cell(row)),
+                            h(
+                                `td${column.kind ? `.${column.kind}` : ''}`,
+                                {
+                                    'data-name':
+                                        typeof column.name === 'string' ? column.name : undefined,
+                                },
+                                column.cell(row),
+                            ),
                         ),
                     ),
                 ),
@@ -403,25 +424,31 @@ export function setPaused(value) {
     paused = value;
     if (!paused) refresh();
 }
-export function forget() {
+// Begins a screen that shows these collections.
+export function forget(collections) {
     regions.clear();
+    watched = collections;
+    begun = 0;
 }
 
 // The parts that a person works with are not replaced while they are used.
 const USED = 'input:focus, textarea:focus, select:focus, input:checked, details[data-used]';
 
+// Shows the data again, unless a person works with it. Equal data, too: ages change.
+function show(region) {
+    if (region.shown && region.element.isConnected && !region.element.querySelector(USED))
+        fill(region, region.show(region.data));
+}
 async function update(region, force) {
     region.again ||= region.busy && force;
     if (region.busy) return;
     region.busy = true;
     try {
         const data = await region.read();
-        const used = region.element.querySelector(USED);
-        // Equal data is shown again, too, because ages change.
-        if (force || !region.shown || (!used && region.element.isConnected)) {
-            fill(region, region.show(data));
-            region.shown = true;
-        }
+        region.data = data;
+        if (force || !region.shown) fill(region, region.show(data));
+        else show(region);
+        region.shown = true;
         region.element.querySelector('.stale')?.remove();
     } catch (error) {
         if (!region.shown) {
@@ -442,8 +469,14 @@ function fill(region, nodes) {
     const focused = region.element.contains(document.activeElement) ? document.activeElement : null;
     const link = focused?.getAttribute?.('href'),
         label = focused?.textContent;
+    const parts = () => [...region.element.querySelectorAll('details:not(.json details)')],
+        opened = parts().map((one) => one.open);
     region.element.replaceChildren();
     add(region.element, [nodes]);
+    if (parts().length === opened.length)
+        parts().forEach((one, i) => {
+            one.open = opened[i];
+        });
     if (focused) {
         const again = [...region.element.querySelectorAll('a, button')].find((element) =>
             link ? element.getAttribute('href') === link : element.textContent === label,
@@ -459,7 +492,9 @@ export function live(read, show, every = 5000, first = undefined) {
         show,
         every,
         next: Date.now() + every,
+        turn: 0,
         shown: first !== undefined,
+        data: first,
         element: h(
             'div.live',
             { 'aria-busy': first === undefined ? 'true' : undefined },
@@ -473,14 +508,77 @@ export function live(read, show, every = 5000, first = undefined) {
 export function refresh() {
     for (const region of regions) update(region, true);
 }
+
+// The server reports by events that a process has written to the collections of the screen. The regions are then read
+// again, at most once in 2 s. Without events, they are read after their time.
+const SPACE_MS = 2000,
+    AGAIN_MS = 5000,
+    SLOWER = 6; // with events, the regions are read this much less often, for what only time changes
+let watched = [],
+    stream = null,
+    streams = false,
+    noticed = false,
+    begun = 0,
+    spoken = 0,
+    refused = '';
+const streamName = () => JSON.stringify([session.user, session.database, watched]);
+
+async function follow() {
+    const own = (stream = new AbortController()),
+        name = streamName();
+    own.signal.streamName = name;
+    begun = Date.now();
+    try {
+        await watch(
+            `${encodeURIComponent(session.database)}/watch?${watched.map((one) => `notify=${encodeURIComponent(one)}`).join('&')}`,
+            own.signal,
+            () => {
+                noticed = true;
+            },
+            () => {
+                streams = true;
+                noticed = true; // what changed before is not reported
+            },
+        );
+    } catch (error) {
+        if (error instanceof OpError) refused = name;
+    }
+    if (stream === own) unfollow();
+}
+function unfollow() {
+    stream?.abort();
+    stream = null;
+    streams = false;
+}
 setInterval(() => {
-    if (document.hidden || paused || document.querySelector('dialog[open]')) return;
+    if (document.hidden || paused || stream?.signal.streamName !== streamName()) unfollow();
+    if (document.hidden || paused) return;
+    const now = Date.now();
+    if (
+        !stream &&
+        watched.length &&
+        session.access.database &&
+        refused !== streamName() &&
+        now >= begun + AGAIN_MS
+    )
+        follow();
+    if (document.querySelector('dialog[open]')) return;
+    if (noticed && now >= spoken + SPACE_MS) {
+        noticed = false;
+        spoken = now;
+        for (const region of regions) if (region.every) region.next = 0;
+    }
     for (const region of regions)
-        if (region.every && Date.now() >= region.next) {
-            region.next = Date.now() + region.every;
-            update(region, false);
+        if (region.every && now >= region.next) {
+            region.turn = streams && region.next ? (region.turn + 1) % SLOWER : 0;
+            region.next = now + region.every;
+            if (region.turn) show(region);
+            else update(region, false);
         }
 }, 500);
+document.addEventListener('visibilitychange', () => {
+    if (!document.hidden) begun = 0;
+});
 
 // ---- charts -----------------------------------------------------------------------------------
 
@@ -610,6 +708,7 @@ export function filters(parts, query, fields, button = 'Filter') {
         'form.filters',
         {
             role: 'search',
+            'aria-label': button,
             onsubmit: (event) => {
                 event.preventDefault();
                 location.hash = href(parts, {

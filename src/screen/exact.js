@@ -65,7 +65,11 @@ export function time(value) {
     return typeof date === 'string' ? Date.parse(date) : num(date);
 }
 
-export const date = (ms) => ({ $date: new Date(ms).toISOString() });
+// Returns the number that a person wrote, with all digits.
+export function whole(string) {
+    if (!/^-?\d+$/.test(string)) throw new Error(`"${string}" is not a whole number.`);
+    return new Exact(string);
+}
 
 // Returns a short text of an _id or of another scalar.
 export function text(value) {

@@ -308,6 +308,10 @@ export async function show(context) {
                                 name,
                                 values.map((n, i) => n + (sum.get(name)?.[i] ?? 0)),
                             );
+                const count = (one) => [...one.values()].flat().reduce((x, y) => x + y, 0),
+                    each = (rows ?? [])
+                        .map(([queue, one]) => [queue, new Map(one)])
+                        .sort(([, one], [, other]) => count(other) - count(one));
                 return card(
                     'Added in the last hour, by current state',
                     hourChart(query.queue ?? 'all queues', sum, {
@@ -315,6 +319,24 @@ export async function show(context) {
                         height: 90,
                         legend: true,
                     }),
+                    !query.queue &&
+                        each.length > 1 &&
+                        h(
+                            'details',
+                            h('summary', 'By queue'),
+                            h(
+                                'div.grid',
+                                each
+                                    .slice(0, 12)
+                                    .map(([queue, one]) =>
+                                        h(
+                                            'div.queue',
+                                            h('h3', a(['queues', queue], queue)),
+                                            hourChart(queue, one),
+                                        ),
+                                    ),
+                            ),
+                        ),
                 );
             },
             30000,

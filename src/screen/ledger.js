@@ -1,12 +1,14 @@
 // Ledgers: accounts as a tree with sums, statements, transactions, and the checks of a book.
 import { op, find, one as findOne, missing, optional } from './api.js';
 import { Exact, num, parse, text, write, time } from './exact.js';
+import { exportButton, report } from './book.js';
 import {
     h,
     a,
     act,
     action,
     ago,
+    amount,
     ask,
     bars,
     card,
@@ -19,25 +21,12 @@ import {
     iso,
     json,
     live,
+    money,
     note,
     plural,
     table,
     when,
 } from './dom.js';
-
-// Writes an amount with the digits of its currency, without loss.
-function money(value, digits) {
-    const raw =
-        value instanceof Exact || typeof value === 'number'
-            ? String(value)
-            : text(value?.$numberDecimal ?? value?.$numberLong ?? value ?? '');
-    if (!/^-?\d+$/.test(raw)) return raw;
-    const minus = raw[0] === '-',
-        all = raw.replace('-', '').padStart(digits + 1, '0'),
-        split = all.length - digits;
-    return `${minus ? '\u2212' : ''}${grouped(all.slice(0, split))}${digits ? `.${all.slice(split)}` : ''}`;
-}
-const amount = (value, digits) => h(num(value) < 0 ? 'span.minus' : 'span', money(value, digits));
 
 async function book(ledger) {
     const found = await findOne('truce_ledgers', { _id: ledger });
@@ -165,7 +154,7 @@ function tree(ledger, prefix, digits) {
                                           one.name,
                                       )
                                     : a(['ledgers', ledger, 'account', one.name], one.name),
-                                one.deeper && h('div.muted', `${grouped(one.count)} accounts`),
+                                one.deeper && h('div.muted', plural(one.count, 'account')),
                                 one.deeper &&
                                     one.leaf &&
                                     h(
@@ -366,7 +355,11 @@ async function transaction({ ledger, id, head, digits, crumbs }) {
                 ['Booked', when(time(found.ts))],
                 ['Kind', text(found.kind)],
                 ['State', text(found.state)],
-                ['Of', found.of !== undefined && transactionLink(ledger, found.of)],
+                [
+                    'Resolves',
+                    found.resolves !== undefined && transactionLink(ledger, found.resolves),
+                ],
+                ['Value date', found.effective && when(time(found.effective))],
                 ['Expires', found.expires && ago(time(found.expires))],
             ]),
         ),
@@ -501,8 +494,13 @@ export async function show({ args: [ledger, kind, ...rest], query, head }) {
         ]),
     ];
     return [
-        head(query.prefix || ledger, { crumbs, sub: `Currencies: ${currencies.join(', ')}` }),
+        head(query.prefix || ledger, {
+            crumbs,
+            sub: `Currencies: ${currencies.join(', ')}`,
+            side: exportButton(ledger, currencies, digits),
+        }),
         tree(ledger, query.prefix ?? '', digits),
+        report(ledger, query, digits),
         !query.prefix && [
             card(
                 'Pending transactions',

@@ -3,11 +3,13 @@ import { op, session } from './api.js';
 import { num, text, write } from './exact.js';
 import {
     h,
+    a,
     act,
     action,
     bytes,
     card,
     code,
+    duration,
     facts,
     grouped,
     live,
@@ -17,9 +19,38 @@ import {
     table,
 } from './dom.js';
 
+const SWEEP_CONFIRM =
+    'Work of dead processes is completed or undone, and expired documents are removed. A server does this every minute.';
+async function sweep() {
+    const reply = await act('truceSweep');
+    return `Swept: ${['undone', 'finished', 'cleaned', 'expired', 'pruned'].map((name) => `${num(reply[name])} ${name}`).join(', ')}.${reply.more ? ' Others remain; sweep again.' : ''}`;
+}
+
+// A finding that the check cannot repair says why: "none: inspect the document by hand".
+const isRepairable = (one) => !one.repaired && !/^(none|nothing)\b/.test(text(one.repair));
+
+function repairButton(one, result) {
+    const where = one.id === undefined ? text(one.ns) : `${text(one.ns)} ${write(one.id)}`;
+    return action(
+        'Repair',
+        async () => {
+            const { rule, ns, id } = one;
+            const reply = await act('truceCheck', { repair: true, finding: { rule, ns, id } });
+            checkResult(reply, result);
+            return num(reply.repaired)
+                ? 'The finding is repaired.'
+                : 'Nothing was repaired: the finding is gone, or a process works on it.';
+        },
+        {
+            may: 'maintain',
+            confirm: `${text(one.rule)} at ${where.slice(0, 200)}. The repair: ${text(one.repair)}. The store is checked again first.`,
+        },
+    );
+}
+
 function checkResult(reply, result) {
     const found = num(reply.found),
-        repairable = reply.findings.filter((one) => one.repair && !one.repaired);
+        repairable = reply.findings.filter(isRepairable);
     result.replaceChildren(
         note(
             found ? 'warn' : 'good',
@@ -42,17 +73,21 @@ function checkResult(reply, result) {
                 { name: 'Finding', cell: (one) => text(one.text) },
                 {
                     name: 'Repair',
-                    cell: (one) =>
-                        one.repaired ? state('done') : one.repair ? text(one.repair) : 'by hand',
+                    cell: (one) => (one.repaired ? state('done') : text(one.repair)),
+                },
+                {
+                    name: 'Action',
+                    cell: (one) => isRepairable(one) && repairButton(one, result),
                 },
             ],
             reply.findings.slice(0, 200),
         ),
     );
-    if (repairable.length)
+    if (found > 200) result.append(h('p.muted', `${grouped(found - 200)} others are not shown.`));
+    if (repairable.length > 1)
         result.append(
             action(
-                `Repair ${plural(repairable.length, 'finding')}`,
+                `Repair all ${plural(repairable.length, 'finding')}`,
                 async () => {
                     checkResult(await act('truceCheck', { repair: true }), result);
                     return 'The repair is finished.';
@@ -66,12 +101,61 @@ function checkResult(reply, result) {
         );
 }
 
+// The database and the collection that a finding names: "students", or "school.students" in another database.
+async function placeOf(subject) {
+    const { databases } = await op('listDatabases', { nameOnly: true }, { database: 'admin' }),
+        own = session.access.database,
+        other = databases.find(({ name }) => name !== own && subject.startsWith(`${name}.`)),
+        database = other?.name ?? own,
+        collection = other ? subject.slice(database.length + 1) : subject;
+    const { cursor } = await op(
+        'listCollections',
+        { filter: { name: collection }, cursor: {} },
+        { database },
+    );
+    if (!cursor.firstBatch.length) throw new Error(`There is no collection ${subject}.`);
+    return [database, collection];
+}
+
+// The changes of the doctor that an operation of the server makes.
+function doctorButton(one) {
+    const subject = text(one.subject),
+        change = text(one.change),
+        index =
+            /^create the index \{([^{}:]+): 1\}(?: with ((?:(?:sparse|unique): true(?: and )?)+))?/.exec(
+                change,
+            );
+    if (/^run truce sweep\b/.test(change))
+        return action('Sweep', sweep, { may: 'maintain', confirm: SWEEP_CONFIRM });
+    if (/truce queue redrive/.test(change)) return a(['dead'], 'Dead letters');
+    if (!index) return undefined;
+    const [, field, options = ''] = index,
+        name = `${field}_1`,
+        kind = Object.fromEntries(
+            [...options.matchAll(/(\w+): true/g)].map((one) => [one[1], true]),
+        );
+    return action(
+        'Create the index',
+        async () => {
+            const [database, collection] = placeOf(subject);
+            await act(
+                'createIndexes',
+                { collection, indexes: [{ key: { [field]: 1 }, name, ...kind }] },
+                { database },
+            );
+            return 'The index is created.';
+        },
+        { confirm: `The index ${name} of ${subject} is built while the collection is in use.` },
+    );
+}
+
 function doctor(reply) {
     const order = ['error', 'warning', 'note'],
         list = [...reply.findings].sort(
             (x, y) => order.indexOf(text(x.level)) - order.indexOf(text(y.level)),
         );
-    const { file, wal, space, filesystem, sqlite, writes, path, store } = reply.facts ?? {};
+    const { file, wal, space, filesystem, sqlite, writes, path, store, pins, archive } =
+        reply.facts ?? {};
     return [
         card(
             'Doctor',
@@ -83,6 +167,7 @@ function doctor(reply) {
                           { name: 'Subject', cell: (one) => text(one.subject) },
                           { name: 'Finding', cell: (one) => text(one.text) },
                           { name: 'Change', cell: (one) => text(one.change) },
+                          { name: 'Action', cell: doctorButton },
                       ],
                       list,
                   )
@@ -109,6 +194,39 @@ function doctor(reply) {
                 ['truce', session.access.version],
             ]),
         ),
+        pins?.length > 0 &&
+            card(
+                'Open reads',
+                table(
+                    'Processes with open reads',
+                    [
+                        { name: 'Process', kind: 'num', cell: (one) => text(one.process) },
+                        { name: 'Open reads', kind: 'num', cell: (one) => grouped(one.reads) },
+                        { name: 'Oldest', cell: (one) => duration(num(one.age_ms)) },
+                        {
+                            name: 'Log kept for it',
+                            kind: 'num',
+                            cell: (one) => bytes(num(one.bytes)),
+                        },
+                    ],
+                    pins,
+                ),
+            ),
+        archive &&
+            card(
+                'Archive',
+                facts([
+                    ['Archiver', `process ${text(archive.process)}`],
+                    ['Behind', duration(num(archive.behind_ms))],
+                    ['Not archived yet', bytes(num(archive.behind_bytes))],
+                    ['Last commit', text(archive.commit)],
+                    ['Generation', text(archive.generation)],
+                    [
+                        'Its target fails',
+                        num(archive.failing_ms) > 0 && `for ${duration(num(archive.failing_ms))}`,
+                    ],
+                ]),
+            ),
     ];
 }
 
@@ -132,18 +250,7 @@ export function show({ head }) {
                     },
                     { may: 'monitor', primary: true },
                 ),
-                action(
-                    'Sweep',
-                    async () => {
-                        const reply = await act('truceSweep');
-                        return `Swept: ${['undone', 'finished', 'cleaned', 'expired', 'pruned'].map((name) => `${num(reply[name])} ${name}`).join(', ')}.${reply.more ? ' Others remain; sweep again.' : ''}`;
-                    },
-                    {
-                        may: 'maintain',
-                        confirm:
-                            'Work of dead processes is completed or undone, and expired documents are removed. A server does this every minute.',
-                    },
-                ),
+                action('Sweep', sweep, { may: 'maintain', confirm: SWEEP_CONFIRM }),
             ),
             result,
         ),

@@ -1,7 +1,20 @@
 // Overview: what needs attention, and each queue and ledger at a glance.
 import { op, count, find, optional, remember, session } from './api.js';
-import { num } from './exact.js';
-import { h, a, live, capped, grouped, duration, bytes, empty, href, state, plural } from './dom.js';
+import { num, text } from './exact.js';
+import {
+    h,
+    a,
+    live,
+    capped,
+    grouped,
+    duration,
+    bytes,
+    empty,
+    href,
+    money,
+    state,
+    plural,
+} from './dom.js';
 import { queues, lastHour, hourChart, workers, stateLinks } from './work.js';
 
 const doctor = () =>
@@ -9,26 +22,45 @@ const doctor = () =>
         ? optional(remember('doctor', 60000, () => op('truceDoctor')))
         : undefined;
 
+// Adds up the accounts of a ledger at most once a minute, whatever happens on the screen.
+const BOOKS = 12,
+    ACCOUNTS = 1000;
+const book = (one) =>
+    remember(`book/${text(one._id)}`, 60000, async () => {
+        const ledger = text(one._id);
+        const [accounts, pending] = await Promise.all([
+            optional(op('truceLedgerAccounts', { ledger, limit: ACCOUNTS })),
+            optional(op('truceLedgerPending', { ledger, limit: 100 })),
+        ]);
+        const sums = new Map();
+        for (const { currency, balance } of accounts?.accounts ?? []) {
+            const sum = sums.get(currency) ?? { all: 0n, credit: 0n },
+                value = BigInt(text(balance));
+            sum.all += value;
+            if (value > 0n) sum.credit += value;
+            sums.set(currency, sum);
+        }
+        return {
+            name: ledger,
+            digits: one.currencies ?? {},
+            count: accounts?.accounts.length,
+            more: accounts?.more,
+            pending,
+            sums: [...sums],
+        };
+    });
+
 async function read() {
     const [all, hour, busy, conflicts, commits, ledgers, health] = await Promise.all([
         queues(),
         optional(lastHour()),
         optional(workers()),
         count('truce_conflicts', { state: 'open' }),
-        count('truce_commits', { state: 'pending' }),
-        find('truce_ledgers', { limit: 12, sort: { _id: 1 } }),
+        count('truce_commits', { state: { $in: ['pending', 'committed'] } }),
+        find('truce_ledgers', { limit: BOOKS, sort: { _id: 1 } }),
         doctor(),
     ]);
-    const books = await Promise.all(
-        ledgers.map(async (one) => {
-            const name = one._id?.ledger ?? one.ledger ?? one._id;
-            return {
-                name,
-                accounts: await optional(op('truceLedgerAccounts', { ledger: name, limit: 1000 })),
-                pending: await optional(op('truceLedgerPending', { ledger: name, limit: 100 })),
-            };
-        }),
-    );
+    const books = await Promise.all(ledgers.map(book));
     return {
         all,
         hour: hour && [...hour].map(([queue, one]) => [queue, [...one]]),
@@ -51,7 +83,8 @@ function tiles({ all, conflicts, commits, health }) {
         );
     const facts = health?.facts,
         findings = health ? num(health.errors) + num(health.warnings) : 0;
-    const writes = facts?.writes;
+    const writes = facts?.writes,
+        archive = facts?.archive;
     return h(
         'div.tiles',
         tile(
@@ -86,6 +119,15 @@ function tiles({ all, conflicts, commits, health }) {
                 'writes per sync',
                 undefined,
                 '',
+            ),
+        archive &&
+            tile(
+                duration(num(archive.behind_ms)),
+                num(archive.failing_ms)
+                    ? 'behind: the archive fails'
+                    : `behind: the archive, ${bytes(num(archive.behind_bytes))}`,
+                href(['maintenance']),
+                num(archive.failing_ms) ? '.bad' : '',
             ),
     );
 }
@@ -123,30 +165,38 @@ function queueCard(one, hour, busy) {
     );
 }
 
-function bookCard({ name, accounts, pending }) {
-    const sums = new Map(),
-        list = accounts?.accounts ?? [];
-    for (const one of list)
-        sums.set(one.currency, (sums.get(one.currency) ?? 0) + num(one.balance));
-    const balanced = !accounts?.more && [...sums.values()].every((sum) => Math.abs(sum) < 0.5);
+function bookCard({ name, digits, count, more, pending, sums }) {
+    const wrong = sums.filter(([, sum]) => sum.all !== 0n);
     return h(
         'section.card.queue',
         h('h2', a(['ledgers', name], name)),
         h(
             'ul.counts',
-            h('li', h('b', accounts?.more ? '1000+' : grouped(list.length)), ' accounts'),
+            h('li', h('b', more ? `${grouped(ACCOUNTS)}+` : grouped(count ?? 0)), ' accounts'),
             h(
                 'li',
                 h('b', pending?.more ? '100+' : (pending?.transactions.length ?? 0)),
                 ' pending',
             ),
-            h('li', [...sums.keys()].join(', ')),
+            !more &&
+                sums.map(([currency, sum]) =>
+                    h('li', h('b', money(sum.credit, num(digits[currency]))), ` ${currency}`),
+                ),
         ),
-        accounts?.more
-            ? h('p.muted', 'Too many accounts to add up here.')
-            : state(balanced ? 'ok' : 'error'),
-        !accounts?.more &&
-            h('span.muted', balanced ? ' all balances sum to 0' : ' the balances do not sum to 0'),
+        count === undefined
+            ? h('p.muted', 'Your user may not read this ledger.')
+            : more
+              ? h('p.muted', 'Too many accounts to add up here.')
+              : h(
+                    'p.muted',
+                    h(
+                        'span.state',
+                        { 'data-state': wrong.length ? 'error' : 'ok' },
+                        wrong.length
+                            ? `The balances in ${wrong.map(([currency]) => currency).join(', ')} do not sum to 0`
+                            : 'Credits equal debits',
+                    ),
+                ),
     );
 }
 

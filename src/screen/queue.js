@@ -1,6 +1,6 @@
 // Queues: all of them, and one with its limits, workers, lanes, and times.
 import { find, aggregate, optional, one as findOne, remember, missing } from './api.js';
-import { num, text, time } from './exact.js';
+import { num, text, time, whole } from './exact.js';
 import {
     h,
     a,
@@ -115,8 +115,8 @@ async function editLimits(queue, limiter) {
     if (!given) return null;
     await act('truceQueueLimit', {
         queue,
-        running: given.running ? Number(given.running) : undefined,
-        rate: given.rate ? Number(given.rate) : undefined,
+        running: given.running ? whole(given.running) : undefined,
+        rate: given.rate ? whole(given.rate) : undefined,
         perMS: given.seconds ? Math.round(Number(given.seconds) * 1000) : undefined,
         pool: limiter?._id?.pool,
     });
@@ -242,7 +242,10 @@ export async function show({ args: [queue], head }) {
                                 ['Pool', limiter?._id?.pool && text(limiter._id.pool)],
                             ]),
                         ),
-                        h('p', action('Edit the limits', () => editLimits(queue, limiter))),
+                        h(
+                            'p',
+                            action('Edit the limits', () => editLimits(queue, limiter)),
+                        ),
                     ),
                     card(
                         'Times',

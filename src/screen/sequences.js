@@ -1,6 +1,6 @@
 // Sequences and their last numbers.
 import { op } from './api.js';
-import { text } from './exact.js';
+import { text, whole } from './exact.js';
 import { act, action, ask, grouped, live, table } from './dom.js';
 
 export function show({ head }) {
@@ -30,7 +30,7 @@ export function show({ head }) {
                                     if (!given) return null;
                                     await act('truceSequence', {
                                         sequence: one._id,
-                                        raise: Number(given.raise),
+                                        raise: whole(given.raise),
                                     });
                                     return 'Raised.';
                                 }),

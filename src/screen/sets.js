@@ -1,6 +1,6 @@
 // Ordered sets: how far each source is applied, the number it waits for, and the quarantine.
 import { op, find, one as findOne, missing, optional } from './api.js';
-import { num, text, time, write } from './exact.js';
+import { num, text, time, whole, write } from './exact.js';
 import {
     h,
     a,
@@ -86,7 +86,7 @@ export async function show({ args: [id], head }) {
             const reply = await act('truceSetReplay', {
                 ...named,
                 quarantined: one,
-                seq: Number(given.seq),
+                seq: whole(given.seq),
             });
             return `Outcome: ${reply.outcome ?? reply.status}.`;
         });
@@ -115,7 +115,9 @@ export async function show({ args: [id], head }) {
                     ['Key', code(named.key)],
                     [
                         'Consumers',
-                        [...new Set(consumers.map((one) => text(one._id.consumer)))].join(', '),
+                        [...new Set(consumers.map((one) => text(one._id.consumer)))]
+                            .filter((name) => name[0] !== ':') // such as those of void numbers
+                            .join(', '),
                     ],
                 ]),
             ),

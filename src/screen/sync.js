@@ -1,46 +1,78 @@
 // Copies: the rules, their pending work, and what differs.
 import { op } from './api.js';
-import { num, text, time } from './exact.js';
-import { h, a, act, action, ago, card, code, live, note, plural, state, table } from './dom.js';
+import { num, text, time, write } from './exact.js';
+import {
+    h,
+    a,
+    act,
+    action,
+    ago,
+    card,
+    code,
+    grouped,
+    live,
+    note,
+    plural,
+    state,
+    table,
+} from './dom.js';
 
 export function show({ head }) {
     const result = h('div', { role: 'status' });
-    const compare = (rule, dryRun) => async () => {
-        const reply = await (dryRun ? op : act)('truceSyncRepair', {
-                rule,
-                dryRun: dryRun || undefined,
-            }),
-            wrong = num(reply.differ) + num(reply.orphans) + num(reply.unreadable);
+    // Compares the dependents of a rule, or one of them; with `repair`, the values of the sources are copied.
+    const walk = (rule, { repair = false, dependent } = {}) =>
+        (repair ? act : op)('truceSyncRepair', { rule, dryRun: !repair || undefined, dependent });
+    const compare = async (rule) => {
+        const reply = await walk(rule),
+            differ = num(reply.differ),
+            wrong = differ + num(reply.orphans) + num(reply.unreadable);
+        const repaired = async (options) => {
+            const { repaired: count } = await walk(rule, { repair: true, ...options });
+            await compare(rule);
+            return `${plural(num(count), 'dependent')} repaired.`;
+        };
         result.replaceChildren(
             card(
                 `Rule ${rule}`,
                 note(
-                    wrong && dryRun ? 'warn' : 'good',
-                    dryRun
-                        ? `${plural(num(reply.dependents), 'dependent')} compared: ${num(reply.differ)} differ, ${num(reply.orphans)} have no source, ${num(reply.unreadable)} are unreadable.`
-                        : `${plural(num(reply.repaired), 'dependent')} repaired.`,
+                    wrong ? 'warn' : 'good',
+                    `${plural(num(reply.dependents), 'dependent')} compared: ${grouped(differ)} differ, ${grouped(num(reply.orphans))} have no source, ${grouped(num(reply.unreadable))} are unreadable.`,
                 ),
                 reply.findings.length > 0 &&
                     table(
                         'Findings',
                         [
                             { name: 'Divergence', cell: (one) => state(text(one.divergence)) },
-                            { name: 'Dependent', cell: (one) => code(text(one.dependent)) },
-                            { name: 'Source', cell: (one) => code(text(one.source)) },
-                            { name: 'Repaired', cell: (one) => (one.repaired ? 'yes' : 'no') },
+                            {
+                                name: 'Dependent',
+                                cell: (one) => code(write(one.dependent).slice(0, 80)),
+                            },
+                            {
+                                name: 'Source',
+                                cell: (one) =>
+                                    one.source !== undefined &&
+                                    code(write(one.source).slice(0, 80)),
+                            },
+                            {
+                                name: 'Action',
+                                cell: (one) =>
+                                    one.divergence === 'differs' &&
+                                    action('Repair', () => repaired({ dependent: one.dependent }), {
+                                        confirm:
+                                            'The values of the source are copied to this dependent, and to others of the same source if it must be raised.',
+                                    }),
+                            },
                         ],
                         reply.findings.slice(0, 100),
                     ),
-                dryRun &&
-                    wrong > 0 &&
-                    action(`Repair ${plural(wrong, 'dependent')}`, compare(rule, false), {
+                differ > 1 &&
+                    action(`Repair all ${plural(differ, 'dependent')}`, () => repaired(), {
                         primary: true,
                         confirm:
                             'The values of the sources are copied to the dependents that differ.',
                     }),
             ),
         );
-        return dryRun ? null : 'Repaired.';
     };
     return [
         head('Copies', { sub: 'Fields that are copied from a source to its dependents.' }),
@@ -79,7 +111,14 @@ export function show({ head }) {
                         {
                             name: 'Action',
                             cell: (one) =>
-                                action('Compare', compare(text(one.rule), true), { may: null }),
+                                action(
+                                    'Compare',
+                                    async () => {
+                                        await compare(text(one.rule));
+                                        return null;
+                                    },
+                                    { may: null },
+                                ),
                         },
                     ],
                     rules,

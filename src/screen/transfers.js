@@ -46,6 +46,7 @@ export async function show({ args: [collection], query, head }) {
                     ['', 'All'],
                     'initial',
                     'pending',
+                    'committed',
                     'applied',
                     'done',
                     'canceling',

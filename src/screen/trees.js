@@ -1,6 +1,6 @@
 // Trees: versions, differences, tags, and readers that pin versions.
 import { op, find, one as findOne, missing } from './api.js';
-import { num, text, time, write } from './exact.js';
+import { num, text, time, whole, write } from './exact.js';
 import {
     h,
     a,
@@ -111,7 +111,7 @@ export async function show({ args: [tree], query, head }) {
                     await act('truceTree', {
                         tree,
                         tag: given.tag,
-                        version: Number(given.version),
+                        version: whole(given.version),
                     });
                     return 'Tagged.';
                 }),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/field.h"
 #include "base/limits.h"
 #include "bson/array.h"
 #include "bson/value.h"
@@ -188,6 +189,36 @@ void truce__check_tell(struct check *check, const struct finding *finding, bool 
     if (check->function)
         check->function(&document, check->arg);
     bson_destroy(&document);
+}
+
+/* Returns whether `ns` names the collection: "students", or "school.students" in another database. */
+static bool check_is_at(const struct check *check, const char *collection, const char *ns)
+{
+    size_t length = check->database ? strlen(check->database) : 0;
+
+    return (!length || (!strncmp(ns, check->database, length) && ns[length++] == '.')) &&
+           !strcmp(ns + length, collection);
+}
+
+bool truce__check_repairs(const struct check *check, const struct finding *finding)
+{
+    struct value id = truce__value_missing(), given;
+    bson_t own = BSON_INITIALIZER;
+    bool same;
+
+    if (!check->repair || !check->only)
+        return check->repair;
+    if (strcmp(truce__field_text(check->only, "rule"), finding->rule) != 0 ||
+        !check_is_at(check, finding->collection, truce__field_text(check->only, "ns")))
+        return false; /* invariant K4 */
+    given = truce__value_field(truce__value_document(check->only), "id", 2);
+    if (finding->id) {
+        BSON_APPEND_VALUE(&own, "id", finding->id);
+        id = truce__value_field(truce__value_document(&own), "id", 2);
+    }
+    same = truce__value_equal(id, given);
+    bson_destroy(&own);
+    return same;
 }
 
 static void tell_unchecked(struct check *check, const char *collection, const bson_value_t *id,
@@ -388,10 +419,15 @@ static void care_tell_fault(const bson_t *finding, void *arg)
 truce_status truce__store_check(struct check *check, bson_error_t *error)
 {
     truce_store *store = check->store;
+    const char *repair = NULL;
 
     if (!store->ops->examine)
         return TRUCE_OK;
-    return store->ops->examine(store, check->repair, care_tell_fault, check, error);
+    if (check->repair && !check->only)
+        repair = "";
+    else if (check->repair && !strcmp(truce__field_text(check->only, "rule"), "wrong-index"))
+        repair = truce__field_text(check->only, "ns");
+    return store->ops->examine(store, repair, care_tell_fault, check, error);
 }
 
 /* ---- databases ------------------------------------------------------------------------------- */

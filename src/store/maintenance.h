@@ -43,7 +43,10 @@ truce_status truce__sweep_each(struct sweep *sweep, const char *collection, cons
 
 struct check {
     truce_store *store;
+    /* Rules call truce__check_repairs, which also compares `only`. */
     bool repair;
+    const bson_t *only;   /* the only finding to repair: {rule, ns, id?}; NULL: all */
+    const char *database; /* of the store, as findings name it; NULL or "": the own one */
     truce_finding_function *function;
     void *arg;
     truce_check_report *report;
@@ -56,6 +59,8 @@ struct finding {
 };
 
 void truce__check_tell(struct check *check, const struct finding *finding, bool repaired);
+/* Returns whether the finding is to be repaired. */
+bool truce__check_repairs(const struct check *check, const struct finding *finding);
 
 typedef truce_status check_function(struct check *check, const char *collection,
                                     const bson_t *document, void *arg, bson_error_t *error);

@@ -459,6 +459,42 @@ static void moves_plainly(truce_store *store, const struct setting *setting)
     truce_sync_free(sync);
 }
 
+static void repairs_one(truce_store *store, const struct setting *setting)
+{
+    truce_sync *sync = begin(store, setting);
+    bson_value_t id = text_id("c4"), none = text_id("c9");
+    truce_sync_walk_options walk = {.repair = true, .dependent = &none};
+    bson_t *finding = test_bson("{'rule': 'sync-copy', 'ns': 'comments', 'id': 'c1'}");
+    truce_check_options check = {.repair = true, .finding = finding};
+    truce_sync_report report;
+    truce_check_report checked;
+    bson_error_t error = {0};
+
+    write_plainly(store, "comments", "{'_id': 'c1'}", "{'$set': {'author': 'wrong'}}");
+    write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'author': 'false'}}");
+    CHECK_OK(truce_sync_walk(sync, "author", &walk, &report, &error), error);
+    CHECK_INT(report.dependents, ==, 0);
+    walk.dependent = &id;
+    CHECK_OK(truce_sync_walk(sync, "author", &walk, &report, &error), error);
+    CHECK_INT(report.dependents, ==, 1);
+    CHECK_INT(report.repaired, ==, 1);
+    CHECK_FIELD("Vera", "comments", "c4", "author");
+    CHECK_FIELD("wrong", "comments", "c1", "author");
+    write_plainly(store, "comments", "{'_id': 'c4'}", "{'$set': {'author': 'false'}}");
+    CHECK_OK(truce_check(store, &check, NULL, NULL, &checked, &error), error);
+    CHECK_INT(checked.findings, ==, 2);
+    CHECK_INT(checked.repaired, ==, 1);
+    CHECK_FIELD("John", "comments", "c1", "author");
+    CHECK_FIELD("false", "comments", "c4", "author");
+    bson_destroy(finding);
+    truce_sync_free(sync);
+}
+
+TEST(repairs_a_single_dependent)
+{
+    rig_everywhere(repairs_one);
+}
+
 TEST(a_copy_that_a_plain_writer_moves_has_the_values_of_its_new_source)
 {
     rig_everywhere(moves_plainly);

@@ -332,6 +332,7 @@ TEST(each_request_runs_as_the_user_of_its_own_header)
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Basic");
     HTTP_CHECK("POST", "/v1/school/find", NULL, "{}", 401, "WWW-Authenticate: Bearer");
     HTTP_CHECK("GET", "/v1/school/watch", NULL, NULL, 401, NULL);
+    HTTP_CHECK("GET", "/v1/school/watch?notify=a", NULL, NULL, 401, NULL);
     HTTP_CHECK("GET", "/v1/openapi.json", NULL, NULL, 200, NULL);
     check_as(ada, "/v1/school/insert", WRITE, 200);
     check_as(root, "/v1/school/insert", WRITE, 200);
@@ -339,6 +340,7 @@ TEST(each_request_runs_as_the_user_of_its_own_header)
     check_as(bob, "/v1/school/insert", WRITE, 403);
     HTTP_CHECK("POST", "/v1/school/insert", bob, WRITE, 403, "\"status\": \"not authorized\"");
     check_as(bob, "/v1/other/find", "{\"collection\": \"c\"}", 403);
+    HTTP_CHECK("GET", "/v1/other/watch?notify=c", bob, NULL, 403, NULL);
     check_as(ada, "/v1/other/find", "{\"collection\": \"c\"}", 401); /* ada is a user of school */
     /* one connection, one user after the other */
     own = http_dial();
@@ -817,6 +819,55 @@ TEST(a_watch_without_changes_to_watch_is_an_error)
 {
     begin();
     HTTP_CHECK("GET", "/v1/shop/watch", NULL, NULL, 400, NULL);
+    end();
+}
+
+static void check_notices(const char *path)
+{
+    char *text;
+    int own;
+
+    open_store(path);
+    serve(&(struct server_options){0});
+    POST("/v1/shop/truceEnqueue", "{\"queue\": \"mail\", \"payload\": {}}", 200);
+    own = http_dial();
+    REQUIRE(
+        http_send_request(own, "GET", "/v1/shop/watch?notify=c&notify=truce_queue", NULL, NULL));
+    text = read_until(own, ":\n\n");
+    CHECK(strstr(text, "HTTP/1.1 200") && !strstr(text, "notice"));
+    bson_free(text);
+    for (int i = 0; i < 2; i++) {
+        POST("/v1/shop/truceEnqueue", "{\"queue\": \"mail\", \"payload\": {}}", 200);
+        bson_free(read_until(own, "event: notice\ndata: {}\n\n"));
+        POST("/v1/shop/insert", "{\"collection\": \"c\", \"documents\": [{\"n\": 1}]}", 200);
+        bson_free(read_until(own, "event: notice\ndata: {}\n\n"));
+    }
+    close(own);
+    end();
+}
+
+TEST(a_watch_notifies_of_writes_to_collections_without_a_feed)
+{
+    char path[600];
+
+    snprintf(path, sizeof path, "%s/noticed.truce", test_directory());
+    unlink(path);
+    check_notices(path);
+    check_notices("memory:");
+}
+
+TEST(refuses_notices_of_nothing_and_of_too_much)
+{
+    char many[400] = "/v1/shop/watch?notify=a";
+
+    begin();
+    for (int i = 0; i < 16; i++)
+        strcat(many, "&notify=a");
+    HTTP_CHECK("GET", many, NULL, NULL, 400, "1 to 16");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=", NULL, NULL, 400, "1 to 16");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=a&notify=", NULL, NULL, 400, "1 to 16");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=a&collection=a", NULL, NULL, 400, "excludes");
+    HTTP_CHECK("GET", "/v1/shop/watch?notify=%24a", NULL, NULL, 400, NULL);
     end();
 }
 

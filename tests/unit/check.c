@@ -3,6 +3,7 @@
  * would leave them. The check reports each fault once, under its rule, and nothing else. A repair
  * fixes the repairable faults, and changes nothing else.
  */
+#include "store/decorators/database.h"
 #include "tests/support/bank.h"
 
 /* A commit and a document that it may hold; times are long past. */
@@ -293,4 +294,95 @@ static void no_jobs_and_no_books(truce_store *store, const struct setting *setti
 TEST(continues_past_invalid_jobs_cron_lines_and_books)
 {
     on_every_setting(no_jobs_and_no_books);
+}
+
+/* ---- a single finding ------------------------------------------------------------------------ */
+
+static truce_status repair_one(truce_store *store, const char *finding, bson_error_t *error)
+{
+    bson_t *given = test_bson(finding);
+    const truce_check_options options = {.repair = true, .finding = given};
+    truce_check_report report;
+    truce_status status;
+
+    told[0] = 0;
+    status = truce_check(store, &options, note, NULL, &report, error);
+    bson_destroy(given);
+    return status;
+}
+
+#define REPAIR_ONE(expected, finding)                                                              \
+    do {                                                                                           \
+        bson_error_t error_ = {0};                                                                 \
+        CHECK_OK(repair_one(store, finding, &error_), error_);                                     \
+        CHECK_TEXT(expected, told);                                                                \
+    } while (0)
+
+static void repairs_one(truce_store *store, const struct setting *setting)
+{
+    (void)setting;
+    insert_json(store, "things", "{'_id': 'a', 'n': 1, " HELD "}");
+    insert_json(store, "things", "{'_id': 5, 'n': 1, " HELD "}");
+    insert_json(store, "others", "{'_id': 'a', 'n': 1, " HELD "}");
+    REPAIR_ONE("orphan-intent, orphan-intent, orphan-intent",
+               "{'rule': 'stale-keys', 'ns': 'things', 'id': 'a'}");
+    REPAIR_ONE("orphan-intent, orphan-intent, orphan-intent",
+               "{'rule': 'orphan-intent', 'ns': 'thing', 'id': 'a'}");
+    REPAIR_ONE("orphan-intent, orphan-intent, orphan-intent",
+               "{'rule': 'orphan-intent', 'ns': 'things', 'id': 'b'}");
+    REPAIR_ONE("orphan-intent, orphan-intent, orphan-intent",
+               "{'rule': 'orphan-intent', 'ns': 'things'}");
+    CHECK_INT(count_json(store, "things", "{'_intent': {'$exists': true}}"), ==, 2);
+    REPAIR_ONE("orphan-intent, orphan-intent, orphan-intent repaired",
+               "{'rule': 'orphan-intent', 'ns': 'things', 'id': 5.0}");
+    CHECK_DOCUMENT(store, "others", "a", "{'_id': 'a', 'n': 1, " HELD "}");
+    REPAIR_ONE("orphan-intent, orphan-intent repaired",
+               "{'rule': 'orphan-intent', 'ns': 'things', 'id': 'a'}");
+    CHECK_DOCUMENT(store, "things", "a", "{'_id': 'a', 'n': 1}");
+    CHECK_DOCUMENT(store, "others", "a", "{'_id': 'a', 'n': 1, " HELD "}");
+}
+
+TEST(repairs_only_the_given_finding)
+{
+    on_every_setting(repairs_one);
+}
+
+TEST(repairs_the_given_finding_in_its_database)
+{
+    bson_error_t error = {0};
+    truce_store *store, *school;
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    school = truce__database_open(store, "", "school");
+    insert_json(store, "things", "{'_id': 'a', 'n': 1, " HELD "}");
+    insert_json(school, "things", "{'_id': 'a', 'n': 1, " HELD "}");
+    REPAIR_ONE("orphan-intent, orphan-intent repaired",
+               "{'rule': 'orphan-intent', 'ns': 'school.things', 'id': 'a'}");
+    CHECK_DOCUMENT(school, "things", "a", "{'_id': 'a', 'n': 1}");
+    REPAIR_ONE("orphan-intent", "{'rule': 'orphan-intent', 'ns': 'schools.things', 'id': 'a'}");
+    REPAIR_ONE("orphan-intent repaired", "{'rule': 'orphan-intent', 'ns': 'things', 'id': 'a'}");
+    truce_store_close(school);
+    truce_store_close(store);
+}
+
+TEST(refuses_a_finding_that_names_nothing)
+{
+    static const char *const findings[] = {"{}", "{'rule': 'job'}", "{'ns': 'things'}",
+                                           "{'rule': 5, 'ns': 'things'}",
+                                           "{'rule': 'wrong-index', 'ns': ''}"};
+    bson_t *given = test_bson("{'rule': 'job', 'ns': 'truce_queue', 'id': 1}");
+    const truce_check_options options = {.finding = given};
+    truce_check_report report;
+    bson_error_t error = {0};
+    truce_store *store;
+
+    REQUIRE(!truce_store_open("memory:", NULL, &store, &error));
+    for (size_t i = 0; i < sizeof findings / sizeof *findings; i++) {
+        CHECK_STATUS(TRUCE_INVALID, repair_one(store, findings[i], &error), error);
+        CHECK(strstr(error.message, "'rule' and 'ns'"));
+    }
+    CHECK_STATUS(TRUCE_INVALID, truce_check(store, &options, NULL, NULL, &report, &error), error);
+    CHECK(strstr(error.message, "'repair'"));
+    truce_store_close(store);
+    bson_destroy(given);
 }

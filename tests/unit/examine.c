@@ -30,9 +30,11 @@ static void note(const bson_t *finding, void *arg)
              bson_iter_bool(&repaired) ? " repaired" : "");
 }
 
+static const bson_t *only;
+
 static truce_status check(bool repair)
 {
-    const truce_check_options options = {.repair = repair};
+    const truce_check_options options = {.repair = repair, .finding = only};
     truce_check_report report;
     truce_store *store;
     bson_error_t error = {0};
@@ -116,6 +118,25 @@ static void check_mended(const char *harm)
     check_told(false, "");
     CHECK_INT(number("SELECT count(*) FROM x3"), ==, 200);
     CHECK_INT(number("SELECT count(*) FROM x4"), ==, 200);
+}
+
+TEST(repairs_the_indexes_of_the_given_collection_only)
+{
+    static const char *const names[] = {"two", "one"};
+
+    make();
+    execute("DELETE FROM x4 WHERE doc=2; DELETE FROM x7 WHERE doc=2");
+    check_told(false, "wrong-index of one, wrong-index of two");
+    for (int i = 0; i < 2; i++) {
+        bson_t *finding = BCON_NEW("rule", BCON_UTF8("wrong-index"), "ns", BCON_UTF8(names[i]));
+
+        only = finding;
+        check_told(true, i ? "wrong-index of one repaired"
+                           : "wrong-index of one, wrong-index of two repaired");
+        only = NULL;
+        bson_destroy(finding);
+    }
+    check_told(false, "");
 }
 
 TEST(a_sound_file_has_no_findings)

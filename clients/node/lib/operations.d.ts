@@ -1120,6 +1120,8 @@ export interface SyncReconcileOptions {
 export interface SyncRepairOptions {
   /** only reports, and repairs nothing */
   dryRun?: boolean;
+  /** the _id of a dependent: compares only this one */
+  dependent?: any;
 }
 
 /** The options of treePublish. */
@@ -1253,6 +1255,8 @@ export interface SweepOptions {
 export interface CheckOptions {
   /** repairs what can be repaired */
   repair?: boolean;
+  /** with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it */
+  finding?: Document;
 }
 
 /** The operations that can be part of a commit. */

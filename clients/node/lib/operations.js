@@ -696,7 +696,7 @@ module.exports = {
   syncRepair: {
     command: "truceSyncRepair",
     target: "rule",
-    options: ["dryRun"],
+    options: ["dryRun", "dependent"],
     again: true,
     commit: false,
     writes: false,
@@ -776,7 +776,7 @@ module.exports = {
   check: {
     command: "truceCheck",
     target: null,
-    options: ["repair"],
+    options: ["repair", "finding"],
     again: true,
     commit: false,
     writes: false,

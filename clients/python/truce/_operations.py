@@ -2745,11 +2745,13 @@ class Operations(CommitOperations[R]):
         rule: str,
         *,
         dry_run: Optional[bool] = None,
+        dependent: Optional[Any] = None,
     ) -> R:
         """Compares every dependent of a rule with its source, and repairs what differs.
 
         rule: the name of the rule
         dry_run: only reports, and repairs nothing
+        dependent: the _id of a dependent: compares only this one
 
         Reply: counts: `dependents`, `differ`, `orphans`, `unreadable`, `underWay`, `repaired`; and
         `findings`: the first 1,000, each {dependent, source, divergence, repaired}. "not found": no
@@ -2759,6 +2761,7 @@ class Operations(CommitOperations[R]):
             {
                 "truceSyncRepair": rule,
                 "dryRun": dry_run,
+                "dependent": dependent,
             },
             again=True,
         )
@@ -3007,10 +3010,12 @@ class Operations(CommitOperations[R]):
         self,
         *,
         repair: Optional[bool] = None,
+        finding: Optional[Document] = None,
     ) -> R:
         """Checks the consistency of the whole store, while it is in use.
 
         repair: repairs what can be repaired
+        finding: with `repair`: repairs only this finding, {rule, ns, id}, as a check returned it
 
         Reply: counts: `collections`, `documents`, `commits`, `found`, `repaired`; and `findings`:
         the first 1,000, each {rule, ns, text, ...}
@@ -3019,6 +3024,7 @@ class Operations(CommitOperations[R]):
             {
                 "truceCheck": 1,
                 "repair": repair,
+                "finding": finding,
             },
             again=True,
         )

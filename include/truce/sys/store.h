@@ -221,8 +221,9 @@ typedef struct truce_store_ops {
      * it may run in a signal handler. NULL: the flag is enough. */
     void (*interrupt)(truce_store *store, bool on);
     /* For truce_check: reports faults of the store's data on disk ({rule, ns, text, repair,
-     * repaired}, borrowed), and repairs them with `repair`. NULL: the store owns no such data. */
-    truce_status (*examine)(truce_store *store, bool repair,
+     * repaired}, borrowed). `repair`: the collection (`ns`) whose faults it repairs; "": of all
+     * collections; NULL: of none. NULL: the store owns no such data. */
+    truce_status (*examine)(truce_store *store, const char *repair,
                             void (*tell)(const bson_t *finding, void *arg), void *arg,
                             bson_error_t *error);
     /* As truce_compact, for a store that is not a view. The report is zeroed. NULL: the store has

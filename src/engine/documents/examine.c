@@ -57,7 +57,8 @@ struct examine {
     struct field_keys keys;
     examine_take *take;
     void *arg;
-    bool repair;
+    /* The collection whose indexes are repaired; "": all; NULL: none. */
+    const char *repair;
     struct budget budget;
     /* TIMEOUT once the budget is exceeded. */
     truce_status over;
@@ -364,10 +365,12 @@ struct work {
 /* Reports an index after the snapshot has ended, since a repair waits for the writer. */
 static void tell_index(struct examine *examine, const struct work *work, bool unread)
 {
-    bool repaired = false;
+    bool repairs =
+             examine->repair && (!examine->repair[0] || !strcmp(examine->repair, work->collection)),
+         repaired = false;
     char text[200];
 
-    if (work->wrong && examine->repair && !unread && examine_goes_on(examine, 1)) {
+    if (work->wrong && repairs && !unread && examine_goes_on(examine, 1)) {
         bson_error_t why;
         truce_status status =
             examine_rebuild(examine->engine, &examine->budget, work->collection, work->id, &why);
@@ -437,7 +440,7 @@ static truce_status examine_collection(struct examine *examine, int64_t id, bson
     return examine->over;
 }
 
-truce_status truce__engine_examine(struct engine *engine, bool repair, examine_take *take,
+truce_status truce__engine_examine(struct engine *engine, const char *repair, examine_take *take,
                                    void *arg, bson_error_t *error)
 {
     struct examine examine = {.engine = engine, .take = take, .arg = arg, .repair = repair};

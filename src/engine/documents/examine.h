@@ -16,7 +16,7 @@ typedef void examine_take(const struct examine_fault *fault, void *arg);
 
 /* Reports every fault. With `repair`, wrong indexes are built again. A status other than OK means
  * that the file cannot be read at all. */
-truce_status truce__engine_examine(struct engine *engine, bool repair, examine_take *take,
+truce_status truce__engine_examine(struct engine *engine, const char *repair, examine_take *take,
                                    void *arg, bson_error_t *error);
 
 #endif

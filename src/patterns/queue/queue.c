@@ -61,6 +61,7 @@
 #include "base/clock.h"
 #include "base/field.h"
 #include "base/limits.h"
+#include "base/process_name.h"
 #include "base/random.h"
 #include "base/reserved_fields.h"
 #include "bson/field_names.h"
@@ -69,15 +70,6 @@
 #include "store/store.h"
 
 /* ---- the handle ------------------------------------------------------------------------------ */
-
-static char *worker_name(void)
-{
-    char host[65] = {0};
-
-    if (gethostname(host, sizeof host - 1) || !bson_utf8_validate(host, strlen(host), false))
-        bson_snprintf(host, sizeof host, "worker");
-    return bson_strdup_printf("%s:%ld", host, (long)getpid());
-}
 
 static void queue_refuse(truce_queue *queue, const char *why)
 {
@@ -105,7 +97,7 @@ truce_queue *truce_queue_new(truce_store *store, const truce_queue_options *opti
     truce__claims_init(&queue->claims);
     queue->refused = ROOM_CHECK(options, "truce_queue_options", &queue->refusal) != TRUCE_OK;
     queue->name = bson_strdup(options->queue ? options->queue : "?");
-    queue->worker = options->worker ? bson_strdup(options->worker) : worker_name();
+    queue->worker = options->worker ? bson_strdup(options->worker) : truce__process_name();
     queue->lease_ms = options->lease_ms ? options->lease_ms : JOB_LEASE_MS;
     queue->attempts_max = options->attempts_max ? options->attempts_max : JOB_ATTEMPTS;
     queue->backoff = options->backoff;

@@ -165,7 +165,7 @@ static truce_status queue_check_job(struct check *check, const char *collection,
     check->report->documents++;
     if (!fault)
         return TRUCE_OK;
-    if (check->repair && queue_can_repair(job))
+    if (queue_can_repair(job) && truce__check_repairs(check, &finding))
         status = truce_transact(check->store, queue_repair_in, &repair, NULL, error);
     if (!status)
         truce__check_tell(check, &finding, repair.repaired);
@@ -198,7 +198,7 @@ static truce_status queue_check_key(struct check *check, const char *collection,
         bson_reinit(&filter);
         bson_concat(&filter, key);
         truce__intent_append_absent(&filter);
-        if (check->repair)
+        if (truce__check_repairs(check, &finding))
             status = truce_remove(check->store, collection, &filter, NULL, &result, error);
         if (!status)
             truce__check_tell(check, &finding, result.removed > 0);
@@ -285,7 +285,7 @@ static truce_status tally_check(struct check *check, struct tally *tally, bson_e
     status = truce_find_one(check->store, tally->finding.collection, &filter, NULL, &again, error);
     if (!status && bson_equal(&again, tally->seen) && !bson_has_field(tally->seen, "_intent") &&
         tally->count != tally->stored) {
-        if (check->repair)
+        if (truce__check_repairs(check, &tally->finding))
             status = truce_transact(check->store, tally_repair_in, tally, NULL, error);
         if (!status)
             truce__check_tell(check, &tally->finding, tally->repaired);
@@ -577,7 +577,7 @@ static truce_status queue_check_turn(struct check *check, const char *collection
         status = truce_find_one(check->store, QUEUE, filter, NULL, &found, error);
         bson_destroy(&found);
         if (!status && turning.id.value_type == BSON_TYPE_OID) {
-            if (check->repair)
+            if (truce__check_repairs(check, &finding))
                 status = truce_transact(check->store, turn_repair_in, &turning, NULL, error);
             if (!status)
                 truce__check_tell(check, &finding, turning.repaired);

@@ -308,16 +308,18 @@ static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
 {
     struct page *page = bson_malloc0(sizeof *page);
     truce_find_options options = {0};
+    bson_t filter = BSON_INITIALIZER, projection;
     const bson_t *document = NULL;
     truce_cursor *cursor = NULL;
-    bson_t projection;
     uint32_t pages = 0;
     truce_status status;
 
     project(walk->rule, false, &projection);
     options.projection = &projection;
-    status =
-        truce_find(walk->work->sync->store, walk->rule->dependent, NULL, &options, &cursor, error);
+    if (walk->options->dependent)
+        BSON_APPEND_VALUE(&filter, "_id", walk->options->dependent);
+    status = truce_find(walk->work->sync->store, walk->rule->dependent, &filter, &options, &cursor,
+                        error);
     while (!status && !(status = truce_cursor_next(cursor, &document, error))) {
         if (document)
             page->dependents[page->count++] = bson_copy(document);
@@ -332,6 +334,7 @@ static truce_status walk_pages(const struct walk *walk, bson_error_t *error)
     release_page(page);
     truce_cursor_close(cursor);
     bson_destroy(&projection);
+    bson_destroy(&filter);
     bson_free(page);
     return status;
 }

@@ -79,32 +79,35 @@ truce_status truce__sync_sweep(struct sweep *sweep, bson_error_t *error)
 struct sync_check {
     struct check *check;
     const struct sync_rule *rule;
+    /* The finding of check->only was found, and is not reported yet. */
+    bool found;
 };
 
 static void sync_care_tell(const truce_sync_finding *found, void *arg)
 {
-    const struct sync_check *context = arg;
+    struct sync_check *context = arg;
+    bool differs = found->divergence == TRUCE_SYNC_DIFFERS;
     char text[300];
+    const struct finding finding = {
+        .rule = "sync-copy",
+        .collection = context->rule->dependent,
+        .id = found->dependent,
+        .text = text,
+        .repair = differs ? "the values of the source are copied"
+                          : "nothing: references and copies must be fields of documents"};
 
     /* The source was removed, which the user may do. */
     if (found->divergence == TRUCE_SYNC_ORPHAN)
         return;
     snprintf(text, sizeof text,
-             found->divergence == TRUCE_SYNC_DIFFERS
-                 ? "its copies by rule \"%s\" differ from %s"
-                 : "an array lies on a path of rule \"%s\" to %s",
+             differs ? "its copies by rule \"%s\" differ from %s"
+                     : "an array lies on a path of rule \"%s\" to %s",
              found->rule, context->rule->source);
-    truce__check_tell(
-        context->check,
-        &(struct finding){.rule = "sync-copy",
-                          .collection = context->rule->dependent,
-                          .id = found->dependent,
-                          .text = text,
-                          .repair = found->divergence == TRUCE_SYNC_DIFFERS
-                                        ? "the values of the source are copied"
-                                        : "nothing: references and copies must be fields of "
-                                          "documents"},
-        found->repaired);
+    if (differs && context->check->only && !found->repaired &&
+        truce__check_repairs(context->check, &finding))
+        context->found = true;
+    else
+        truce__check_tell(context->check, &finding, found->repaired);
 }
 
 static truce_status care_check_stuck(struct check *check, const char *collection,
@@ -139,12 +142,18 @@ static truce_status check_flag(struct check *check, const char *collection, cons
 static truce_status care_check_rule(struct check *check, truce_sync *sync,
                                     const struct sync_rule *rule, bson_error_t *error)
 {
-    struct sync_check context = {check, rule};
+    struct sync_check context = {check, rule, false};
     truce_sync_walk_options options = {
-        .repair = check->repair, .function = sync_care_tell, .arg = &context};
+        .repair = check->repair && !check->only, .function = sync_care_tell, .arg = &context};
     truce_sync_report report;
     truce_status status = truce_sync_walk(sync, rule->name, &options, &report, error);
+    bson_iter_t id;
 
+    if (!status && context.found && bson_iter_init_find(&id, check->only, "id")) {
+        options.repair = true;
+        options.dependent = bson_iter_value(&id);
+        status = truce_sync_walk(sync, rule->name, &options, &report, error);
+    }
     if (!status)
         status = check_flag(check, rule->source, SYNC_FLAG, error);
     return status ? status : check_flag(check, rule->dependent, SYNC_UNCHECKED, error);

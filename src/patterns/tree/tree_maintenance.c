@@ -89,23 +89,22 @@ static truce_status care_check_item(struct check *check, const char *collection,
     const struct tree_check *context = arg;
     bson_value_t id = truce__document_id(item);
     bson_t filter = BSON_INITIALIZER;
+    const struct finding finding = {.rule = "tree-item",
+                                    .collection = collection,
+                                    .id = &id,
+                                    .text = "it belongs to no version and no edit",
+                                    .repair = "it is removed"};
     bool has, mended = false;
     truce_status status = has_record(context, item, &has, error);
 
     BSON_APPEND_VALUE(&filter, "_id", &id);
     BCON_APPEND(&filter, "pub", "{", "$exists", BCON_BOOL(false), "}");
-    if (!status && !has && check->repair) {
+    if (!status && !has && truce__check_repairs(check, &finding)) {
         status = truce_remove(check->store, collection, &filter, NULL, NULL, error);
         mended = !status;
     }
     if (!status && !has)
-        truce__check_tell(check,
-                          &(struct finding){.rule = "tree-item",
-                                            .collection = collection,
-                                            .id = &id,
-                                            .text = "it belongs to no version and no edit",
-                                            .repair = "it is removed"},
-                          mended);
+        truce__check_tell(check, &finding, mended);
     bson_destroy(&filter);
     return status;
 }

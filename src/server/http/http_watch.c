@@ -7,14 +7,29 @@
 #include "base/clock.h"
 #include "operations/operation.h"
 #include "server/net/wire.h"
+#include "store/decorators/database.h"
 #include "truce/json.h"
 
 #define WAIT_MS       1000  /* The wait of one getMore. */
 #define KEEP_ALIVE_MS 15000 /* The idle time after which the server sends a comment. */
 #define BLOCK_BYTES   (64 * 1024)
+#define NOTICE_MS     200  /* The time between two looks for notices. */
+#define NOTICE_GAP_MS 1000 /* The time between two notices of a stream. */
+#define NOTICES_MAX   16
+
+/* A collection whose changes are notified, with the token of truce_wait. */
+struct notice {
+    char *collection;
+    uint64_t token;
+};
 
 struct watch_stream {
     struct http_connection *own;
+    /* A stream of notices has a view of the database and no cursor. */
+    truce_store *view;
+    struct notice notices[NOTICES_MAX];
+    uint32_t notices_count;
+    int64_t noticed_ns;
     char *database, *collection;
     int64_t cursor, sent_ns;
     /* No further events follow the text. */
@@ -120,6 +135,47 @@ static void watch_more(struct watch_stream *stream)
     bson_destroy(&reply);
 }
 
+/* Looks whether a process has written to one of the collections. */
+static truce_status watch_look(struct watch_stream *stream, bool *changed, bson_error_t *error)
+{
+    truce_status status = TRUCE_OK;
+
+    *changed = false;
+    for (uint32_t i = 0; i < stream->notices_count && !status; i++) {
+        struct notice *notice = &stream->notices[i];
+
+        status = truce_wait(stream->view, notice->collection, &notice->token, 0, error);
+        *changed |= !status;
+        if (status == TRUCE_TIMEOUT)
+            status = TRUCE_OK;
+    }
+    return status;
+}
+
+/* Waits for a notice. A notice that comes too early is combined with the next one. */
+static void watch_notice(struct watch_stream *stream)
+{
+    bson_error_t error = {0};
+    bool changed = false;
+    truce_status status = TRUCE_OK;
+
+    if (truce__clock_monotonic_ns() - stream->noticed_ns > NOTICE_GAP_MS * INT64_C(1000000))
+        status = watch_look(stream, &changed, &error);
+    if (status) {
+        bson_t *reply = BCON_NEW("ok", BCON_DOUBLE(0), "errmsg", BCON_UTF8(error.message), "code",
+                                 BCON_INT32((int32_t)error.code), "status",
+                                 BCON_UTF8(truce__class_name(status, error.code)));
+
+        watch_append_error(stream, reply);
+        bson_destroy(reply);
+    } else if (changed) {
+        truce__buffer_append_text(&stream->text, "event: notice\ndata: {}\n\n");
+        stream->noticed_ns = truce__clock_monotonic_ns();
+    } else {
+        truce__clock_sleep_ms(NOTICE_MS);
+    }
+}
+
 /* Returns whether the client has hung up or the server is stopping. */
 static bool watch_must_end(const struct watch_stream *stream)
 {
@@ -145,6 +201,8 @@ static ssize_t watch_read(void *arg, uint64_t position, char *out, size_t room)
             truce__buffer_append_text(&stream->text, ":\n\n");
         else if (!http_login_is_valid(stream->own))
             watch_refuse(stream);
+        else if (stream->view)
+            watch_notice(stream);
         else
             watch_more(stream);
     }
@@ -167,6 +225,9 @@ static void watch_free(void *arg)
         bson_destroy(command);
         bson_destroy(&reply);
     }
+    for (uint32_t i = 0; i < stream->notices_count; i++)
+        bson_free(stream->notices[i].collection);
+    truce_store_close(stream->view);
     truce__buffer_release(&stream->text);
     bson_free(stream->database);
     bson_free(stream->collection);
@@ -240,9 +301,70 @@ static enum MHD_Result watch_send(struct MHD_Connection *c, struct watch_stream 
     return result;
 }
 
+/* ---- notices --------------------------------------------------------------------------------- */
+
+static enum MHD_Result watch_add_notice(void *arg, enum MHD_ValueKind kind, const char *name,
+                                        const char *value)
+{
+    struct watch_stream *stream = arg;
+
+    (void)kind;
+    if (strcmp(name, "notify") != 0)
+        return MHD_YES;
+    if (stream->notices_count == NOTICES_MAX || !value || !*value) {
+        stream->over = true;
+        return MHD_NO;
+    }
+    stream->notices[stream->notices_count++].collection = bson_strdup(value);
+    return MHD_YES;
+}
+
+/* The tokens are filled before the reply begins, so that later writes are noticed. */
+static enum MHD_Result watch_notices(struct MHD_Connection *c, struct http_connection *own,
+                                     const char *database)
+{
+    struct server *server = own->connection.server;
+    struct watch_stream *stream = bson_malloc0(sizeof *stream);
+    bson_t *access = BCON_NEW("truceAccess", BCON_INT32(1), "$db", BCON_UTF8(database)), reply;
+    bson_error_t error = {0};
+    bool may, changed;
+    enum MHD_Result result;
+
+    stream->own = own;
+    (void)MHD_get_connection_values(c, MHD_GET_ARGUMENT_KIND, watch_add_notice, stream);
+    watch_call(stream, access, &reply);
+    may = bson_has_field(&reply, "write");
+    if (!may) {
+        result = http_send_reply(c, &reply);
+    } else if (stream->over) {
+        result = http_bad(c, "'notify' must name 1 to 16 collections: notify=a&notify=b");
+    } else if (MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "collection") ||
+               MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "pipeline") ||
+               MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "resumeAfter")) {
+        result = http_bad(c, "'notify' excludes 'collection', 'pipeline', and 'resumeAfter'");
+    } else {
+        stream->view = truce__database_open(server->store, server->database, database);
+        if (watch_look(stream, &changed, &error)) {
+            result = http_bad(c, error.message);
+        } else {
+            truce__buffer_append_text(&stream->text, ":\n\n");
+            result = watch_send(c, stream);
+            stream = NULL;
+        }
+    }
+    if (stream)
+        watch_free(stream);
+    bson_destroy(&reply);
+    bson_destroy(access);
+    return result;
+}
+
 enum MHD_Result http_watch(struct MHD_Connection *c, struct http_connection *own,
                            const char *database)
 {
+    if (MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "notify"))
+        return watch_notices(c, own, database);
+
     const char *collection = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, "collection");
     struct watch_stream *stream;
     bson_t stages, after, command, reply;

@@ -12,6 +12,15 @@
  * `collection` may be absent: all collections of the database. `pipeline` is an array of stages
  * after $changeStream. The id is the resume token: a client that connects again sends it as
  * Last-Event-ID, or as the parameter `resumeAfter`.
+ *
+ *     GET /v1/DATABASE/watch?notify=truce_queue&notify=students
+ *
+ *     event: notice
+ *     data: {}
+ *
+ * After any process has written to one of these collections, at most once a second. It needs no
+ * feed, and works for the collections of the patterns, which the feed omits. There may be a notice
+ * without a change, but each change is followed by one.
  */
 #include <microhttpd.h>
 

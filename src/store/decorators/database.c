@@ -518,7 +518,7 @@ static truce_status database_facts(truce_store *store, bson_t *facts, bson_error
     return inner->ops->facts(inner, facts, error);
 }
 
-static truce_status database_examine(truce_store *store, bool repair,
+static truce_status database_examine(truce_store *store, const char *repair,
                                      void (*tell)(const bson_t *finding, void *arg), void *arg,
                                      bson_error_t *error)
 {

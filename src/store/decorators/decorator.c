@@ -368,7 +368,7 @@ static truce_status validator(truce_store *store, const char *collection, bson_t
     return inner->ops->validator(inner, collection, validator, error);
 }
 
-static truce_status decorator_examine(truce_store *store, bool repair,
+static truce_status decorator_examine(truce_store *store, const char *repair,
                                       void (*tell)(const bson_t *finding, void *arg), void *arg,
                                       bson_error_t *error)
 {

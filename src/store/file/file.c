@@ -495,7 +495,7 @@ static void file_tell_fault(const struct examine_fault *fault, void *arg)
     bson_destroy(&finding);
 }
 
-static truce_status file_examine(truce_store *store, bool repair,
+static truce_status file_examine(truce_store *store, const char *repair,
                                  void (*tell)(const bson_t *finding, void *arg), void *arg,
                                  bson_error_t *error)
 {

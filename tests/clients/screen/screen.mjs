@@ -10,7 +10,7 @@ import fs from 'node:fs';
 import http from 'node:http';
 import os from 'node:os';
 import path from 'node:path';
-import { seed, client, HOSTILE } from './seed.mjs';
+import { seed, client, HALF, HOSTILE } from './seed.mjs';
 
 const require = createRequire(`${process.env.TRUCE_SCREEN_MODULES ?? process.cwd()}/`);
 const { chromium } = require('playwright-core');
@@ -81,6 +81,9 @@ async function check(name, run) {
                 .slice(0, 6)
                 .join('\n    ')}`,
         );
+        for (const one of browser.contexts().flatMap((context) => context.pages()))
+            for (const text of await one.locator('.toast, .note, .banner').allTextContents())
+                console.log(`    the page says: ${text.slice(0, 300)}`);
     }
 }
 const must = (fact, message) => {
@@ -107,7 +110,7 @@ async function open({ theme = 'light', width = 1400, storage } = {}) {
     page.on('console', (message) => {
         if (
             ['error', 'warning'].includes(message.type()) &&
-            !/status of (4|5)\d\d|ERR_CONNECTION/.test(message.text())
+            !/status of (4|5)\d\d|ERR_CONNECTION|ERR_INCOMPLETE_CHUNKED/.test(message.text())
         )
             problems.push(message.text());
     });
@@ -427,17 +430,130 @@ await check('changes of a collection are shown as they happen', async () => {
     }
     must(await page.locator('.timeline', { hasText: 'live-' }).count(), 'no change came');
 });
-await check('copies are compared first, then repaired', async () => {
+const author = async (id) =>
+    (await op('test', 'find', { collection: 'comments', filter: { _id: id } })).cursor.firstBatch[0]
+        .author;
+await check('copies are compared first, then repaired, one or all', async () => {
     await go(page, 'sync');
     await page.getByRole('button', { name: 'Compare' }).click();
-    await page.getByText('1 differ').waitFor();
-    await page.getByRole('button', { name: 'Repair 1 dependent' }).click();
+    await page.getByText('3 differ').waitFor();
+    await page
+        .getByRole('row', { name: /differs 2/ })
+        .getByRole('button', { name: 'Repair' })
+        .click();
     await confirm(page);
-    await said(page, 'Repaired');
+    await said(page, '1 dependent repaired');
     must(
-        (await op('test', 'find', { collection: 'comments' })).cursor.firstBatch[0].author ===
-            'Ada',
-        'the copy is not repaired',
+        (await author(2)) === 'Ada' && (await author(1)) === 'Eve',
+        'not only this one is repaired',
+    );
+    await page.getByRole('button', { name: 'Repair all 2 dependents' }).click();
+    await confirm(page);
+    await said(page, 'repaired');
+    must((await author(1)) === 'Ada' && (await author(3)) === 'Ada', 'a copy is not repaired');
+});
+await check('a half-applied commit is shown, finished, and undone', async () => {
+    const held = async (id) =>
+        (await op('test', 'find', { collection: 'held', filter: { _id: id } })).cursor
+            .firstBatch[0];
+    await go(page, 'commits');
+    const row = (id) => page.getByRole('row', { name: new RegExp(id) });
+    await row(HALF.decided).getByText('app-1:4711').waitFor();
+    await row(HALF.decided).getByRole('button', { name: 'Show' }).click();
+    await page.getByRole('cell', { name: 'balance = 7' }).waitFor();
+    await row(HALF.decided).getByRole('button', { name: 'Finish or undo' }).click();
+    await confirm(page);
+    await said(page, 'The commit is done');
+    must((await held('decided')).balance === 7, 'the decided commit is not finished');
+    await row(HALF.pending).getByRole('button', { name: 'Finish or undo' }).click();
+    await confirm(page);
+    await said(page, /undone|aborted/);
+    must((await held('pending')).balance === 5, 'the pending commit is not undone');
+    await row(HALF.alive).getByRole('button', { name: 'Finish or undo' }).click();
+    await confirm(page);
+    await said(page, 'lease');
+    must((await held('alive'))._intent, 'a commit that lives lost its document');
+});
+await check('transfers are completed and cancelled', async () => {
+    await go(page, 'transfers/payments');
+    const row = (id) => page.getByRole('row', { name: new RegExp(`^\\w+ "${id}"`) });
+    for (const [id, label, message, state] of [
+        ['stalled', 'Complete', 'Completed', 'done'],
+        ['doubtful', 'Cancel', 'Canceled', 'canceled'],
+    ]) {
+        await row(id).getByRole('button', { name: 'Show' }).click();
+        await row(id).getByRole('button', { name: label }).click();
+        await confirm(page);
+        await said(page, message);
+        const { transfer } = await op('test', 'truceTransferShow', { collection: 'payments', id });
+        must(transfer.state === state, `${id} is ${transfer.state}`);
+    }
+});
+await check('an operation in quarantine is replayed', async () => {
+    await go(page, 'sets/students.classes');
+    await page
+        .getByRole('row', { name: /late course/ })
+        .getByRole('button', { name: 'Replay' })
+        .click();
+    await page.getByLabel('New number').fill('9007199254740993');
+    await confirm(page);
+    await said(page, 'applied');
+    await page.getByText('No operation is in quarantine').waitFor();
+});
+await check('a book is exported, and the export is complete', async () => {
+    await go(page, 'ledgers/book');
+    const [download] = await Promise.all([
+        page.waitForEvent('download'),
+        page.getByRole('button', { name: 'Export as CSV' }).click(),
+    ]);
+    const file = path.join(folder, 'book.csv'),
+        copy = path.join(folder, 'copy.truce');
+    await download.saveAs(file);
+    const run = (...given) =>
+        execFileSync(PROGRAM, [...given, '--store', copy], { encoding: 'utf8' });
+    run('insert', 'others', '{"_id": 1}');
+    const imported = run('ledger', 'import', 'book', file);
+    must(/refused 0/.test(imported), imported);
+    for (const account of ['assets:bank:main', 'income:sales', 'liabilities:customers:00000']) {
+        const there = JSON.parse(run('ledger', 'balance', 'book', account, '--json'));
+        const { accounts } = await op('test', 'truceLedgerAccounts', {
+            ledger: 'book',
+            prefix: account,
+        });
+        must(
+            there.balance.replace('.', '') === String(accounts[0].balance).padStart(3, '0'),
+            `${account}: ${JSON.stringify(there)}, not ${accounts[0].balance}`,
+        );
+    }
+});
+await check('a report adds up what was booked', async () => {
+    await go(page, 'ledgers/book?period=day');
+    await page.getByRole('columnheader', { name: 'Credits in EUR' }).waitFor();
+    await go(page, 'ledgers/book?prefix=nothing');
+    await page.getByText('Nothing was booked').waitFor();
+});
+await check('two tabs show the same within a moment, and are quiet without changes', async () => {
+    const other = await open();
+    await go(other, 'queues/shop');
+    await go(page, 'queues/shop');
+    await page.getByRole('button', { name: 'Resume the queue' }).click();
+    await confirm(page);
+    await said(page, 'gives jobs');
+    await other.getByRole('button', { name: 'Pause the queue' }).waitFor({ timeout: 4000 });
+    await other.waitForTimeout(3000); // the last change of others
+    let requests = 0;
+    other.on('request', () => requests++);
+    await other.waitForTimeout(6000);
+    must(requests < 4, `${requests} requests without a change`);
+    await other.context().close();
+});
+await check('a copy button copies', async () => {
+    await page.context().grantPermissions(['clipboard-read', 'clipboard-write']);
+    await go(page, `jobs/${ids.flow}`);
+    await page.getByRole('button', { name: 'Copy' }).first().click();
+    must(
+        (await page.evaluate(() => navigator.clipboard.readText())) === ids.flow,
+        'something else was copied',
     );
 });
 await check('trees are tagged and collected, sets cleaned, sequences raised', async () => {
@@ -477,12 +593,30 @@ await check('the store is checked, repaired, and swept', async () => {
         collection: 'comments',
         updates: [{ q: { _id: 1 }, u: { $set: { author: 'Eve' } } }],
     });
+    await op('test', 'update', {
+        collection: 'comments',
+        updates: [{ q: { _id: 2 }, u: { $set: { author: 'Mallory' } } }],
+    });
     await go(page, 'maintenance');
     await page.getByRole('button', { name: 'Check the store' }).click();
-    await page.getByText('were checked: 1 finding').waitFor({ timeout: 120000 });
-    await page.getByRole('button', { name: 'Repair 1 finding' }).click();
+    await page.getByText('were checked: 2 findings').waitFor({ timeout: 30000 });
+    await page
+        .getByRole('row', { name: /comments 2/ })
+        .getByRole('button', { name: 'Repair' })
+        .click();
+    await page.locator('dialog', { hasText: 'the values of the source are copied' }).waitFor();
     await confirm(page);
-    await page.getByText('1 repaired').waitFor({ timeout: 120000 });
+    await said(page, 'The finding is repaired');
+    must(
+        (await author(2)) === 'Ada' && (await author(1)) === 'Eve',
+        'not only this one is repaired',
+    );
+    await page.getByRole('button', { name: 'Check the store' }).click();
+    await page.getByText('were checked: 1 finding').waitFor({ timeout: 30000 });
+    await page.getByRole('button', { name: 'Repair', exact: true }).click();
+    await confirm(page);
+    await said(page, 'The finding is repaired');
+    await page.getByText('were checked: 1 finding, 1 repaired').waitFor({ timeout: 30000 });
     await page.getByRole('button', { name: 'Sweep' }).click();
     await confirm(page);
     await said(page, 'Swept');
@@ -596,7 +730,9 @@ await check('the screen works behind a proxy with a prefix', async () => {
 
 // ---- users ------------------------------------------------------------------------------------
 
-await check('a user who may only read sees the screens without their actions', async () => {
+let started;
+const authServer = () => (started ??= startAuth());
+async function startAuth() {
     const store = path.join(folder, 'auth.truce');
     const add = (name, role) =>
         execFileSync(PROGRAM, ['user', 'add', name, '--role', role, '--store', store], {
@@ -608,6 +744,10 @@ await check('a user who may only read sees the screens without their actions', a
     const asAda = client(auth.base, { Authorization: `Basic ${btoa('ada:password of ada')}` });
     await asAda('test', 'truceEnqueue', { queue: 'mail', payload: {} });
     await asAda('test', 'insert', { collection: 'people', documents: [{ _id: 1 }] });
+    return auth;
+}
+await check('a user who may only read sees the screens without their actions', async () => {
+    const auth = await authServer();
     const reader = await open();
     await reader.goto(`${auth.base}/ui/`);
     await reader.getByLabel('User').fill('bob');
@@ -667,6 +807,31 @@ await check('a user who may only read sees the screens without their actions', a
     );
     await sound(reader);
     await reader.context().close();
+});
+
+await check('a login with a token ends when the token expires', async () => {
+    const store = path.join(folder, 'auth.truce');
+    const { base: root } = await authServer();
+    const token = execFileSync(
+        PROGRAM,
+        ['user', 'token', 'ada', '--expires', '4s', '--store', store],
+        { encoding: 'utf8' },
+    ).trim();
+    const holder = await open();
+    await holder.goto(`${root}/ui/#/test/people`);
+    await holder.getByLabel('or a token').fill(token);
+    await confirm(holder);
+    await settled(holder);
+    await go(holder, 'queues/mail', root);
+    await holder.getByText('The name, the password, or the token is not valid').waitFor();
+    await holder.getByLabel('User').fill('ada');
+    await holder.getByLabel('Password').fill('password of ada');
+    await confirm(holder);
+    await holder.getByRole('heading', { name: 'mail' }).waitFor();
+    await settled(holder);
+    await mustBeFine(holder, 'after the second login');
+    await sound(holder);
+    await holder.context().close();
 });
 
 // ---- a server that dies -----------------------------------------------------------------------

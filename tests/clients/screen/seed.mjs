@@ -1,8 +1,7 @@
 // Fills a store through HTTP: queues with many jobs, a ledger, conflicts, commits in flight, trees,
 // sets, copies, and hostile content in every field.
 const HOSTILE =
-    '<img src=x onerror="window.hacked=1">\u202egnp.exe\u0001' +
-    '{{7*7}}${7*7}\u200b"\'&lt;';
+    '<img src=x onerror="window.hacked=1">\u202egnp.exe\u0001' + '{{7*7}}${7*7}\u200b"\'&lt;';
 
 export function client(base, headers = {}) {
     return async (database, name, body = {}) => {
@@ -12,11 +11,53 @@ export function client(base, headers = {}) {
             body: JSON.stringify(body),
         });
         const reply = await response.json();
-        if (!response.ok) throw new Error(`${name}: ${reply.errmsg}`);
+        if (!response.ok || reply.writeErrors)
+            throw new Error(`${name}: ${reply.errmsg ?? reply.writeErrors[0].errmsg}`);
         return reply;
     };
 }
 export { HOSTILE };
+
+// Commits whose process is gone, and one that lives.
+export const HALF = {
+    decided: 'c0c0c0c0c0c0c0c0c0c0c0c1',
+    pending: 'c0c0c0c0c0c0c0c0c0c0c0c2',
+    alive: 'c0c0c0c0c0c0c0c0c0c0c0c3',
+};
+async function halfApplied(op) {
+    const past = Date.now() - 600000,
+        of = (name) => ({ ns: 'held', id: name });
+    const states = {
+        decided: {
+            state: 'committed',
+            post: [{ ...of('decided'), op: 'set', changes: [{ p: 'balance', v: 7 }] }],
+        },
+        pending: { state: 'pending' },
+        alive: { state: 'pending' },
+    };
+    for (const [name, id] of Object.entries(HALF)) {
+        await op('insert', {
+            collection: 'truce_commits',
+            documents: [
+                {
+                    _id: { $oid: id },
+                    ...states[name],
+                    lease: {
+                        owner: name === 'alive' ? 'app-2:12' : 'app-1:4711',
+                        ms: 10000,
+                        until: name === 'alive' ? Date.now() + 3600000 : past,
+                    },
+                    writes: [of(name)],
+                    created: { $date: new Date(past).toISOString() },
+                },
+            ],
+        });
+        await op('insert', {
+            collection: 'held',
+            documents: [{ _id: name, balance: 5, _intent: { c: { $oid: id } } }],
+        });
+    }
+}
 
 async function inParallel(count, wide, run) {
     let next = 0;
@@ -215,6 +256,23 @@ export async function seed(base, { jobs = 100000, accounts = 10000, database = '
             seq: 1000 + i * 2,
             consumer: 'c1',
         });
+    const list = { collection: 'students', field: 'classes', name: 'name' };
+    await op('truceSet', {
+        ...list,
+        key: { student_id: 1 },
+        remove: { name: 'CS 101' },
+        seq: 1013,
+        consumer: 'c1',
+    });
+    await op('truceSetSource', { ...list, key: 'student_id', idle: 1014 });
+    await op('truceSetCollect', { ...list, key: 'student_id', collect: true });
+    await op('truceSet', {
+        ...list,
+        key: { student_id: 1 },
+        add: { name: 'late course' },
+        seq: 1003,
+        consumer: 'c1',
+    });
     await op('truceSyncDeclare', {
         rule: 'author',
         source: 'users',
@@ -228,9 +286,15 @@ export async function seed(base, { jobs = 100000, accounts = 10000, database = '
         collection: 'comments',
         document: { _id: 1, user: 17, text: 'first' },
     });
+    await op('truceSyncInsert', { collection: 'users', document: { _id: 18, name: 'Ada' } });
+    for (const [id, user] of [
+        [2, 18],
+        [3, 17],
+    ])
+        await op('truceSyncInsert', { collection: 'comments', document: { _id: id, user } });
     await op('update', {
         collection: 'comments',
-        updates: [{ q: { _id: 1 }, u: { $set: { author: 'Eve' } } }],
+        updates: [{ q: {}, u: { $set: { author: 'Eve' } }, multi: true }],
     });
     await op('truceTreePublish', {
         tree: 'site',
@@ -269,6 +333,18 @@ export async function seed(base, { jobs = 100000, accounts = 10000, database = '
         amount: 30,
         accounts: 'accounts',
     });
+    await op('insert', {
+        collection: 'payments',
+        documents: ['stalled', 'doubtful'].map((id) => ({
+            _id: id,
+            source: 'a',
+            destination: 'b',
+            value: 10,
+            state: 'initial',
+            lastModified: { $date: new Date(Date.now() - 7200000).toISOString() },
+        })),
+    });
+    await halfApplied(op);
     await op('truceCommit', {
         changes: [{ insert: 'orders', with: { _id: 1, product: 'tea' } }],
         key: 'order-1',
@@ -292,12 +368,49 @@ export async function seed(base, { jobs = 100000, accounts = 10000, database = '
     await op('truceFail', { queue: HOSTILE, id: job._id, token: job.token, error: HOSTILE });
     await op('insert', {
         collection: 'hostile',
-        documents: [
-            { _id: HOSTILE, text: HOSTILE, __proto__x: 1 },
-            { _id: 'large', text: 'x'.repeat(15 * 1024 * 1024) },
-        ],
+        documents: [{ _id: HOSTILE, text: HOSTILE, __proto__x: 1 }],
+    });
+    await op('insert', {
+        collection: 'hostile',
+        documents: [{ _id: 'large', text: 'x'.repeat(16 * 1024 * 1024 - 100) }],
     });
     await op('truceSequence', { sequence: HOSTILE, take: 1 });
+    await op('truceCronSet', { cron: HOSTILE, queue: HOSTILE, line: '0 3 * * *', payload: {} });
+    await op('truceCommit', {
+        changes: [{ insert: 'orders', with: { _id: 2, product: HOSTILE } }],
+        key: HOSTILE,
+        keyTime: Date.now(),
+    });
+    // Names of collections and accounts may not have these.
+    const name = HOSTILE.replaceAll(/[$\u0001\u200b\u202e]/g, '');
+    await op('insert', {
+        collection: name,
+        documents: [{ _id: 1, [name.replaceAll('.', '')]: name }],
+    });
+    await op('truceTransfer', {
+        collection: 'payments',
+        id: HOSTILE,
+        source: 'a',
+        destination: 'b',
+        amount: 1,
+        meta: { note: HOSTILE },
+    });
+    await op('truceLedgerOpen', { ledger, currency: 'EUR', account: `hostile:${name}` });
+    await op('truceLedgerPost', {
+        ledger,
+        id: HOSTILE,
+        meta: { note: HOSTILE },
+        entries: [
+            { account: 'assets:bank:main', value: -1 },
+            { account: `hostile:${name}`, value: 1 },
+        ],
+    });
+    await op('truceTreePublish', {
+        tree: 'site',
+        changes: [{ put: { itemId: HOSTILE, up: 'home', title: HOSTILE } }],
+        message: HOSTILE,
+        author: HOSTILE,
+    });
     return { flow: flow.jobs[0].id.$oid, hostile: bad.id.$oid };
 }
 const i2tags = (queue) => (queue === 'mail' ? ['marketing'] : [queue]);
