@@ -1400,8 +1400,8 @@ func (db *Database) Queues(ctx context.Context) (Reply, error) {
 	return db.run(ctx, c)
 }
 
-// QueueOptions are the options of Queue.
-type QueueOptions struct {
+// QueueActionOptions are the options of QueueAction.
+type QueueActionOptions struct {
 	// cancel, retry, or discard a job; close the batch of a job; pause or resume the queue;
 	// redrive: retry all dead jobs: "cancel", "retry", "discard", "close", "pause", "resume",
 	// "redrive"; required
@@ -1415,14 +1415,14 @@ type QueueOptions struct {
 	Limit int64
 }
 
-func (o *QueueOptions) appendTo(d *document) {
+func (o *QueueActionOptions) appendTo(d *document) {
 	d.text("action", o.Action)
 	d.id("id", o.ID)
 	d.value("ids", o.IDs)
 	d.number("limit", o.Limit)
 }
 
-// Queue cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
+// QueueAction cancels, retries, or discards a job; closes a batch; pauses or resumes a queue.
 //
 // queue: the queue; with `id`, "" is the queue of the job.
 //
@@ -1430,7 +1430,9 @@ func (o *QueueOptions) appendTo(d *document) {
 // `ids`, `count`, and `skipped`: the number of jobs whose state does not allow the action. "not
 // found": no such job exists in the queue. An error: 2 (invalid) the state of the job does not
 // allow the action.
-func (db *Database) Queue(ctx context.Context, queue string, o QueueOptions) (Reply, error) {
+func (db *Database) QueueAction(
+	ctx context.Context, queue string, o QueueActionOptions,
+) (Reply, error) {
 	c := newCommand("truceQueue", true, false)
 	d := &c.document
 	d.textOrOne("truceQueue", queue)
@@ -1438,8 +1440,8 @@ func (db *Database) Queue(ctx context.Context, queue string, o QueueOptions) (Re
 	return db.run(ctx, c)
 }
 
-// Queue adds the operation to the commit. See the method of Database.
-func (c *Changes) Queue(queue string, o QueueOptions) *Change {
+// QueueAction adds the operation to the commit. See the method of Database.
+func (c *Changes) QueueAction(queue string, o QueueActionOptions) *Change {
 	d := newDocument()
 	d.textOrOne("truceQueue", queue)
 	o.appendTo(d)
