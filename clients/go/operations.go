@@ -233,6 +233,30 @@ func (db *Database) RequestState(ctx context.Context, key string) (Reply, error)
 	return db.run(ctx, c)
 }
 
+// RequestsOptions are the options of Requests.
+type RequestsOptions struct {
+	// only requests in this state: "waiting", "done", "failed"
+	State string
+	// the maximum number of requests; absent: 100 (1 to 1000)
+	Limit int64
+}
+
+func (o *RequestsOptions) appendTo(d *document) {
+	d.text("state", o.State)
+	d.number("limit", o.Limit)
+}
+
+// Requests lists requests, the oldest first.
+//
+// Reply: `requests`: each as in truceRequestState; and `more`: true if others match.
+func (db *Database) Requests(ctx context.Context, o RequestsOptions) (Reply, error) {
+	c := newCommand("truceRequests", false, true)
+	d := &c.document
+	d.putNumber("truceRequests", 1)
+	o.appendTo(d)
+	return db.run(ctx, c)
+}
+
 // SequenceOptions are the options of Sequence.
 type SequenceOptions struct {
 	// allocates this number of consecutive numbers for the caller (1 to 1000000)

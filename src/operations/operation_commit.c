@@ -600,6 +600,52 @@ static const struct operation_row request_state_operation = {
     .example = "{truceRequestState: 'mail 17'}",
 };
 
+struct requests_given {
+    const char *state;
+    int64_t limit;
+};
+
+static const char *const request_states[] = {"waiting", "done", "failed", NULL};
+
+static const struct operation_field requests_fields[] = {
+    {GIVEN(requests_given, state, FIELD_TEXT), "only requests in this state",
+     .words = request_states},
+    {GIVEN(requests_given, limit, FIELD_NUMBER), "the maximum number of requests; absent: 100", 1,
+     REPLY_LIST_MAX},
+    {{0}}};
+
+static truce_status run_requests(struct operation_call *call, const void *arg, bson_t *reply,
+                                 bson_error_t *error)
+{
+    const struct requests_given *given = arg;
+    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("created", BCON_INT32(1));
+    const truce_find_options options = {.sort = sort, .allow_disk_use = true};
+    struct reply_list list;
+    truce_cursor *cursor;
+    truce_status status;
+
+    if (given->state)
+        BSON_APPEND_UTF8(&filter, "state", given->state);
+    status = truce_find(call->store, REQUESTS, &filter, &options, &cursor, error);
+    truce__reply_list_begin(&list, given->limit);
+    if (!status)
+        status = truce__reply_list_read(&list, cursor, error);
+    bson_destroy(&filter);
+    bson_destroy(sort);
+    return truce__reply_list_end(&list, status, "requests", reply);
+}
+
+static const struct operation_row requests_operation = {
+    OPERATION("truceRequests", ROLE_READ, "lists requests, the oldest first"),
+    .value = "1",
+    .answer = "`requests`: each as in truceRequestState; and `more`: true if others match",
+    .fields = requests_fields,
+    .size = sizeof(struct requests_given),
+    .run = run_requests,
+    .ways = OPERATION_AGAIN | OPERATION_TRANSACTS,
+    .example = "{truceRequests: 1, state: 'waiting'}",
+};
+
 /* ---- sequences ------------------------------------------------------------------------------- */
 
 struct sequence_given {
@@ -701,7 +747,16 @@ static const struct operation_row sequences_operation = {
     .example = "{truceSequences: 1}",
 };
 
-const struct operation_row *const commit_operations[] = {
-    &commit_operation,        &result_operation,   &show_operation,      &list_operation,
-    &resolve_operation,       &unique_operation,   &read_many_operation, &request_operation,
-    &request_state_operation, &sequence_operation, &sequences_operation, NULL};
+const struct operation_row *const commit_operations[] = {&commit_operation,
+                                                         &result_operation,
+                                                         &show_operation,
+                                                         &list_operation,
+                                                         &resolve_operation,
+                                                         &unique_operation,
+                                                         &read_many_operation,
+                                                         &request_operation,
+                                                         &request_state_operation,
+                                                         &requests_operation,
+                                                         &sequence_operation,
+                                                         &sequences_operation,
+                                                         NULL};

@@ -31,7 +31,7 @@ loader.loader.exec_module(table)
 C = {
     "Help": "", "Access": "", "Commit": "transact, commit_apply", "CommitResult": "commit_result", "CommitShow": "commit_find",
     "Commits": "commit_list", "CommitResolve": "commit_resolve", "Unique": "unique_declare", "ReadMany": "read_many", "Request": "request_add",
-    "RequestState": "request_state", "Sequence": "sequence_take, sequence_raise", "Sequences": "",
+    "RequestState": "request_state", "Requests": "", "Sequence": "sequence_take, sequence_raise", "Sequences": "",
     "Set": "set_add, set_remove, set_apply", "SetSource": "set_source_start, set_void", "SetCollect": "set_collect",
     "SetRecord": "set_record", "SetQuarantine": "set_quarantine", "SetReplay": "set_replay", "SetProtect": "set_protect",
     "SetConvert": "set_convert", "SetForget": "set_forget", "SetDefine": "", "Trees": "", "Revision": "revision_save, revision_merge",

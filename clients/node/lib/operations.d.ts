@@ -54,6 +54,14 @@ export interface RequestOptions {
   input?: Document;
 }
 
+/** The options of requests. */
+export interface RequestsOptions {
+  /** only requests in this state */
+  state?: "waiting" | "done" | "failed";
+  /** the maximum number of requests; absent: 100 (1 to 1000) */
+  limit?: number | Long;
+}
+
 /** The options of sequence. */
 export interface SequenceOptions {
   /** allocates this number of consecutive numbers for the caller (1 to 1000000) */
@@ -1596,6 +1604,13 @@ export interface Operations<R> extends CommitOperations<R> {
    * "waiting", "done", or "failed". "not found": no such request exists
    */
   requestState(key: string): R;
+
+  /**
+   * Lists requests, the oldest first.
+   *
+   * Reply: `requests`: each as in truceRequestState; and `more`: true if others match
+   */
+  requests(options?: RequestsOptions): R;
 
   /**
    * Allocates increasing numbers, each once; or returns the last of them.

@@ -98,6 +98,14 @@ module.exports = {
     commit: false,
     writes: false,
   },
+  requests: {
+    command: "truceRequests",
+    target: null,
+    options: ["state", "limit"],
+    again: true,
+    commit: false,
+    writes: false,
+  },
   sequence: {
     command: "truceSequence",
     target: "sequence",

@@ -1164,6 +1164,28 @@ class Operations(CommitOperations[R]):
             again=True,
         )
 
+    def requests(
+        self,
+        *,
+        state: Optional[Literal["waiting", "done", "failed"]] = None,
+        limit: Optional[int] = None,
+    ) -> R:
+        """Lists requests, the oldest first.
+
+        state: only requests in this state
+        limit: the maximum number of requests; absent: 100 (1 to 1000)
+
+        Reply: `requests`: each as in truceRequestState; and `more`: true if others match
+        """
+        return self._run(
+            {
+                "truceRequests": 1,
+                "state": state,
+                "limit": limit,
+            },
+            again=True,
+        )
+
     def sequence(
         self,
         sequence: str,

@@ -18,31 +18,12 @@
 #include "bson/json.h"
 #include "cli/commands.h"
 #include "cli/core/ndjson.h"
+#include "cli/core/row.h"
 #include "cli/document/commit.h"
 #include "patterns/change_list/change_list.h"
 #include "store/reserved.h"
 
 /* ---- add, show, list ------------------------------------------------------------------------ */
-
-static int request_run_add(struct cli *cli)
-{
-    bson_t input, answer = BSON_INITIALIZER;
-    bson_error_t error;
-    int code = CLI_USAGE;
-
-    if (cli_document(cli, cli->arguments[2], "INPUT", &input)) {
-        truce_status status =
-            truce_request_add(cli->store, cli->arguments[0], cli->arguments[1], &input, &error);
-
-        BSON_APPEND_UTF8(&answer, "added", cli->arguments[0]);
-        code = status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-        if (!code)
-            cli_answer(cli, &answer, "added %s", cli->arguments[0]);
-    }
-    bson_destroy(&input);
-    bson_destroy(&answer);
-    return code;
-}
 
 static const struct cli_command cli_request_add = {
     .noun = "request",
@@ -53,20 +34,9 @@ static const struct cli_command cli_request_add = {
             "the handler (truce request run NAME, or a handler in C). INPUT is a document.",
     .example = "truce request add order-17 ship '{order: 17}'",
     .store = CLI_STORE_WRITE,
-    .run = request_run_add,
+    .row = &(const struct cli_row){.name = "truceRequest", .say = "added {key}"},
+    .run = cli_row_run,
 };
-
-static int request_run_show(struct cli *cli)
-{
-    bson_error_t error;
-    bson_t document;
-    truce_status status = truce_request_state(cli->store, cli->arguments[0], &document, &error);
-
-    if (!status)
-        cli_print(&document, JSON_RELAXED);
-    bson_destroy(&document);
-    return status ? cli_error(cli, NULL, status, &error) : CLI_DONE;
-}
 
 static const struct cli_command cli_request_show = {
     .noun = "request",
@@ -76,31 +46,9 @@ static const struct cli_command cli_request_show = {
     .example = "truce request add order-17 ship '{order: 17}'\n"
                "truce request show order-17",
     .store = CLI_STORE_READ,
-    .run = request_run_show,
+    .row = &(const struct cli_row){.name = "truceRequestState", .show = "request"},
+    .run = cli_row_run,
 };
-
-static int request_run_list(struct cli *cli)
-{
-    const char *state = cli_text(cli, "state");
-    bson_t filter = BSON_INITIALIZER, *sort = BCON_NEW("created", BCON_INT32(1));
-    truce_find_options options = {.sort = sort, .allow_disk_use = true};
-    truce_cursor *cursor = NULL;
-    int64_t limit;
-    bson_error_t error;
-    truce_status status;
-    int code = CLI_USAGE;
-
-    if (state)
-        BSON_APPEND_UTF8(&filter, "state", state);
-    if (cli_number(cli, "limit", 1, INT32_MAX, 100, &limit)) {
-        options.limit = limit + 1;
-        status = truce_find(cli->store, REQUESTS, &filter, &options, &cursor, &error);
-        code = cli_print_page(cli, status, cursor, limit, &error);
-    }
-    bson_destroy(&filter);
-    bson_destroy(sort);
-    return code;
-}
 
 static const struct cli_command cli_request_list = {
     .noun = "request",
@@ -108,13 +56,9 @@ static const struct cli_command cli_request_list = {
     .summary = "list requests, oldest first",
     .example = "truce request add order-17 ship '{order: 17}'\n"
                "truce request list --state waiting",
-    .options =
-        (const struct cli_option[]){
-            {"state", 0, "STATE", "only waiting, done, or failed requests", false},
-            {"limit", 'n', "N", "at most this many (default: 100)", false},
-            {0}},
     .store = CLI_STORE_READ,
-    .run = request_run_list,
+    .row = &(const struct cli_row){.name = "truceRequests", .list = "requests"},
+    .run = cli_row_run,
 };
 
 /* ---- run ------------------------------------------------------------------------------------ */
