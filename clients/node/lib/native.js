@@ -20,6 +20,9 @@ const BSON = { ignoreUndefined: false };
 const ROOT = path.join(__dirname, "..");
 const PREBUILT = path.join(ROOT, "prebuilds", `${process.platform}-${process.arch}`);
 
+/* Room for the reply of a quick command. */
+const ROOM = Buffer.allocUnsafeSlow(4096);
+
 /* Returns the addon, or throws why none can be loaded. */
 function loadAddon() {
     const reasons = [];
@@ -85,6 +88,16 @@ function waits(document) {
     );
 }
 
+/* A read by _id, which runs in this thread unless it takes long. */
+function isQuick(document) {
+    return (
+        document.singleBatch === true &&
+        typeof document.find === "string" &&
+        document.filter?._id !== undefined &&
+        document.lsid === undefined
+    );
+}
+
 function failed(failure, command) {
     const reply = failure.reply && failure.reply.length > 5 ? deserialize(failure.reply) : {};
     reply.errmsg ??= failure.message;
@@ -125,12 +138,24 @@ class NativeStore {
         if (this.#closing) throw new errors.Invalid("the store is closed", { code: 2 });
         const request = withRoom(document, () => serialize(document, BSON));
         try {
+            const reply = isQuick(document) && this.#commandNow(database, request);
             return deserialize(
-                await this.#addon.command(this.#handle, database, request, waits(document)),
+                reply ||
+                    (await this.#addon.command(this.#handle, database, request, waits(document))),
             );
         } catch (failure) {
             throw failure instanceof Error ? failure : failed(failure, Object.keys(document)[0]);
         }
+    }
+
+    /* Returns the reply, or undefined. A small buffer is a part of a larger one of Node, which costs
+     * less than one of its own. */
+    #commandNow(database, request) {
+        const length = this.#addon.commandNow(this.#handle, database, request, ROOM);
+        if (length === 0) return undefined;
+        const reply = Buffer.allocUnsafe(length);
+        ROOM.copy(reply, 0, 0, length);
+        return reply;
     }
 
     /* Waits for the running calls, and closes the store. */

@@ -205,21 +205,24 @@ class Collection:
         hint: Optional[Union[str, Document]] = None,
     ) -> Optional[Reply]:
         """Returns the first document that matches, or None. `filter` may be an _id."""
-        if filter is not None and not isinstance(filter, Mapping):
+        if type(filter) is not dict and filter is not None and not isinstance(filter, Mapping):
             filter = {"_id": filter}
-        if projection is not None and not isinstance(projection, Mapping):
-            projection = {name: 1 for name in projection}
-        command = {
+        command: Dict[str, Any] = {
             "find": self.name,
             "filter": filter or {},
-            "projection": projection,
-            "sort": _ordered(sort),
-            "skip": skip,
-            "hint": hint,
             "limit": 1,
             "singleBatch": True,
         }
-        batch = (self._command(command))["cursor"]["firstBatch"]
+        if projection is not None:
+            is_mapping = isinstance(projection, Mapping)
+            command["projection"] = projection if is_mapping else dict.fromkeys(projection, 1)
+        if sort is not None:
+            command["sort"] = _ordered(sort)
+        if skip is not None:
+            command["skip"] = skip
+        if hint is not None:
+            command["hint"] = hint
+        batch = (self.database.command(command))["cursor"]["firstBatch"]
         return batch[0] if batch else None
 
     def count_documents(self, filter: Optional[Document] = None) -> int:

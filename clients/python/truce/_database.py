@@ -42,7 +42,6 @@ T = TypeVar("T")
 
 _TRIES = 4
 _TRANSACTION_SECONDS = 120
-_NOT_IN_A_REPLY = ("ok", "$clusterTime", "operationTime")
 
 
 class Database(Operations[Reply]):
@@ -90,9 +89,10 @@ class Database(Operations[Reply]):
                 if not (again and repeats and left) or self._session is not None:
                     raise
             time.sleep(0.05 if lost else 0.1 * (_TRIES - left))
-        for field in _NOT_IN_A_REPLY:
-            reply.pop(field, None)
-        if reply.get("outcome") == "conflict":
+        reply.pop("ok", None)
+        reply.pop("$clusterTime", None)
+        reply.pop("operationTime", None)
+        if "outcome" in reply and reply["outcome"] == "conflict":
             details = {"errmsg": "another write conflicts with this one", "code": 112, **reply}
             raise errors.of_reply(details, "", status="conflict")
         return reply

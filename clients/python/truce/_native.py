@@ -74,6 +74,17 @@ def _load() -> Any:
     return found
 
 
+# The number of forks between this process and the one that imported the package.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
 _lock = threading.RLock()  # a finalizer may run while this thread holds it
 _library: Any = None
 
@@ -112,31 +123,28 @@ class _Handle:
 
     A call enters itself into `calls` and then reads `closed`; `close` sets `closed` and then waits
     until `calls` is empty. Both are atomic, so no call needs a lock. The handle is separate from
-    NativeStore, so that a finalizer can close it.
+    NativeStore, so that a finalizer can close it. After a fork, `forks` differs from `_forks`.
     """
 
     def __init__(self, store: Any) -> None:
         self.store = store
         self.calls: List[None] = []
         self.closed = False
-        self.process = os.getpid()
+        self.forks = _forks
 
-    def enter(self) -> None:
-        self.calls.append(None)
+    def refusal(self) -> errors.Invalid:
+        """Returns the error of a call that may not use the store."""
         if self.closed:
-            self.calls.pop()
-            raise errors.Invalid("the store is closed", 2)
-        if os.getpid() != self.process:
-            self.calls.pop()
-            raise errors.Invalid(
-                "the store was opened before a fork: open it in each process, or start processes "
-                'by "spawn"',
-                2,
-            )
+            return errors.Invalid("the store is closed", 2)
+        return errors.Invalid(
+            "the store was opened before a fork: open it in each process, or start processes by "
+            '"spawn"',
+            2,
+        )
 
     def close(self) -> None:
         """Closes the store when the calls of other threads have ended."""
-        if os.getpid() != self.process:  # the parent's store
+        if _forks != self.forks:  # the parent's store
             return
         with _lock:
             if self.closed:
@@ -186,9 +194,7 @@ class NativeStore:
         self._names: Dict[str, Any] = {}
         self._finalizer = weakref.finalize(self, self._handle.finalize)
 
-    def _name(self, database: Optional[str]) -> Any:
-        if database is None:
-            return ffi.NULL
+    def _name(self, database: str) -> Any:
         if database not in self._names:
             self._names[database] = ffi.new("char[]", database.encode())
         return self._names[database]
@@ -196,32 +202,38 @@ class NativeStore:
     def _call(self, name: Any, request: bytes, frame: _Frame) -> Tuple[int, bytes]:
         lib, handle = self._library, self._handle
         data = ffi.from_buffer(request)  # pins the bytes
-        lib.bson_init_static(frame.request, data, len(request))
-        handle.enter()
+        sent, reply = frame.request, frame.reply
+        lib.bson_init_static(sent, data, len(request))
+        calls = handle.calls
+        calls.append(None)
         try:
-            status = lib.truce_command(handle.store, name, frame.request, frame.reply, frame.error)
+            if handle.closed or handle.forks != _forks:
+                raise handle.refusal()
+            status = lib.truce_command(handle.store, name, sent, reply, frame.error)
         finally:
-            handle.calls.pop()
+            calls.pop()
         try:
-            return status, ffi.buffer(lib.bson_get_data(frame.reply), frame.reply.len)[:]
+            return status, ffi.buffer(lib.bson_get_data(reply), reply.len)[:]
         finally:
-            lib.bson_destroy(frame.reply)
+            lib.bson_destroy(reply)
 
     def command(self, database: Optional[str], document: Mapping[str, Any]) -> Dict[str, Any]:
         """Runs a command. An error is raised as an exception of its status."""
-        request = bson.encode(document, codec_options=self._codec)
+        codec, frames = self._codec, self._frames
+        request = bson.encode(document, False, codec)
         try:
-            frame = self._frames.pop()
+            frame = frames.pop()
         except IndexError:
             frame = _Frame()
         try:
-            status, data = self._call(self._name(database), request, frame)
+            name = ffi.NULL if database is None else self._name(database)
+            status, data = self._call(name, request, frame)
         finally:
-            self._frames.append(frame)
-        reply: Dict[str, Any] = bson.decode(data, codec_options=self._codec)
+            frames.append(frame)
+        reply: Dict[str, Any] = bson.decode(data, codec)
         if status:
-            name = ffi.string(self._library.truce_status_name(status)).decode()
-            raise errors.of_reply(reply, next(iter(document)), status=name)
+            text = ffi.string(self._library.truce_status_name(status)).decode()
+            raise errors.of_reply(reply, next(iter(document)), status=text)
         return reply
 
     def close(self) -> None:
