@@ -168,7 +168,7 @@ func (r *running) claim(ctx context.Context) error {
 // queue.
 func (r *running) start(ctx context.Context, job *Job, free chan<- struct{}) {
 	if ctx.Err() != nil {
-		r.requeue(job)
+		r.requeue(ctx, job)
 		return
 	}
 	inner, cancel := context.WithCancelCause(r.jobs)
@@ -213,7 +213,7 @@ func (r *running) work(ctx context.Context, job *Job) {
 	_ = job.Work(ctx, func(ctx context.Context) error {
 		result, err := r.handle(ctx, job)
 		if err != nil && !job.Ended() && !job.Lost() && errors.Is(context.Cause(ctx), errStopped) {
-			r.requeue(job)
+			r.requeue(ctx, job)
 			return err
 		}
 		r.report(context.WithoutCancel(ctx), job, result, err)
@@ -253,8 +253,8 @@ func (r *running) report(ctx context.Context, job *Job, result any, err error) {
 	}
 }
 
-func (r *running) requeue(job *Job) {
-	if err := job.Snooze(context.Background(), 0); err != nil {
+func (r *running) requeue(ctx context.Context, job *Job) {
+	if err := job.Snooze(context.WithoutCancel(ctx), 0); err != nil {
 		r.log.Warn("truce: a job was not returned to the queue", "queue", r.Queue,
 			"job", job.ID.Hex(), "error", err)
 	}

@@ -10,8 +10,8 @@
  * starts with the first call. A call that waits for a job or a change gets a thread of its own, so
  * any number of waiting calls up to WAITING_MAX leaves the pool free.
  *
- * A read by _id takes a few microseconds, less than the way to a thread and back. commandNow runs it
- * in the JavaScript thread, for QUICK_MS at most. If it does not succeed, command runs it again.
+ * A read by _id takes a few microseconds, less than the way to a thread and back. commandNow runs
+ * it in the JavaScript thread, for QUICK_MS at most. If it does not succeed, command runs it again.
  *
  * Each JavaScript thread (the main thread and each of worker_threads) has an environment with a
  * list of completed calls. The first call of a list wakes the JavaScript thread, which settles the

@@ -69,6 +69,10 @@ export async function main(): Promise<void> {
   const id: truce.ObjectId = new truce.ObjectId();
   await db.jobs("mail", { id });
   await db.jobs(1, { id });
+  const limited: truce.Database = db.withSignal(AbortSignal.timeout(1000));
+  await limited.jobs("mail", { id });
+  // @ts-expect-error not a signal
+  db.withSignal(1000);
   // @ts-expect-error the queue of a claim is needed
   await db.claim(1);
 }

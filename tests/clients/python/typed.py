@@ -4,7 +4,7 @@ from typing import Any, Dict, List, Optional
 
 import truce
 from truce import aio
-from truce.testing import run_jobs
+from truce.testing import open_temporary, run_jobs, start_server
 
 
 def check(db: truce.Database) -> None:
@@ -30,6 +30,11 @@ def check(db: truce.Database) -> None:
     queue.add({}, delay=5)  # type: ignore[call-arg]
     queue.claim("mail")  # type: ignore[call-arg, arg-type]
     db.revisions("posts", keeps=5)  # type: ignore[call-arg]
+    merged: Dict[str, Any] = db["people"].merge(reply, version=7, keep=5)
+    with open_temporary() as other, start_server() as uri:
+        other.enqueue(uri, payload=merged)
+    db["people"].merge(reply)  # type: ignore[call-arg]
+    db["people"].merge(reply, version=7, keeep=5)  # type: ignore[call-arg]
     db.enqueue("mail", payload={}, delay=5)  # type: ignore[call-arg]
     db.enqueue("mail", payload={}, on_conflict="nothing")  # type: ignore[arg-type]
     db.ledger_balance("bank")  # type: ignore[call-arg]
