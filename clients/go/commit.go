@@ -131,6 +131,8 @@ type CommitOptions struct {
 	Leave any
 	// Identifies the request, instead of the changes.
 	Input any
+	// Use the journal, even if the store has transactions.
+	Journal bool
 }
 
 // A Commit changes several documents, all or none, when it runs.

@@ -71,6 +71,10 @@ CLI = {
 }  # fmt: skip
 
 
+# Methods of Node with another name than in Python: there, `queue` returns the handle of a queue.
+NODE = {"Queue": "queue"}
+
+
 def words(text):
     return [word.strip() for word in text.split(",") if word.strip()]
 
@@ -165,7 +169,8 @@ class Parity:
                 lines += ["", f"## {group}", "", "| wire, HTTP | C | CLI | Python | Node | Go |", "| --- | --- | --- | --- | --- | --- |"]
             method = table.METHODS.get(wire, table.python_name(name))
             camel = re.sub(r"_(\w)", lambda found: found[1].upper(), method)
-            names = {"Python": (method, python), "Node": (camel, node), "Go": (camel[0].upper() + camel[1:], go)}
+            own = NODE.get(name, camel)
+            names = {"Python": (method, python), "Node": (own, node), "Go": (camel[0].upper() + camel[1:], go)}
             for language, (one, known) in names.items():
                 self.require(one in known, f"{wire}: {language} has no method {one}")
             self.require(paths.get(wire) == f"/v1/{{database}}/{wire}", f"{wire}: HTTP has no path for it")

@@ -218,6 +218,7 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         key_time: Optional[Milliseconds] = None,
         leave: Optional[Document] = None,
         input: Optional[Document] = None,
+        journal: Optional[bool] = None,
     ) -> AsyncCommit:
         """
         Returns a commit for `with`: several changes, all or none.
@@ -226,10 +227,17 @@ class AsyncDatabase(Operations[Coroutine[Any, Any, Reply]]):
         key_time: when the key was made: the same time each time that the commit is sent
         leave: with a key: what a later call with the same key gets as `result`
         input: what identifies the request, instead of the changes
+        journal: use the journal, even if the store has transactions
         """
         if (key is None) != (key_time is None):
             raise TypeError("key and key_time must be given together")
-        options = {"key": key, "keyTime": milliseconds(key_time), "leave": leave, "input": input}
+        options = {
+            "key": key,
+            "keyTime": milliseconds(key_time),
+            "leave": leave,
+            "input": input,
+            "journal": journal,
+        }
         return AsyncCommit(self, options)
 
     @asynccontextmanager

@@ -25,8 +25,8 @@ class CommitOperations(Runs[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
@@ -45,8 +45,8 @@ class CommitOperations(Runs[R]):
         order.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
@@ -620,6 +620,7 @@ class CommitOperations(Runs[R]):
         currency: str,
         digits: Optional[int] = None,
         account: Optional[str] = None,
+        slots: Optional[str] = None,
         min: Optional[int] = None,
         max: Optional[int] = None,
         debit_only: Optional[bool] = None,
@@ -633,6 +634,8 @@ class CommitOperations(Runs[R]):
         digits: declares the currency with this number of decimal digits; needed once for each
             currency (0 to 18)
         account: the account to open: "assets:cash"; absent: only the currency is declared
+        slots: the collection of the accounts' numbers, for a sharded cluster, in the first
+            operation of a ledger; absent: an index
         min: the minimum of the available balance; 0: no overdraft
         max: the maximum of the balance plus pending credits
         debit_only: the account accepts no credits
@@ -648,6 +651,7 @@ class CommitOperations(Runs[R]):
                 "currency": currency,
                 "digits": digits,
                 "account": account,
+                "slots": slots,
                 "min": min,
                 "max": max,
                 "debitOnly": debit_only,
@@ -1230,18 +1234,61 @@ class Operations(CommitOperations[R]):
             again=True,
         )
 
-    def set_source(
+    def set_define(
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
+    ) -> R:
+        """Defines a set of a collection; later operations need not repeat its fields.
+
+        collection: the collection
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
+        deleted: the list of tombstones; absent: "deleted_" and the field
+        seq_field: the field of an element with its number; absent: "seq"
+        source_field: the field of an element with its source; absent: "src"
+        watermark: the field of the document with the watermark; absent: "_wm"
+        by_element: one document for each element, for sets that outgrow a document
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
+
+        Reply: `set`: its name, "students.classes". The first write to a set also defines it. An
+        error: 2 (invalid) the set is defined differently, or a field is missing
+        """
+        return self._run(
+            {
+                "truceSetDefine": collection,
+                "field": field,
+                "name": name,
+                "deleted": deleted,
+                "seqField": seq_field,
+                "sourceField": source_field,
+                "watermark": watermark,
+                "byElement": by_element,
+                "key": key,
+            },
+            again=True,
+        )
+
+    def set_source(
+        self,
+        collection: str,
+        *,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
+        deleted: Optional[str] = None,
+        seq_field: Optional[str] = None,
+        source_field: Optional[str] = None,
+        watermark: Optional[str] = None,
+        by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
         source: Optional[str] = None,
         start: Optional[bool] = None,
         idle: Optional[int] = None,
@@ -1251,21 +1298,22 @@ class Operations(CommitOperations[R]):
         """Announces a source, or declares which numbers it does not use.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         source: the source; absent: the numbers without a source
         start: announces the source, and returns its first number
         idle: every number below this one was recorded or will never be published (from 1)
-        from_: with `to`: the numbers from this one to `to` were never published (from 1)
-        to: the last of these numbers (from 1)
+        from_: the numbers from this one to `to` were never published (from 1)
+        to: the last of these numbers; absent: the first one (from 1)
 
-        Reply: with `start`, `first`: the first number of the source
+        Reply: with `start`, `first`: the first number of the source; with `from`, `void`: how many
+        numbers are void now
         """
         return self._run(
             {
@@ -1291,27 +1339,27 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
         collect: Optional[bool] = None,
     ) -> R:
         """Returns the watermark of a set, and removes tombstones below it.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         collect: removes the tombstones at or below the watermark
 
         Reply: `watermark`: all operations up to this number were applied; and `sources`: [{source,
@@ -1338,10 +1386,10 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
         consumer: str,
         apply: Sequence[Any],
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
@@ -1351,8 +1399,8 @@ class Operations(CommitOperations[R]):
         """Records that a consumer has applied operations, for example in a commit.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
@@ -1384,27 +1432,27 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
         limit: Optional[int] = None,
     ) -> R:
         """Lists operations that arrived after their number was declared void.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         limit: the maximum number of operations; absent: 100 (1 to 1000)
 
         Reply: `quarantined`: each {_id: {set, source, seq, verb, key, name}, element, reason,
@@ -1430,36 +1478,39 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
-        quarantined: Document,
         seq: int,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
+        quarantined: Optional[Document] = None,
+        all: Optional[bool] = None,
         consumer: Optional[str] = None,
     ) -> R:
         """Applies a quarantined operation under a new number, and releases it.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         quarantined: the operation, as truceSetQuarantine returned it
-        seq: a new number of its source (from 1)
+        all: instead: all operations that are quarantined
+        seq: a new number of its source; of all: the first one (from 1)
         consumer: the consumer for which the number is recorded; absent: it is not recorded
 
-        Reply: `outcome`: "applied", "stale", or "duplicate". "not found": the operation is not, or
-        no longer, in the quarantine. An error: 2 (invalid) the number is not above the collected
-        ones, and the operation stays there
+        Reply: `outcome`: "applied", "stale", or "duplicate"; of all, the counts of each, and
+        `next`, the next number. "not found": the operation is not, or no longer, in the quarantine.
+        An error: 2 (invalid) the number is not above the collected ones, and the operation stays
+        there
         """
         return self._run(
             {
@@ -1473,6 +1524,7 @@ class Operations(CommitOperations[R]):
                 "byElement": by_element,
                 "key": key,
                 "quarantined": quarantined,
+                "all": all,
                 "seq": seq,
                 "consumer": consumer,
             },
@@ -1483,30 +1535,30 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
         on: bool,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
     ) -> R:
         """Refuses elements that programs without watermarks would bring back.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         on: true: sets the rule; false: removes it
 
-        Reply: nothing more. The validator of the collection gets a rule: such a write fails with
+        Reply: `set`: its name. The validator of the collection gets a rule: such a write fails with
         error 121. An error: 24 (locked) a commit holds a document; send the command again
         """
         return self._run(
@@ -1529,29 +1581,29 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
     ) -> R:
         """Gives every element without a number the number 0, in all documents.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
 
         Reply: `documents` that were written, `elements` that changed, and documents that were
-        `left` unchanged. An error: 2 (invalid) a document has a value other than a list
+        `left` unchanged, with `failure`: why. Such a document has a value other than a list
         """
         return self._run(
             {
@@ -1572,30 +1624,30 @@ class Operations(CommitOperations[R]):
         self,
         collection: str,
         *,
-        field: str,
-        name: str,
-        key: Any,
+        field: Optional[str] = None,
+        name: Optional[str] = None,
         deleted: Optional[str] = None,
         seq_field: Optional[str] = None,
         source_field: Optional[str] = None,
         watermark: Optional[str] = None,
         by_element: Optional[bool] = None,
+        key: Optional[Any] = None,
         anyway: Optional[bool] = None,
     ) -> R:
         """Removes the definition of a set with its sources and records.
 
         collection: the collection
-        field: the list in the document: "classes"
-        name: the field of an element that names it: "name"
+        field: the list in the document: "classes"; absent: the only set of the collection
+        name: the field of an element that names it: "name"; absent: as defined
         deleted: the list of tombstones; absent: "deleted_" and the field
         seq_field: the field of an element with its number; absent: "seq"
         source_field: the field of an element with its source; absent: "src"
         watermark: the field of the document with the watermark; absent: "_wm"
         by_element: one document for each element, for sets that outgrow a document
-        key: the fields of the key, separated by commas: "student_id"; or a key
+        key: the fields of the key, separated by commas: "student_id"; absent: as defined
         anyway: also if documents still contain its lists
 
-        Reply: nothing more. No process may use the set during the command. The lists in the
+        Reply: `set`: its name. No process may use the set during the command. The lists in the
         documents stay. "not found": no such set exists. An error: 112 (conflict) a document
         contains one of the lists, and `anyway` is absent
         """
@@ -2284,9 +2336,9 @@ class Operations(CommitOperations[R]):
         effective_ms: the sum of all entries with a value date until this time, ms since 1970 (1 to
             281474976710656)
 
-        Reply: `currency`, `number` (the last one that it includes), `balance` (posted), `out` and
-        `in` (pending), `available`, `bookedMS`. "not found": the account or the number does not
-        exist
+        Reply: `currency` with its decimal `digits`, `number` (the last one that it includes),
+        `balance` (posted), `out` and `in` (pending), `available`, `bookedMS`. "not found": the
+        account or the number does not exist
         """
         return self._run(
             {
@@ -2674,20 +2726,22 @@ class Operations(CommitOperations[R]):
 
     def sync_reconcile(
         self,
-        collection: str,
+        collection: Optional[str] = None,
         *,
-        id: Any,
+        id: Optional[Any] = None,
     ) -> R:
-        """Completes the pending copies of a document now.
+        """Completes the pending copies of a document now, or those of all documents.
 
-        collection: the collection
+        collection: the collection; 1: all documents
         id: the _id of the document
 
-        Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending
+        Reply: `changed`, `settled`, `copies`, as in truceSyncUpdate, also if nothing was pending.
+        For all documents, the counts `settled`, `copies`, and `failed`, and `failures`: the first
+        1,000, each {collection, id, failure}
         """
         return self._run(
             {
-                "truceSyncReconcile": collection,
+                "truceSyncReconcile": 1 if collection is None else collection,
                 "id": id,
             },
             again=True,
@@ -2901,10 +2955,10 @@ class Operations(CommitOperations[R]):
 
         Reply: without an action {tree, collection, parent, current, settled, kept, at, keep, tags,
         from, branches, readers, edits}. With merge, `outcome`: "published", "nothing", or
-        "conflict", with `version` or `conflicts`. With erase, `versions`. With collect, `settled`,
-        `removed`, and `edits`. "not found": no such tree, version, or tag exists. An error: 11000
-        (duplicate) a tree has the name of the branch; 125 (expired) the version was collected; 2
-        (invalid) the tree has branches, or is neither branch nor origin
+        "conflict", with `version`, or `conflicts` and a `reason`. With erase, `versions`. With
+        collect, `settled`, `removed`, and `edits`. "not found": no such tree, version, or tag
+        exists. An error: 11000 (duplicate) a tree has the name of the branch; 125 (expired) the
+        version was collected; 2 (invalid) the tree has branches, or is neither branch nor origin
         """
         return self._run(
             {
@@ -2924,6 +2978,29 @@ class Operations(CommitOperations[R]):
                 "author": author,
             },
             again=False,
+        )
+
+    def trees(
+        self,
+        *,
+        after: Optional[str] = None,
+        limit: Optional[int] = None,
+    ) -> R:
+        """Lists the trees and branches of the database.
+
+        after: only trees after this name
+        limit: the maximum number; absent: 100 (1 to 1000)
+
+        Reply: `trees`, by name: each with the fields of truceTree without an action; and `more`:
+        continue with `after` the last `tree`
+        """
+        return self._run(
+            {
+                "truceTrees": 1,
+                "after": after,
+                "limit": limit,
+            },
+            again=True,
         )
 
     def sweep(

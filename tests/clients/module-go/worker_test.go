@@ -161,7 +161,7 @@ func TestAWorkerSeesThatAJobIsCanceled(t *testing.T) {
 			Handler: func(ctx context.Context, job *truce.Job) (any, error) {
 				time.Sleep(1500 * time.Millisecond) // the lease is extended in the meantime
 				other = len(ok(db.ClaimJobs(context.Background(), "held", truce.ClaimOptions{}))(t))
-				_ = ok(db.Queue(context.Background(), "held", truce.QueueOptions{Action: "cancel", ID: job.ID}))(t)
+				_ = ok(db.QueueAction(context.Background(), "held", truce.QueueActionOptions{Action: "cancel", ID: job.ID}))(t)
 				<-ctx.Done()
 				same(t, job.Lost(), true)
 				return nil, ctx.Err()
