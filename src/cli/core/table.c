@@ -97,7 +97,7 @@ static char *shown_of(const char *name)
 }
 
 /* Returns the field's column, a new one if there is room, or -1. */
-static int column_of(struct table *table, const char *name)
+static int table_column_of(struct table *table, const char *name)
 {
     for (int i = 0; i < table->columns; i++) {
         if (!strcmp(table->names[i], name))
@@ -117,7 +117,7 @@ static void read_row(struct table *table, struct row *row, const bson_t *documen
     bson_iter_t fields;
 
     for (bson_iter_init(&fields, document); bson_iter_next(&fields);) {
-        int at = column_of(table, bson_iter_key(&fields));
+        int at = table_column_of(table, bson_iter_key(&fields));
 
         if (at < 0 || row->cells[at].text) {
             table->left_out++;

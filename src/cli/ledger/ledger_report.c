@@ -158,7 +158,7 @@ static char *report_group_of(const struct report *report, const bson_t *document
     return made;
 }
 
-static bool add_transaction(const bson_t *document, void *arg)
+static bool report_add_transaction(const bson_t *document, void *arg)
 {
     struct report *report = arg;
     bson_iter_t iter, changes;
@@ -325,7 +325,7 @@ static const char *report_word_of(const struct cli *cli, const char *option, con
 static int report_make(struct report *report, const char *form)
 {
     bson_error_t error;
-    truce_status status = truce_ledger_walk(report->ledger, add_transaction, report, &error);
+    truce_status status = truce_ledger_walk(report->ledger, report_add_transaction, report, &error);
 
     if (!status && report->status) {
         status = report->status;
