@@ -134,7 +134,7 @@ async function one(collection, id, head) {
                     { name: 'Path', cell: (each) => code(text(each.path)) },
                     { name: 'Base', cell: (each) => shown(each.base) },
                     { name: 'Mine', cell: (each) => side(each, 'mine') },
-                    { name: 'Theirs (stored now)', cell: (each) => side(each, 'theirs') },
+                    { name: 'Theirs (stored)', cell: (each) => side(each, 'theirs') },
                 ],
                 paths,
             ),

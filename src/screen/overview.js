@@ -51,12 +51,13 @@ const book = (one) =>
     });
 
 async function read() {
-    const [all, hour, busy, conflicts, commits, ledgers, health] = await Promise.all([
+    const [all, hour, busy, conflicts, commits, rejects, ledgers, health] = await Promise.all([
         queues(),
         optional(lastHour()),
         optional(workers()),
         count('truce_conflicts', { state: 'open' }),
         count('truce_commits', { state: { $in: ['pending', 'committed'] } }),
+        count('truce_rejects', {}),
         find('truce_ledgers', { limit: BOOKS, sort: { _id: 1 } }),
         doctor(),
     ]);
@@ -67,12 +68,13 @@ async function read() {
         busy,
         conflicts,
         commits,
+        rejects,
         books,
         health,
     };
 }
 
-function tiles({ all, conflicts, commits, health }) {
+function tiles({ all, conflicts, commits, rejects, health }) {
     const sum = (name) => all.reduce((total, one) => total + num(one[name]), 0);
     const tile = (value, label, link, kind) =>
         h(
@@ -98,6 +100,13 @@ function tiles({ all, conflicts, commits, health }) {
         tile(capped(sum('dead')), 'dead letters', href(['dead']), sum('dead') ? '.bad' : ''),
         tile(capped(conflicts), 'open conflicts', href(['conflicts']), conflicts ? '.warn' : ''),
         tile(capped(commits), 'commits in flight', href(['commits']), ''),
+        rejects > 0 &&
+            tile(
+                capped(rejects),
+                'messages of brokers rejected',
+                href(['documents', 'truce_rejects']),
+                '.warn',
+            ),
         health &&
             tile(
                 findings,

@@ -68,7 +68,10 @@ async function inParallel(count, wide, run) {
     );
 }
 
-export async function seed(base, { jobs = 100000, accounts = 10000, database = 'test' } = {}) {
+export async function seed(
+    base,
+    { jobs = 100000, accounts = 10000, database = 'test', hostile = true } = {},
+) {
     const raw = client(base),
         op = (name, body) => raw(database, name, body);
 
@@ -351,6 +354,8 @@ export async function seed(base, { jobs = 100000, accounts = 10000, database = '
         keyTime: Date.now(),
         leave: { receipt: 17 },
     });
+
+    if (!hostile) return { flow: flow.jobs[0].id.$oid };
 
     // hostile content
     const [bad] = [
