@@ -228,7 +228,7 @@ bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledg
 }
 
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
-                            const struct ledger_state *state)
+                            const struct ledger_state *state, uint64_t version)
 {
     truce_ledger *ledger = reader->ledger;
     struct ledger_known *known;
@@ -240,9 +240,10 @@ void truce__ledger_remember(struct ledger_reader *reader, const char *account,
         truce__ledger_table_clear(&ledger->known);
     known = truce__ledger_at(&ledger->known, account);
     before = known->loaded ? known->state.number : -1;
-    if (before < state->number) {
+    /* invariant L12 */
+    if (before <= state->number) {
         known->state = *state;
-        known->version = 0;
+        known->version = version;
     }
     known->loaded = true;
     pthread_mutex_unlock(&ledger->mutex);
@@ -264,20 +265,6 @@ bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64
         *state = known->state;
     pthread_mutex_unlock(&ledger->mutex);
     return found;
-}
-
-void truce__ledger_remember_last(struct ledger_reader *reader, const char *account,
-                                 uint64_t version, const struct ledger_state *state)
-{
-    struct ledger_known *known;
-
-    truce__ledger_remember(reader, account, state);
-    pthread_mutex_lock(&reader->ledger->mutex);
-    known = truce__ledger_find(&reader->ledger->known, account);
-    /* invariant L12 */
-    if (known && known->loaded && known->state.number == state->number && !state->behind)
-        known->version = version;
-    pthread_mutex_unlock(&reader->ledger->mutex);
 }
 
 /* ---- indexes and definition ------------------------------------------------------------------ */

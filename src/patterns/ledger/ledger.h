@@ -134,16 +134,13 @@ void truce__ledger_forget(truce_ledger *ledger);
 truce_status truce__ledger_begin_again(truce_ledger *ledger, bson_error_t *error);
 bool truce__ledger_recall(truce_ledger *ledger, const char *account, struct ledger_state *state);
 /* Remembers the state, and builds the runs of stored sums that the account has completed since the
- * state that was remembered before. */
+ * state that was remembered before. `version`: if the state was read as the last one, the version
+ * of the store from before the read; otherwise 0. */
 void truce__ledger_remember(struct ledger_reader *reader, const char *account,
-                            const struct ledger_state *state);
+                            const struct ledger_state *state, uint64_t version);
 /* Returns the remembered state if it is the account's last one in this version of the store. */
 bool truce__ledger_recall_last(truce_ledger *ledger, const char *account, uint64_t version,
                                struct ledger_state *state);
-/* Remembers the state, which was read as the last one. `version` is that of the store from before
- * the read; 0: unknown. */
-void truce__ledger_remember_last(struct ledger_reader *reader, const char *account,
-                                 uint64_t version, const struct ledger_state *state);
 
 /* ---- documents (ledger_document.c) ----------------------------------------------------------- */
 

@@ -371,7 +371,7 @@ static void ledger_batch_remember(struct ledger_batch *batch)
         const struct ledger_known *known = batch->plan.book.slots[i];
 
         if (known && known->loaded)
-            truce__ledger_remember(&batch->plan.reader, known->account, &known->state);
+            truce__ledger_remember(&batch->plan.reader, known->account, &known->state, 0);
     }
 }
 

@@ -141,7 +141,7 @@ static truce_status cut_find_floor(struct cut *cut, bson_error_t *error)
             known->state = (struct ledger_state){0};
         status = truce__ledger_head(cut->reader, known->account, &known->state, error);
         if (!status)
-            truce__ledger_remember(cut->reader, known->account, &known->state);
+            truce__ledger_remember(cut->reader, known->account, &known->state, 0);
     }
     return status;
 }

@@ -102,7 +102,7 @@ static truce_status plan_load(struct ledger_plan *plan, struct ledger_known *kno
     if (!status && known->fresh && known->state.behind)
         status = plan_take_up(plan, known->account, &known->state, error);
     if (!status && known->fresh)
-        truce__ledger_remember(&plan->reader, known->account, &known->state);
+        truce__ledger_remember(&plan->reader, known->account, &known->state, 0);
     if (known->fresh)
         known->root = known->state.number;
     if (!status && plan->commit)

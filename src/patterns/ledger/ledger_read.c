@@ -131,7 +131,7 @@ static truce_status last_of(struct ledger_reader *reader, const char *account,
     if (!status && !state->number)
         status = truce__fail(TRUCE_NOT_FOUND, error, "no account has the name %s", account);
     if (!status)
-        truce__ledger_remember_last(reader, account, version, state);
+        truce__ledger_remember(reader, account, state, state->behind ? 0 : version);
     return status;
 }
 
