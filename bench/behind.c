@@ -12,7 +12,7 @@
 
 struct line {
     double ratio; /* how many times the peer's rate truce's is */
-    char text[120];
+    char text[200];
 };
 
 struct behind {

@@ -12,6 +12,7 @@
  *     mongodb      a transaction: find, find, update, update; again after a conflict
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "bench/documents.h"
 #include "bench/mongo.h"
@@ -195,6 +196,30 @@ static int64_t mongo_increments(struct bench_call *call)
     return 1;
 }
 
+static int64_t mongo_one_command(struct bench_call *call)
+{
+    struct pair pair = two_documents_draw(call);
+    bson_t command = BSON_INITIALIZER, changes, change, inner, reply;
+
+    if (strcmp(call->side->target->name, "truce-serve") != 0)
+        side_cannot("this server has no truceCommit");
+    BSON_APPEND_ARRAY_BEGIN(&command, "truceCommit", &changes);
+    for (int i = 0; i < 2; i++) {
+        BSON_APPEND_DOCUMENT_BEGIN(&changes, i ? "1" : "0", &change);
+        BSON_APPEND_UTF8(&change, "update", "documents");
+        BSON_APPEND_INT64(&change, "id", pair.id[i]);
+        document_increment(1, &inner);
+        BSON_APPEND_DOCUMENT(&change, "with", &inner);
+        bson_destroy(&inner);
+        bson_append_document_end(&changes, &change);
+    }
+    bson_append_array_end(&command, &changes);
+    mongo_command(call->connection, &command, &reply);
+    bson_destroy(&reply);
+    bson_destroy(&command);
+    return 1;
+}
+
 static int64_t two_documents_mongo(struct bench_call *call)
 {
     struct pair pair = two_documents_draw(call);
@@ -240,3 +265,11 @@ const struct bench_workload workload_two_increments = {
     .changes = 2,
     .aim_serve = 12000,
     .forms = {{"mongodb", NULL, documents_setup, mongo_increments, documents_check, &any_two}}};
+
+const struct bench_workload workload_two_in_one = {
+    .name = "two_in_one",
+    .title = "the same as one command, truceCommit",
+    .unit = "commits",
+    .changes = 2,
+    .aim_serve = 24000,
+    .forms = {{"mongodb", NULL, documents_setup, mongo_one_command, documents_check, &any_two}}};
