@@ -1,7 +1,8 @@
 // Examines the site of the documentation in Chromium, without a network: node check.mjs SITE PICTURES [WORD...]
 //
 // Each page is opened at two widths and in both themes. axe-core must find nothing, no page may be wider than its
-// window, and no request may leave the machine. The search must find a recipe. Pictures of some pages are kept.
+// window, and no request may leave the machine. The text of a picture is at least 9 px high at any width. The search must
+// find a recipe. Pictures of some pages are kept.
 import { createRequire } from "node:module";
 import { mkdirSync, readdirSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -13,7 +14,7 @@ const axe = require("axe-core").source;
 
 const [site, pictures, ...words] = process.argv.slice(2); // words: only pages whose names contain one of them
 const shown = ["index.html", "start/python.html", "how-to/index.html", "how-to/move-money.html", "explanation/isolation.html",
-  "explanation/journal.html", "compare.html", "testing.html", "errors.html", "commands.html"];
+  "explanation/journal.html", "explanation/commit.html", "explanation/sharded-layout.html", "how-to/check-isolation.html", "benchmarks.html", "compare.html", "testing.html", "errors.html", "commands.html"];
 const widths = [400, 1400];
 let passed = 0;
 const faults = [];
@@ -32,6 +33,16 @@ function combinations(page, number) {
   return shown.includes(page) ? all : [all[number % all.length]];
 }
 
+// Runs in the page. The smallest text of a picture of docs/ has 14 px at its natural width, that of a diagram 10 px.
+function smallPictures() {
+  return [...document.querySelectorAll("article img")].flatMap((img) => {
+    const text = img.src.includes("benchmarks.svg") ? 10 : 14;
+    const size = (text * img.clientWidth) / img.naturalWidth;
+    if (!img.alt) return [`${img.getAttribute("src")} has no description`];
+    return img.src.endsWith(".svg") && size < 9 ? [`the text of ${img.getAttribute("src")} is ${size.toFixed(1)} px high`] : [];
+  });
+}
+
 async function examine(tab, page, where, theme, outside) {
   outside.length = 0;
   await tab.goto(pathToFileURL(join(site, page)).href);
@@ -40,6 +51,7 @@ async function examine(tab, page, where, theme, outside) {
   if (scheme !== theme) faults.push(`${where}: the theme is ${scheme}`);
   const wide = await tab.evaluate(() => document.documentElement.scrollWidth - innerWidth);
   if (wide > 0) faults.push(`${where}: ${wide} px wider than the window`);
+  for (const picture of await tab.evaluate(smallPictures)) faults.push(`${where}: ${picture}`);
   if (outside.length) faults.push(`${where}: requests ${outside[0]}`);
   await tab.evaluate(axe);
   const found = await tab.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
