@@ -127,7 +127,11 @@ class Collection {
             singleBatch: true,
         };
         if (sort !== undefined) command.sort = sortOf(sort);
-        return (await this.#run(command)).cursor.firstBatch[0] ?? null;
+        const found =
+            command.filter._id === undefined ? undefined : this.#database._findNow(command);
+        return found !== undefined
+            ? found
+            : ((await this.#run(command)).cursor.firstBatch[0] ?? null);
     }
 
     async countDocuments(filter, options) {

@@ -133,6 +133,12 @@ class Database {
         return reply;
     }
 
+    /* Returns the document of a find by _id at once, or undefined if it must run as a command. */
+    _findNow(document) {
+        if (this.#session || this.#signal) return undefined;
+        return this.#transport.findNow?.(this.databaseName, document);
+    }
+
     _run(document, again) {
         return this._command(document, again);
     }

@@ -88,14 +88,29 @@ function waits(document) {
     );
 }
 
-/* A read by _id, which runs in this thread unless it takes long. */
-function isQuick(document) {
-    return (
-        document.singleBatch === true &&
-        typeof document.find === "string" &&
-        document.filter?._id !== undefined &&
-        document.lsid === undefined
-    );
+/* The reply of a find in one batch begins with these bytes, except the lengths in it: {cursor:
+ * {firstBatch: [. The array follows, whose first element is {0: document}. */
+const FIRST = Buffer.from("\0\0\0\0\x03cursor\0\0\0\0\0\x04firstBatch\0", "latin1");
+const LENGTH = FIRST.length + 4;
+const FOUND = Buffer.from("\x030\0", "latin1");
+
+function beginsWith(reply, at, bytes, from, to) {
+    return reply.compare(bytes, from, to, at + from, at + to) === 0;
+}
+
+/* Returns the document of the reply of a find that has one at most: null without one, and undefined
+ * if the reply has another form. This is half of the time of reading the whole reply. */
+function firstOf(reply, length) {
+    if (!beginsWith(reply, 0, FIRST, 4, 12) || !beginsWith(reply, 0, FIRST, 16, FIRST.length))
+        return undefined;
+    if (reply[LENGTH] === 0) return null;
+    const at = LENGTH + FOUND.length;
+    if (!beginsWith(reply, LENGTH, FOUND, 0, FOUND.length)) return undefined;
+    const size = reply.readInt32LE(at);
+    if (at + size > length) return undefined;
+    const document = Buffer.allocUnsafe(size); // not a part of ROOM, which the next call overwrites
+    reply.copy(document, 0, at, at + size);
+    return deserialize(document);
 }
 
 function failed(failure, command) {
@@ -138,24 +153,21 @@ class NativeStore {
         if (this.#closing) throw new errors.Invalid("the store is closed", { code: 2 });
         const request = withRoom(document, () => serialize(document, BSON));
         try {
-            const reply = isQuick(document) && this.#commandNow(database, request);
             return deserialize(
-                reply ||
-                    (await this.#addon.command(this.#handle, database, request, waits(document))),
+                await this.#addon.command(this.#handle, database, request, waits(document)),
             );
         } catch (failure) {
             throw failure instanceof Error ? failure : failed(failure, Object.keys(document)[0]);
         }
     }
 
-    /* Returns the reply, or undefined. A small buffer is a part of a larger one of Node, which costs
-     * less than one of its own. */
-    #commandNow(database, request) {
+    /* Runs a find by _id in this thread, and returns its document, or null. Returns undefined if it
+     * takes long or fails: then it must run as a command. */
+    findNow(database, document) {
+        if (this.#closing) return undefined;
+        const request = withRoom(document, () => serialize(document, BSON));
         const length = this.#addon.commandNow(this.#handle, database, request, ROOM);
-        if (length === 0) return undefined;
-        const reply = Buffer.allocUnsafe(length);
-        ROOM.copy(reply, 0, 0, length);
-        return reply;
+        return length === 0 ? undefined : firstOf(ROOM, length);
     }
 
     /* Waits for the running calls, and closes the store. */

@@ -7,6 +7,8 @@
  *     begin({transaction})                   returns a session: one of cursors, or a transaction
  *     commit(session), end(session)
  *     close()
+ *
+ * In process, findNow(database, document) returns the document of a find by _id at once.
  */
 const bson = require("./bson.js");
 const errors = require("./errors.js");
@@ -55,6 +57,10 @@ class NativeTransport {
     command(database, document, session) {
         if (!session) return this.#store.command(database, document);
         return session.next((fields) => this.#store.command(database, { ...document, ...fields }));
+    }
+
+    findNow(database, document) {
+        return this.#store.findNow(database, document);
     }
 
     async begin({ transaction }) {
