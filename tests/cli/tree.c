@@ -24,6 +24,8 @@ TEST(a_tree_is_published_read_and_reverted)
                "tree", "publish", "site");
     ANSWERS(0, "{\"itemId\": \"home\", \"version\": 2, \"n\": 2}\n", NULL, "tree", "read", "site");
     ANSWERS(0, "\"about\"", NULL, "tree", "read", "site", "--version", "1");
+    ANSWERS(0, "\"home\"", NULL, "tree", "read", "site", "--limit", "5000");
+    ANSWERS(2, "", "--limit needs a number", "tree", "read", "site", "--limit", "0");
     ANSWERS(0, "\"n\": 1", NULL, "tree", "read", "site", "home", "--version", "1");
     ANSWERS(0, "\"about\"", NULL, "tree", "read", "site", "--version", "1", "--filter",
             "{up: \"home\"}");

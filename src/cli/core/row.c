@@ -250,8 +250,14 @@ static bool row_append_option(struct row_call *call, const struct operation_fiel
 {
     char option[ROW_NAME_MAX], said[CLI_SAID_MAX];
     struct row_text from = {call->cli, said, NULL};
+    struct operation_field unlimited;
 
     cli_row_option(call->row, field, option);
+    if (call->row->next && !strcmp(field->field.name, "limit")) { /* of all pages together */
+        unlimited = *field;
+        unlimited.most = INT64_MAX;
+        field = &unlimited;
+    }
     if (!cli_flag(call->cli, option))
         return true;
     from.text = cli_text(call->cli, option);
