@@ -6,7 +6,8 @@
  *   a part cannot be read, the check still tries the others and then returns the first failure.
  * K3  Each database of the store is checked separately; a part that concerns the whole store
  *   (struct care, `whole`) is checked once.
- * K4  If a single finding is given, nothing else is repaired (truce__check_repairs).
+ * K4  If a single finding is given, no other one is repaired (truce__check_repairs), except that a
+ *   repaired copy may raise its source, which other copies follow.
  */
 #include <string.h>
 

@@ -208,9 +208,10 @@ bool truce__check_repairs(const struct check *check, const struct finding *findi
 
     if (!check->repair || !check->only)
         return check->repair;
+    /* invariant K4 */
     if (strcmp(truce__field_text(check->only, "rule"), finding->rule) != 0 ||
         !check_is_at(check, finding->collection, truce__field_text(check->only, "ns")))
-        return false; /* invariant K4 */
+        return false;
     given = truce__value_field(truce__value_document(check->only), "id", 2);
     if (finding->id) {
         BSON_APPEND_VALUE(&own, "id", finding->id);

@@ -238,9 +238,54 @@ for (const theme of ['light', 'dark'])
         await page.context().close();
     }
 
-// ---- actions ----------------------------------------------------------------------------------
+// ---- what a screen shows ----------------------------------------------------------------------
 
 const page = await open();
+await check('filters, orders, plans, and histories of documents are shown', async () => {
+    const find = (query) =>
+        `documents/people?${new URLSearchParams({ ...query, explain: 'yes' }).toString()}`;
+    await go(page, find({ filter: '{"year": {"$gt": 3}}', sort: '{"_id": -1}' }));
+    await page.locator('.pager', { hasText: '75 documents' }).waitFor();
+    must((await page.locator('tbody tr').first().textContent()).startsWith('299'), 'the order');
+    await page.locator('code', { hasText: 'SCAN' }).first().waitFor();
+    await go(page, find({ filter: '{"_id": 7}' }));
+    await page
+        .locator('code', { hasText: /IDHACK|IXSCAN|EXPRESS/ })
+        .first()
+        .waitFor();
+    await go(page, 'documents/posts/%22post-1%22');
+    await page.getByText('Version 1, ').click();
+    await page.locator('details details, details .json').first().waitFor();
+});
+await check('a workflow is enlarged, and its jobs are links', async () => {
+    await go(page, `jobs/${ids.flow}`);
+    const graph = page.locator('svg.graph'),
+        width = Number(await graph.getAttribute('width'));
+    await page.getByRole('button', { name: 'Zoom in' }).click();
+    must(Number(await graph.getAttribute('width')) > width, 'it is not larger');
+    must((await graph.locator('[data-state=blocked]').count()) > 3, 'the states have no colours');
+    await graph.getByRole('link', { name: /^index/ }).click();
+    await page.getByRole('heading', { name: 'index', level: 1 }).waitFor();
+});
+await check('a ledger is searched by metadata, and a statement runs', async () => {
+    await go(page, `ledgers/book?${new URLSearchParams({ meta: 'order: 17' }).toString()}`);
+    await page.getByRole('link', { name: 'order-17', exact: true }).waitFor();
+    must(!(await page.getByRole('link', { name: 'order-18' }).count()), 'others match, too');
+    await go(page, 'ledgers/book/account/assets%3Abank%3Amain?end=3');
+    const cells = await page.locator('tbody tr td.num').allTextContents();
+    must(cells.join(' ').startsWith('3 19.91 39.81 2 19.90 19.90'), cells.join(' '));
+});
+await check('large counts are capped, and versions of a tree differ', async () => {
+    await go(page, 'jobs');
+    const shown = await page.locator('.pager').textContent();
+    must(JOBS < 20000 || shown.includes('more than 10\u2009000+'), shown);
+    await go(page, 'trees/site?from=1&to=2');
+    await page.getByRole('row', { name: /^changed about .*About us/ }).waitFor();
+    await page.getByRole('row', { name: /^tag launch 1/ }).waitFor();
+});
+
+// ---- actions ----------------------------------------------------------------------------------
+
 await check('a job is retried, cancelled, discarded', async () => {
     const dead = await job({ state: 'dead', queue: 'mail' }),
         id = dead._id.$oid;
