@@ -7,7 +7,7 @@
 #   make bench      truce beside PostgreSQL, SQLite and Redis; make bench-quick in two minutes;
 #                   make bench-growth: up to 10^7 documents
 #   make mutants    changes each guard of an invariant; the tests must fail
-#   make docs       the documentation as a site: build/site/index.html
+#   make docs       the documentation as a site: build/site/index.html; VERSIONS=FOLDER adds it to a site of versions
 #   make install    to PREFIX (/usr/local), below DESTDIR if that is given; make uninstall takes it away
 #   make packages   the packages of Debian and of the languages: dist/
 PREFIX  ?= /usr/local
@@ -40,7 +40,7 @@ test-clients: build-dev
 	@tests/clients/run
 
 docs: build-release
-	@tools/build-site build/release
+	@tools/build-site build/release $(VERSIONS)
 
 soak:
 	@tools/install-deps --test

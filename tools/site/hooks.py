@@ -4,7 +4,8 @@
     2. A session of the shell, which is indented in docs/, is coloured.
     3. The page of the command line's commands is made from `truce help`, if TRUCE_PROGRAM names the program.
     4. A page that the navigation does not name is added to its section "Reference".
-    5. A script of this folder takes the place of one that the theme would load from another host, and what axe-core
+    5. In a site of several versions (TRUCE_SITE_VERSION), each page loads their list, for the menu of site.js.
+    6. A script of this folder takes the place of one that the theme would load from another host, and what axe-core
        finds without a name gets one.
 """
 
@@ -164,5 +165,9 @@ def name_landmarks(output):
 
 
 def on_post_page(output, page, config):
-    path = posixpath.relpath(WORKER, posixpath.dirname(page.file.dest_uri) or ".")
-    return name_landmarks(SHIM.sub(path, output))
+    directory = posixpath.dirname(page.file.dest_uri) or "."
+    version = os.environ.get("TRUCE_SITE_VERSION")
+    if version:
+        root = posixpath.relpath("..", directory)
+        output = output.replace("</head>", f'<script src="{root}/versions.js" data-version="{version}" data-root="{root}" id="truce-versions"></script></head>')
+    return name_landmarks(SHIM.sub(posixpath.relpath(WORKER, directory), output))

@@ -2,7 +2,7 @@
 //
 // Each page is opened at two widths and in both themes. axe-core must find nothing, no page may be wider than its
 // window, and no request may leave the machine. The text of a picture is at least 9 px high at any width. The search must
-// find a recipe. Pictures of some pages are kept.
+// find a recipe, and the menu must lead to another version. Pictures of some pages are kept.
 import { createRequire } from "node:module";
 import { mkdirSync, readdirSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
@@ -94,10 +94,31 @@ async function search(browser) {
   for (const fault of faults.slice(before)) console.log(fault);
 }
 
+// A site of several versions has a menu, which leads to the other ones.
+async function versions(browser) {
+  const before = faults.length;
+  const context = await browser.newContext({ viewport: { width: 400, height: 900 } });
+  const tab = await context.newPage();
+  await tab.goto(pathToFileURL(join(site, "how-to/index.html")).href);
+  const menu = tab.locator(".truce-versions");
+  if (!(await menu.count())) {
+    await context.close();
+    return;
+  }
+  const found = await menu.locator("option").allTextContents();
+  if (found.length < 2) faults.push(`the menu of the versions has only ${found}`);
+  await menu.selectOption(found.at(-1));
+  await tab.waitForURL(`**/${found.at(-1)}/index.html`).catch(() => faults.push(`the menu of the versions does not lead to ${found.at(-1)}`));
+  await context.close();
+  if (faults.length === before) passed++;
+  for (const fault of faults.slice(before)) console.log(fault);
+}
+
 mkdirSync(pictures, { recursive: true });
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || "/usr/bin/chromium", args: ["--no-sandbox"] });
 const pages = htmlFiles(site).sort().filter((page) => !words.length || words.some((word) => page.includes(word)));
 await search(browser);
+await versions(browser);
 for (const { width, theme } of combinations("index.html", 0)) {
   const own = pages.filter((page, number) => combinations(page, number).some((one) => one.width === width && one.theme === theme));
   await examineAll(browser, own, width, theme);
