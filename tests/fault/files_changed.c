@@ -70,6 +70,7 @@ enum way {
     COPY_OVER_IN_PLACE, /* the same, without cutting it first */
     ZEROES,             /* in place */
     WAYS,
+    ONE_BIT, /* in the middle, of a log that is closed */
 };
 
 static void harm(const char *suffix, enum way way)
@@ -105,6 +106,10 @@ static void harm(const char *suffix, enum way way)
         break;
     case CUT_IN_HALF:
         CHECK(!stat(name, &found) && !truncate(name, found.st_size / 2));
+        break;
+    case ONE_BIT:
+        now.bytes[now.size / 2] ^= 1;
+        write_in_place(name, &now, false);
         break;
     case COPY_OVER:
         write_in_place(name, &older, true);
@@ -401,7 +406,8 @@ static void make_killed(void)
 
 TEST(a_killed_store_does_not_open_without_its_log)
 {
-    static const enum way ways[] = {REMOVE, MOVE_AWAY, REMOVE_AND_CREATE, REPLACE, CUT};
+    static const enum way ways[] = {REMOVE,      MOVE_AWAY, REMOVE_AND_CREATE, REPLACE, CUT,
+                                    CUT_IN_HALF, ONE_BIT};
 
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         bson_error_t error;

@@ -308,8 +308,8 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  * checked any more on this file system. A write within the same clock tick as the last commit is
  * detected by the last frame alone.
  *
- * A process that is alone also compares, unless the machine was restarted: after a power cut the
- * page may be older than the files.
+ * A process that is alone also compares, and reads all frames up to log_least, unless the machine
+ * was restarted: after a power cut the page may be older than the files.
  *
  * A removal after the check and before the reply is detected in the next turn. It does not differ
  * from a removal right after the reply.
@@ -483,9 +483,38 @@ void truce__log_identity_forget(struct lock *lock)
     atomic_store(&lock->page->log_known, false);
 }
 
+/* Compares the frames that the log had after the last commit with their checksums. Otherwise
+ * recovery would end at the first wrong one, and the commits after it would be lost unseen. */
+static truce_status identity_check_frames(struct lock *lock, uint32_t frames, bson_error_t *error)
+{
+    struct kv_log_frame *frame;
+    struct kv_log_place place;
+    struct kv_log *log;
+    truce_status status = truce__kv_log_open(lock->database, &log, error);
+
+    if (status)
+        return status;
+    frame = bson_malloc(sizeof *frame);
+    status = truce__kv_log_start(log, &place, error);
+    if (!status && place.salts == atomic_load(&lock->page->log_salts)) {
+        while (!status && place.frames < frames)
+            status = truce__kv_log_next(log, &place, frames, frame, error);
+    }
+    if (status == TRUCE_CORRUPT)
+        status = truce__fail(TRUCE_CORRUPT, error,
+                             "the log \"%s\" was cut or changed by another program: %u of its %u "
+                             "frames are valid. Restore it, or remove \"%s\" to lose the commits "
+                             "after them",
+                             lock->log, place.frames, frames, lock->path);
+    bson_free(frame);
+    truce__kv_log_close(log);
+    return status;
+}
+
 truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
 {
     struct lock_page *page = lock->page;
+    uint32_t least = atomic_load(&page->log_least);
     struct file_look log;
     truce_status status;
 
@@ -499,10 +528,12 @@ truce_status truce__log_identity_match(struct lock *lock, bson_error_t *error)
             TRUCE_CORRUPT, error,
             "\"%s\" is not the log of \"%s\": restore that log, or move this one away", lock->log,
             lock->database);
-    if (!log.size && atomic_load(&page->log_least))
+    if (!log.size && least)
         return truce__fail(TRUCE_CORRUPT, error,
                            "the log \"%s\" with the last commits is missing: restore it, or "
                            "remove \"%s\" to lose them",
                            lock->log, lock->path);
-    return TRUCE_OK;
+    /* After a failed sync, the disk may hold less than was written. */
+    return least && !atomic_load(&page->broken) ? identity_check_frames(lock, least, error)
+                                                : TRUCE_OK;
 }

@@ -348,7 +348,7 @@ static truce_status to_long(struct evaluation *run, struct value input,
     return TRUCE_OK;
 }
 
-/* Returns false if the decimal number is too large for a double, or so small that digits are lost. */
+/* Returns false if the decimal is too large for a double, or so small that digits are lost. */
 static bool is_in_range_of_double(struct value number)
 {
     _IDEC_flags flags = 0;
