@@ -61,6 +61,7 @@ static struct image older; /* of the file, from before the last inserts */
 enum way {
     REMOVE,
     MOVE_AWAY,
+    MOVE_AND_LINK,
     REPLACE,           /* by another file, with rename(2) */
     REPLACE_BY_ITSELF, /* by a copy of it, as rsync does */
     REMOVE_AND_CREATE, /* an empty file */
@@ -91,6 +92,9 @@ static void harm(const char *suffix, enum way way)
         break;
     case MOVE_AWAY:
         CHECK(!rename(name, moved));
+        break;
+    case MOVE_AND_LINK:
+        CHECK(!rename(name, moved) && !symlink(moved, name));
         break;
     case REPLACE:
     case REPLACE_BY_ITSELF:
@@ -466,6 +470,8 @@ TEST(a_killed_store_needs_no_index_of_its_log)
         bson_error_t error;
         int64_t count;
 
+        if (way == MOVE_AND_LINK) /* SQLite opens no link */
+            continue;
         make_killed();
         REQUIRE(image_read(&older, name_of("-shm")));
         harm("-shm", way);

@@ -308,8 +308,8 @@ void truce__path_identity_record(struct path_identity *path_identity, const stru
  * checked any more on this file system. A write within the same clock tick as the last commit is
  * detected by the last frame alone.
  *
- * A process that is alone also compares, and reads all frames up to log_least, unless the machine
- * was restarted: after a power cut the page may be older than the files.
+ * A process that is alone also compares, and reads all frames up to log_least. It does not if the
+ * machine was restarted, because after a power cut the page may be older than the files.
  *
  * A removal after the check and before the reply is detected in the next turn. It does not differ
  * from a removal right after the reply.

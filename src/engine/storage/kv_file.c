@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/assert.h"
 #include "engine/storage/kv_format.h"
@@ -121,17 +122,26 @@ truce_status truce__kv_alone(const char *path, bson_error_t *error)
     return status;
 }
 
-truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
+/* The path was resolved at the opening. A link that leads to the moved file is another name, and the
+ * next opening looks for the log under that name. */
+static bool file_has_moved(struct kv *kv)
 {
+    struct stat named;
     int moved = 0;
 
+    return (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved) ||
+           (!lstat(kv->path, &named) && S_ISLNK(named.st_mode));
+}
+
+truce_status truce__kv_in_place(struct kv *kv, bson_error_t *error)
+{
     struct file_id id;
 
-    if (sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) || !moved)
+    if (!file_has_moved(kv))
         return TRUCE_OK;
     if (!truce__file_id(kv->path, &id) && errno != ENOENT)
         return truce__fail(TRUCE_IO, error, "cannot look at \"%s\": %s", kv->path, strerror(errno));
-    if (!sqlite3_file_control(kv->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) && moved)
+    if (file_has_moved(kv))
         return truce__fail(TRUCE_CORRUPT, error,
                            "\"%s\" was removed or replaced while it was open: bring the file back, "
                            "or close it in every program",
