@@ -68,8 +68,15 @@ function originOf(api, job) {
     return api.isSpanContextValid(origin) ? origin : undefined;
 }
 
-const withContext = (job, carrier) => ({ ...job, metadata: { ...carrier, ...job.metadata } });
-const isEnqueue = (change) => change !== null && typeof change === "object" && "truceEnqueue" in change;
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+/* Returns the job with the context. A wrong one is returned as it is, and refused later. */
+function withContext(job, carrier) {
+    if (!isObject(job) || !isObject(job.metadata ?? {})) return job;
+    return { ...job, metadata: { ...carrier, ...job.metadata } };
+}
+
+const isEnqueue = (change) => isObject(change) && "truceEnqueue" in change;
 const listOf = (name) =>
     name === "truceCommit" ? name : LISTS.includes(name) ? "changes" : undefined;
 

@@ -48,8 +48,12 @@ def _propagator() -> Any:
 # ---- the context in metadata ---------------------------------------------------------------------
 
 
-def _with_context(job: Document, carrier: Mapping[str, str]) -> Dict[str, Any]:
-    return {**job, "metadata": {**carrier, **(job.get("metadata") or {})}}
+def _with_context(job: Any, carrier: Mapping[str, str]) -> Any:
+    """Returns the job with the context. A wrong one is returned as it is, and refused later."""
+    metadata = job.get("metadata") if isinstance(job, Mapping) else 0
+    if metadata is not None and not isinstance(metadata, Mapping):
+        return job
+    return {**job, "metadata": {**carrier, **(metadata or {})}}
 
 
 def _with_contexts(changes: Sequence[Any], carrier: Mapping[str, str]) -> List[Any]:
@@ -68,8 +72,9 @@ def traced(document: Document) -> Document:
     carrier: Dict[str, str] = {}
     if name == "truceEnqueue":
         _propagator().inject(carrier)
-        return _with_context(document, carrier)
-    if name == "truceFlow" and document.get("jobs"):
+        made: Document = _with_context(document, carrier)
+        return made
+    if name == "truceFlow" and isinstance(document.get("jobs"), (list, tuple)):
         _propagator().inject(carrier)
         return {**document, "jobs": [_with_context(job, carrier) for job in document["jobs"]]}
     field = name if name == "truceCommit" else "changes" if name in _LISTS else ""
@@ -77,10 +82,10 @@ def traced(document: Document) -> Document:
     if not any(isinstance(one, Mapping) and "truceEnqueue" in one for one in changes):
         return document
     _propagator().inject(carrier)
-    made = {**document, field: _with_contexts(changes, carrier)}
+    commit = {**document, field: _with_contexts(changes, carrier)}
     if document.get("key") is not None and document.get("input") is None:
-        made["input"] = {"changes": changes}
-    return made
+        commit["input"] = {"changes": changes}
+    return commit
 
 
 # ---- spans ---------------------------------------------------------------------------------------

@@ -107,6 +107,10 @@ await check("commits with a key, steps, flows, and transactions", async () => {
   await within(() => db.flow("flows", { jobs: [{ name: "a", payload: {} }, { name: "b", payload: {}, after: ["a"] }] }));
   await within(() => db.transact((tx) => tx.enqueue("within", { payload: {} })));
   assert.deepEqual([...(await metadata("flows")), ...(await metadata("within"))].map(Object.keys), Array(3).fill(["traceparent"]));
+  await within(async () => {
+    for (const call of [() => db.enqueue("q", { payload: {}, metadata: "text" }), () => db.flow("q", { jobs: ["text"] }),
+      () => db.commitChanges([{ truceEnqueue: "q", payload: {}, metadata: 5 }])]) await raises(truce.Invalid, call);
+  });
   await db.enqueue("wrong", { payload: {}, metadata: { traceparent: "nonsense", tracestate: 17 } });
   await runJobs(db, "wrong", () => {});
 });

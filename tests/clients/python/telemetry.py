@@ -146,6 +146,14 @@ def check_lists(db):
                 inner.enqueue("within", payload={})
             check("a transaction", [list(one) for one in metadata(file, "within")] == [["traceparent"]])
     check("a flow", [list(one) for one in metadata(db, "flows")] == [["traceparent"]] * 2)
+    with tracer.start_as_current_span("request"):
+        for call in (lambda: db.enqueue("q", payload={}, metadata="text"), lambda: db.flow("q", jobs=["text"]),
+                     lambda: db.flow("q", jobs="text"), lambda: db.commit_changes([{"truceEnqueue": "q", "payload": {}, "metadata": 5}])):
+            try:
+                call()
+                check("wrong jobs are refused", False)
+            except truce.Invalid:
+                pass
     db.enqueue("wrong", payload={}, metadata={"traceparent": "nonsense", "tracestate": 17})
     finished()
     run_jobs(db, "wrong", lambda job: None)
