@@ -22,46 +22,52 @@ const doctor = () =>
         ? optional(remember('doctor', 60000, () => op('truceDoctor')))
         : undefined;
 
-// Adds up the accounts of a ledger at most once a minute, whatever happens on the screen.
+// Adds up the accounts of the first ledgers, once a minute, whatever happens on the screen. `pages` is the number of
+// replies of 1,000 accounts that all of them together may take.
 const BOOKS = 12,
-    ACCOUNTS = 1000;
-const book = (one) =>
-    remember(`book/${text(one._id)}`, 60000, async () => {
-        const ledger = text(one._id);
-        const [accounts, pending] = await Promise.all([
-            optional(op('truceLedgerAccounts', { ledger, limit: ACCOUNTS })),
-            optional(op('truceLedgerPending', { ledger, limit: 100 })),
-        ]);
-        const sums = new Map();
-        for (const { currency, balance } of accounts?.accounts ?? []) {
+    PAGES = 12;
+async function addUp(one, budget) {
+    const ledger = text(one._id),
+        sums = new Map();
+    const pending = await optional(op('truceLedgerPending', { ledger, limit: 100 }));
+    let count = 0,
+        more = true,
+        after;
+    while (more && budget.pages-- > 0) {
+        const reply = await optional(op('truceLedgerAccounts', { ledger, after, limit: 1000 }));
+        if (!reply) return { name: ledger };
+        for (const { currency, balance } of reply.accounts) {
             const sum = sums.get(currency) ?? { all: 0n, credit: 0n },
                 value = BigInt(text(balance));
             sum.all += value;
             if (value > 0n) sum.credit += value;
             sums.set(currency, sum);
         }
-        return {
-            name: ledger,
-            digits: one.currencies ?? {},
-            count: accounts?.accounts.length,
-            more: accounts?.more,
-            pending,
-            sums: [...sums],
-        };
+        count += reply.accounts.length;
+        more = reply.more;
+        after = reply.accounts.at(-1)?.account;
+    }
+    return { name: ledger, digits: one.currencies ?? {}, count, more, pending, sums: [...sums] };
+}
+const books = () =>
+    remember('books', 55000, async () => {
+        const budget = { pages: PAGES },
+            all = [];
+        for (const one of await find('truce_ledgers', { limit: BOOKS, sort: { _id: 1 } }))
+            all.push(await addUp(one, budget));
+        return all;
     });
 
 async function read() {
-    const [all, hour, busy, conflicts, commits, rejects, ledgers, health] = await Promise.all([
+    const [all, hour, busy, conflicts, commits, rejects, health] = await Promise.all([
         queues(),
         optional(lastHour()),
         optional(workers()),
         count('truce_conflicts', { state: 'open' }),
         count('truce_commits', { state: { $in: ['pending', 'committed'] } }),
         count('truce_rejects', {}),
-        find('truce_ledgers', { limit: BOOKS, sort: { _id: 1 } }),
         doctor(),
     ]);
-    const books = await Promise.all(ledgers.map(book));
     return {
         all,
         hour: hour && [...hour].map(([queue, one]) => [queue, [...one]]),
@@ -69,7 +75,6 @@ async function read() {
         conflicts,
         commits,
         rejects,
-        books,
         health,
     };
 }
@@ -174,14 +179,14 @@ function queueCard(one, hour, busy) {
     );
 }
 
-function bookCard({ name, digits, count, more, pending, sums }) {
+function bookCard({ name, digits = {}, count, more, pending, sums = [] }) {
     const wrong = sums.filter(([, sum]) => sum.all !== 0n);
     return h(
         'section.card.queue',
         h('h2', a(['ledgers', name], name)),
         h(
             'ul.counts',
-            h('li', h('b', more ? `${grouped(ACCOUNTS)}+` : grouped(count ?? 0)), ' accounts'),
+            h('li', h('b', `${grouped(count ?? 0)}${more ? '+' : ''}`), ' accounts'),
             h(
                 'li',
                 h('b', pending?.more ? '100+' : (pending?.transactions.length ?? 0)),
@@ -228,11 +233,12 @@ export function show({ head }) {
                               ),
                       )
                     : empty('There are no queues in this database.'),
-                data.books.length > 0 && [
-                    h('h2', 'Ledgers'),
-                    h('div.grid', data.books.map(bookCard)),
-                ],
             ];
         }),
+        live(
+            books,
+            (all) => all.length > 0 && [h('h2', 'Ledgers'), h('div.grid', all.map(bookCard))],
+            60000,
+        ),
     ];
 }
