@@ -298,6 +298,9 @@ static void refuses(truce_store *store, const struct setting *setting)
         {"x", "users", "comments", "user", "{'synced.author': 'name'}", TRUCE_INVALID},
         {"x", "users", "comments", "user", "{'user': 'name'}", TRUCE_INVALID},
         {"x", "users", "comments", "user", "{'x': 'syncing'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'x': 'name', 'x.y': 'mail'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'x.y': 'name', 'z': 'a', 'x': 'mail'}", TRUCE_INVALID},
+        {"x", "users", "comments", "user", "{'x': 'name', 'x': 'mail'}", TRUCE_INVALID},
     };
     bson_error_t error = {0};
 

@@ -327,6 +327,21 @@ static truce_status rule_check_place(const truce_sync_rule *rule, const char *wh
     return TRUCE_OK;
 }
 
+/* Refuses a copy that is the same field as a later one, or contains it: one write cannot set both. */
+static truce_status rule_check_apart(const truce_sync_rule *rule, const bson_iter_t *copy,
+                                     bson_error_t *error)
+{
+    bson_iter_t other = *copy;
+
+    while (bson_iter_next(&other)) {
+        if (overlap(bson_iter_key(copy), bson_iter_key(&other)))
+            return truce__fail(TRUCE_INVALID, error,
+                               "rule \"%s\": the copies \"%s\" and \"%s\" overlap", rule->name,
+                               bson_iter_key(copy), bson_iter_key(&other));
+    }
+    return TRUCE_OK;
+}
+
 static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t *error)
 {
     truce_status status = TRUCE_OK;
@@ -345,6 +360,8 @@ static truce_status rule_check_copies(const truce_sync_rule *rule, bson_error_t 
         if (!status)
             status = rule_check_place(rule, "the copied field", bson_iter_utf8(&iter, NULL), true,
                                       error);
+        if (!status)
+            status = rule_check_apart(rule, &iter, error);
         if (!status && overlap(to, rule->reference))
             status = truce__fail(TRUCE_INVALID, error,
                                  "rule \"%s\": \"%s\" is the reference and cannot be a copy",
