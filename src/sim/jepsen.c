@@ -44,7 +44,7 @@ void truce__jepsen_free(struct jepsen *jepsen)
     bson_free(jepsen);
 }
 
-static const char *text_of(const bson_t *document, const char *name)
+static const char *jepsen_text_of(const bson_t *document, const char *name)
 {
     bson_iter_t iter;
 
@@ -55,10 +55,10 @@ static const char *text_of(const bson_t *document, const char *name)
 
 bool truce__jepsen_is_operation(const bson_t *document)
 {
-    return text_of(document, "type") && !bson_has_field(document, "ops");
+    return jepsen_text_of(document, "type") && !bson_has_field(document, "ops");
 }
 
-static struct process *process_of(struct jepsen *jepsen, int64_t number)
+static struct process *jepsen_process_of(struct jepsen *jepsen, int64_t number)
 {
     uint64_t hash = truce__hash_bytes(&number, sizeof number);
 
@@ -80,8 +80,9 @@ static struct process *process_of(struct jepsen *jepsen, int64_t number)
 /* ---- one operation as a transaction --------------------------------------------------------- */
 
 /* Appends [name, key, value] to the array `ops`. `value` NULL: null. */
-static truce_status append_op(bson_t *ops, uint32_t at, const char *name, const bson_iter_t *key,
-                              const bson_iter_t *value, bson_error_t *error)
+static truce_status jepsen_append_op(bson_t *ops, uint32_t at, const char *name,
+                                     const bson_iter_t *key, const bson_iter_t *value,
+                                     bson_error_t *error)
 {
     char index[16], number[24];
     const char *index_text, *key_text = number;
@@ -109,7 +110,7 @@ static truce_status append_op(bson_t *ops, uint32_t at, const char *name, const 
 }
 
 /* Reads `value` of f txn: [[:r 1 nil] [:append 1 2]]. */
-static truce_status append_txn(bson_t *ops, const bson_iter_t *value, bson_error_t *error)
+static truce_status jepsen_append_txn(bson_t *ops, const bson_iter_t *value, bson_error_t *error)
 {
     bson_iter_t element, part, key;
     truce_status status = TRUCE_OK;
@@ -129,30 +130,31 @@ static truce_status append_txn(bson_t *ops, const bson_iter_t *value, bson_error
         if (!bson_iter_next(&part))
             return truce__fail(TRUCE_INVALID, error, "[:%.20s] has no key", name);
         key = part;
-        status = append_op(ops, i, name, &key, bson_iter_next(&part) ? &part : NULL, error);
+        status = jepsen_append_op(ops, i, name, &key, bson_iter_next(&part) ? &part : NULL, error);
     }
     return status;
 }
 
 /* Reads `value` of f read and write: the value of the register, or [key, value]. */
-static truce_status append_register(bson_t *ops, const char *name, const bson_iter_t *value,
-                                    bson_error_t *error)
+static truce_status jepsen_append_register(bson_t *ops, const char *name, const bson_iter_t *value,
+                                           bson_error_t *error)
 {
     bson_iter_t part, key;
 
     if (!BSON_ITER_HOLDS_ARRAY(value))
-        return append_op(ops, 0, name, NULL, value, error);
+        return jepsen_append_op(ops, 0, name, NULL, value, error);
     if (!bson_iter_recurse(value, &part) || !bson_iter_next(&part))
         return truce__fail(TRUCE_INVALID, error,
                            "the value must be that of a register, or [KEY "
                            "VALUE]");
     key = part;
-    return append_op(ops, 0, name, &key, bson_iter_next(&part) ? &part : NULL, error);
+    return jepsen_append_op(ops, 0, name, &key, bson_iter_next(&part) ? &part : NULL, error);
 }
 
-static truce_status append_ops(bson_t *transaction, const bson_t *operation, bson_error_t *error)
+static truce_status jepsen_append_ops(bson_t *transaction, const bson_t *operation,
+                                      bson_error_t *error)
 {
-    const char *f = text_of(operation, "f");
+    const char *f = jepsen_text_of(operation, "f");
     bson_iter_t value;
     bson_t ops;
     truce_status status;
@@ -161,9 +163,9 @@ static truce_status append_ops(bson_t *transaction, const bson_t *operation, bso
         return truce__fail(TRUCE_INVALID, error, "an operation needs a \"value\"");
     BSON_APPEND_ARRAY_BEGIN(transaction, "ops", &ops);
     if (!f || !strcmp(f, "txn"))
-        status = append_txn(&ops, &value, error);
+        status = jepsen_append_txn(&ops, &value, error);
     else if (!strcmp(f, "read") || !strcmp(f, "write"))
-        status = append_register(&ops, *f == 'r' ? "r" : "w", &value, error);
+        status = jepsen_append_register(&ops, *f == 'r' ? "r" : "w", &value, error);
     else
         status = truce__fail(TRUCE_INVALID, error,
                              "f \"%.40s\" cannot be checked: txn, read, and write can", f);
@@ -172,9 +174,9 @@ static truce_status append_ops(bson_t *transaction, const bson_t *operation, bso
 }
 
 /* Adds the transaction of a process. `end` is 0 if there is no end. `operation` has its parts. */
-static truce_status add_transaction(struct jepsen *jepsen, struct process *process,
-                                    const char *outcome, int64_t end, const bson_t *operation,
-                                    bson_error_t *error)
+static truce_status jepsen_add_transaction(struct jepsen *jepsen, struct process *process,
+                                           const char *outcome, int64_t end,
+                                           const bson_t *operation, bson_error_t *error)
 {
     bson_t transaction = BSON_INITIALIZER;
     truce_status status;
@@ -184,7 +186,7 @@ static truce_status add_transaction(struct jepsen *jepsen, struct process *proce
     if (end)
         BSON_APPEND_INT64(&transaction, "end", end);
     BSON_APPEND_UTF8(&transaction, "status", outcome);
-    status = append_ops(&transaction, operation, error);
+    status = jepsen_append_ops(&transaction, operation, error);
     if (!status)
         status = truce__verify_add(jepsen->verify, &transaction, error);
     bson_destroy(&transaction);
@@ -207,7 +209,7 @@ static truce_status jepsen_begin(struct jepsen *jepsen, struct process *process,
 
 truce_status truce__jepsen_add(struct jepsen *jepsen, const bson_t *operation, bson_error_t *error)
 {
-    const char *type = text_of(operation, "type");
+    const char *type = jepsen_text_of(operation, "type");
     struct process *process;
     bool is_ok;
     bson_iter_t iter;
@@ -220,7 +222,7 @@ truce_status truce__jepsen_add(struct jepsen *jepsen, const bson_t *operation, b
                            "\"process\"");
     if (!BSON_ITER_HOLDS_INT(&iter))
         return TRUCE_OK; /* :nemesis */
-    process = process_of(jepsen, bson_iter_as_int64(&iter));
+    process = jepsen_process_of(jepsen, bson_iter_as_int64(&iter));
     if (!strcmp(type, "invoke"))
         return jepsen_begin(jepsen, process, operation, error);
     is_ok = !strcmp(type, "ok");
@@ -232,9 +234,9 @@ truce_status truce__jepsen_add(struct jepsen *jepsen, const bson_t *operation, b
                            "process %" PRId64 " ends an operation that it did not begin: expected "
                            "one of type invoke before it",
                            process->number);
-    status = add_transaction(jepsen, process, *type == 'i' ? "unknown" : type,
-                             *type == 'i' ? 0 : jepsen->clock, is_ok ? operation : process->invoked,
-                             error);
+    status = jepsen_add_transaction(jepsen, process, *type == 'i' ? "unknown" : type,
+                                    *type == 'i' ? 0 : jepsen->clock,
+                                    is_ok ? operation : process->invoked, error);
     bson_destroy(process->invoked);
     process->invoked = NULL;
     return status;
@@ -248,7 +250,7 @@ truce_status truce__jepsen_end(struct jepsen *jepsen, bson_error_t *error)
         struct process *process = &jepsen->processes[i];
 
         if (process->invoked)
-            status = add_transaction(jepsen, process, "unknown", 0, process->invoked, error);
+            status = jepsen_add_transaction(jepsen, process, "unknown", 0, process->invoked, error);
     }
     return status;
 }

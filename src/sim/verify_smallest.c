@@ -92,8 +92,8 @@ static const struct written *writers_of(const struct smallest *smallest, uint32_
                : NULL;
 }
 
-static bool same_value(const struct smallest *smallest, const struct written *written,
-                       const struct written *first)
+static bool smallest_same_value(const struct smallest *smallest, const struct written *written,
+                                const struct written *first)
 {
     return written < smallest->written + smallest->written_count &&
            !compare_written(written, first);
@@ -104,7 +104,8 @@ static bool value_stays(const struct smallest *smallest, uint32_t key, int64_t v
 {
     const struct written *first = writers_of(smallest, key, value);
 
-    for (const struct written *one = first; first && same_value(smallest, one, first); one++) {
+    for (const struct written *one = first; first && smallest_same_value(smallest, one, first);
+         one++) {
         if (smallest->kept[one->txn])
             return true;
     }
@@ -129,8 +130,8 @@ static void keep_writers(struct smallest *smallest)
                     whole->types[op->key] != VERIFY_REGISTER)
                     continue;
                 first = writers_of(smallest, op->key, op->value);
-                for (const struct written *one = first; first && same_value(smallest, one, first);
-                     one++) {
+                for (const struct written *one = first;
+                     first && smallest_same_value(smallest, one, first); one++) {
                     more |= !smallest->kept[one->txn];
                     smallest->kept[one->txn] = true;
                 }
@@ -142,7 +143,7 @@ static void keep_writers(struct smallest *smallest)
 
 /* ---- the candidate -------------------------------------------------------------------------- */
 
-static void copy_op(struct smallest *smallest, struct verify_op *op)
+static void smallest_copy_op(struct smallest *smallest, struct verify_op *op)
 {
     int64_t *list;
     uint32_t length = 0;
@@ -173,7 +174,7 @@ static void make_candidate(struct smallest *smallest)
         if (txn.ops_count)
             memcpy(ops, txn.ops, txn.ops_count * sizeof *ops);
         for (uint32_t i = 0; i < txn.ops_count; i++)
-            copy_op(smallest, &ops[i]);
+            smallest_copy_op(smallest, &ops[i]);
         txn.ops = ops;
         smallest->candidate[smallest->candidate_count++] = txn;
     }
@@ -225,7 +226,7 @@ static bool remove_group(struct smallest *smallest, uint32_t from, uint32_t size
     return false;
 }
 
-static void reduce(struct smallest *smallest)
+static void smallest_reduce(struct smallest *smallest)
 {
     for (uint32_t size = smallest->count / 2; size && smallest->work < WORK_MAX;) {
         bool removed = false;
@@ -257,7 +258,7 @@ void truce__verify_smallest(const struct verify *verify, const char *name, struc
     smallest.candidate = bson_malloc((verify->count + 1) * sizeof *smallest.candidate);
     if (verify->count)
         memcpy(smallest.txns, verify->txns, verify->count * sizeof *smallest.txns);
-    reduce(&smallest);
+    smallest_reduce(&smallest);
     *part = *verify;
     part->txns = smallest.txns;
     part->count = smallest.count;
