@@ -9,7 +9,7 @@
 #include <time.h>
 #include <truce/truce.h>
 
-static double call_now(clockid_t clock)
+static double bench_call_now(clockid_t clock)
 {
     struct timespec now;
 
@@ -18,7 +18,7 @@ static double call_now(clockid_t clock)
 }
 
 /* Finds one document. Returns false if it does not exist. */
-static bool call_find(truce_store *store, int32_t id)
+static bool bench_call_find(truce_store *store, int32_t id)
 {
     bson_t *request = BCON_NEW("find", "x", "filter", "{", "_id", BCON_INT32(id), "}", "limit",
                                BCON_INT32(1), "singleBatch", BCON_BOOL(true));
@@ -48,17 +48,17 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < 1000; i++)
-        if (!call_find(store, i)) {
+        if (!bench_call_find(store, i)) {
             fprintf(stderr, "document %d of \"x\" does not exist\n", i);
             truce_store_close(store);
             return 1;
         }
-    began = call_now(CLOCK_MONOTONIC);
-    used = call_now(CLOCK_PROCESS_CPUTIME_ID);
+    began = bench_call_now(CLOCK_MONOTONIC);
+    used = bench_call_now(CLOCK_PROCESS_CPUTIME_ID);
     for (int i = 0; i < calls; i++)
-        (void)call_find(store, i % 1000);
-    printf("%.0f %.0f\n", (call_now(CLOCK_MONOTONIC) - began) / calls,
-           (call_now(CLOCK_PROCESS_CPUTIME_ID) - used) / calls);
+        (void)bench_call_find(store, i % 1000);
+    printf("%.0f %.0f\n", (bench_call_now(CLOCK_MONOTONIC) - began) / calls,
+           (bench_call_now(CLOCK_PROCESS_CPUTIME_ID) - used) / calls);
     truce_store_close(store);
     return 0;
 }
