@@ -13,6 +13,7 @@
 #include "bson/number.h"
 #include "bson/value.h"
 #include "patterns/change_list/change_list.h"
+#include "patterns/set/set.h"
 #include "store/reserved.h"
 #include "truce/queue.h"
 #include "truce/revision.h"
@@ -49,73 +50,38 @@ struct effect_target {
 
 /* ---- the definition of a set ----------------------------------------------------------------- */
 
-static char *effect_target_set_keys(const bson_t *definition)
-{
-    bson_string_t *text = bson_string_new(NULL);
-    bson_iter_t at, key;
-
-    if (bson_iter_init_find(&at, definition, "key") && BSON_ITER_HOLDS_ARRAY(&at) &&
-        bson_iter_recurse(&at, &key))
-        while (bson_iter_next(&key))
-            if (BSON_ITER_HOLDS_UTF8(&key))
-                bson_string_append_printf(text, "%s%s", text->len ? "," : "",
-                                          bson_iter_utf8(&key, NULL));
-    return bson_string_free(text, false);
-}
-
-static const char *effect_target_text_or_null(const bson_t *definition, const char *name)
-{
-    const char *text = truce__field_text(definition, name);
-
-    return *text ? text : NULL;
-}
-
 /* Opens the set "students.classes" as it is defined in the store. */
 static truce_status effect_target_open_set(truce_store *store, const char *name,
                                            struct effect_handle *handle, bson_error_t *error)
 {
     const char *dot = strrchr(name, '.');
-    bson_t *filter, definition;
-    char *collection;
+    struct arena arena = ARENA_INIT;
+    truce_set_options options = {0};
     truce_status status;
+    char *collection;
 
     if (!dot || dot == name || !dot[1])
         return truce__fail(TRUCE_INVALID, error,
                            "invalid set \"%.80s\": expected COLLECTION.LIST, for example "
                            "students.classes",
                            name);
-    filter = BCON_NEW("_id", BCON_UTF8(name));
-    status = truce_find_one(store, SET_DEFINITIONS, filter, NULL, &definition, error);
-    bson_destroy(filter);
-    if (status) {
-        bson_destroy(&definition);
-        return status == TRUCE_NOT_FOUND
-                   ? truce__fail(TRUCE_NOT_FOUND, error,
-                                 "the set %.200s is not defined: `truce set define %.*s --list "
-                                 "%.80s --key FIELDS --name FIELD` defines it",
-                                 name, (int)(dot - name), name, dot + 1)
-                   : status;
-    }
     collection = bson_strndup(name, (size_t)(dot - name));
-    handle->keys = effect_target_set_keys(&definition);
-    handle->element_name = bson_strdup(truce__field_text(&definition, "name"));
-    handle->of.set = truce_set_new(
-        store, &(truce_set_options){
-                   .collection = collection,
-                   .field = dot + 1,
-                   .key = handle->keys,
-                   .name = handle->element_name,
-                   .deleted = effect_target_text_or_null(&definition, "deleted"),
-                   .seq = effect_target_text_or_null(&definition, "seq"),
-                   .source = effect_target_text_or_null(&definition, "source"),
-                   .watermark = effect_target_text_or_null(&definition, "watermark"),
-                   .layout = !strcmp(truce__field_text(&definition, "layout"), "element")
-                                 ? TRUCE_SET_BY_ELEMENT
-                                 : TRUCE_SET_IN_DOCUMENT,
-               });
+    options.collection = collection;
+    options.field = dot + 1;
+    status = truce__set_complete(store, &arena, NULL, &options, error);
+    if (!status) {
+        handle->keys = bson_strdup(options.key);
+        handle->element_name = bson_strdup(options.name);
+        handle->of.set = truce_set_new(store, &options);
+    } else if (status == TRUCE_INVALID) {
+        status = truce__fail(TRUCE_NOT_FOUND, error,
+                             "the set %.200s is not defined: `truce set define %s --list %.80s "
+                             "--key FIELDS --name FIELD` defines it",
+                             name, collection, dot + 1);
+    }
+    truce__arena_release(&arena);
     bson_free(collection);
-    bson_destroy(&definition);
-    return TRUCE_OK;
+    return status;
 }
 
 /* ---- handles --------------------------------------------------------------------------------- */
