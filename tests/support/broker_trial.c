@@ -81,6 +81,14 @@ void broker_trial_message(int64_t seq, char body[250], char id[32])
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
+/* TRUCE_TEST_PROGRAM names another program, which a build does not replace during a long run. */
+static const char *trial_program(const char *program)
+{
+    const char *other = getenv("TRUCE_TEST_PROGRAM");
+
+    return other ? other : program;
+}
+
 void broker_trial_prepare(const struct broker_trial *trial)
 {
     char script[600];
@@ -91,7 +99,9 @@ void broker_trial_prepare(const struct broker_trial *trial)
         "$t ledger currency book EUR 2 && $t ledger open book external:bank --currency EUR && "
         "for i in $(seq 0 %d); do $t ledger open book students:$i --currency EUR || exit; done",
         STUDENTS - 1);
-    CHECK_INT(command_run("/bin/sh", trial->store, NULL, "-c", script, trial->program, NULL)->code,
+    CHECK_INT(command_run("/bin/sh", trial->store, NULL, "-c", script,
+                          trial_program(trial->program), NULL)
+                  ->code,
               ==, 0);
 }
 
@@ -99,10 +109,10 @@ static pid_t trial_start(const struct broker_trial *trial, int which)
 {
     static const char *const workers[PROCESSES] = {"2", "2", "1"};
 
-    return command_start("/bin/sh", trial->store, "-c",
-                         "exec \"$0\" consume \"$@\" >>\"$TRUCE_STORE.log\" 2>&1", trial->program,
-                         trial->url, "--into", trial->into, "--map", trial->map, "--workers",
-                         workers[which], trial->id ? "--id" : NULL, trial->id, NULL);
+    return command_start(
+        "/bin/sh", trial->store, "-c", "exec \"$0\" consume \"$@\" >>\"$TRUCE_STORE.log\" 2>&1",
+        trial_program(trial->program), trial->url, "--into", trial->into, "--map", trial->map,
+        "--workers", workers[which], trial->id ? "--id" : NULL, trial->id, NULL);
 }
 
 static void trial_kill(pid_t consumer)
@@ -133,7 +143,8 @@ static void trial_kill_all(const struct broker_trial *trial, pid_t consumers[PRO
     for (int i = 0; i < kills; i++) {
         int which = i % PROCESSES;
 
-        truce__clock_sleep_ms(trial->pause_ms + (int64_t)truce__random_below(&chance, 300));
+        truce__clock_sleep_ms(trial->pause_ms * (trial->full ? 10 : 1) +
+                              (int64_t)truce__random_below(&chance, 300));
         if (trial->full && i % 7 == 6)
             CHECK_INT(system(getenv("TRUCE_TEST_BROKER_KILL")), ==, 0); /* NOLINT */
         if (trial->full && i == 3 && disk)
@@ -153,8 +164,8 @@ void broker_trial_run(const struct broker_trial *trial)
     trial_kill_all(trial, consumers);
     for (int i = 0; i < PROCESSES; i++)
         trial_kill(consumers[i]);
-    command = command_run(trial->program, trial->store, NULL, "consume", trial->url, "--into",
-                          trial->into, "--map", trial->map, "--until-empty",
+    command = command_run(trial_program(trial->program), trial->store, NULL, "consume", trial->url,
+                          "--into", trial->into, "--map", trial->map, "--until-empty",
                           trial->id ? "--id" : NULL, trial->id, NULL);
     CHECK_INT(command->code, ==, 0);
     if (trial->full)
@@ -221,10 +232,10 @@ void broker_trial_check_posts(const char *program, const char *store, int64_t co
 
     trial_check_count(store, "truce_queue", count);
     trial_check_count(store, "truce_rejects", 0);
-    command = command_run(program, store, NULL, "ledger", "verify", "book", NULL);
+    command = command_run(trial_program(program), store, NULL, "ledger", "verify", "book", NULL);
     CHECK_INT(command->code, ==, 0);
-    command = command_run(program, store, NULL, "ledger", "balance", "book", "external:bank",
-                          "--json", NULL);
+    command = command_run(trial_program(program), store, NULL, "ledger", "balance", "book",
+                          "external:bank", "--json", NULL);
     snprintf(expected, sizeof expected, "\"-%lld.%02lld\"", (long long)count / 100,
              (long long)count % 100);
     if (!strstr(command->out, expected))

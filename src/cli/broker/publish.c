@@ -137,7 +137,8 @@ static const struct cli_command cli_publish = {
         "which --feed-hours switches on, as truce serve does.\n"
         "\n"
         "If no queue of the broker receives a message, or the exchange or topic does not exist,\n"
-        "the command ends and jobs and changes stay. Other failures are retried with longer delays.",
+        "the command ends, and jobs and changes stay. It retries after other failures, with growing\n"
+        "delays.",
     .options =
         (const struct cli_option[]){
             {"to", 0, "URL", "the broker", false},
