@@ -54,7 +54,7 @@ typedef struct truce_consume_options {
     /* Distinguishes the threads and processes of a consumer of a set; they should keep their
      * numbers. */
     uint32_t slot;
-    /* The maximum number of messages of a commit: up to 1,000. 0: 250. */
+    /* The maximum number of messages of a commit: up to 1,000. 0: 250, or 1,000 for a set. */
     uint32_t batch;
     /* The time to wait for further messages after the first one of a commit, in ms. 0: 5. */
     uint32_t linger_ms;

@@ -44,6 +44,7 @@
 #include "bson/value.h"
 
 #define CONSUMER_BATCH       250
+#define CONSUMER_BATCH_SET   1000 /* its commits have one record for all messages */
 #define CONSUMER_BATCH_MAX   1000
 #define CONSUMER_BATCH_BYTES (32 * 1024 * 1024)
 #define CONSUMER_LINGER_MS   5
@@ -728,7 +729,9 @@ static truce_status consumer_begin(struct consumer *consumer, bson_error_t *erro
     const truce_consume_options *options = consumer->options;
     truce_status status = consumer_name(consumer, error);
 
-    consumer->batch = options->batch ? options->batch : CONSUMER_BATCH;
+    consumer->batch = options->batch                                    ? options->batch
+                      : !strncmp(options->into, "set:", strlen("set:")) ? CONSUMER_BATCH_SET
+                                                                        : CONSUMER_BATCH;
     consumer->items = bson_malloc0(consumer->batch * sizeof *consumer->items);
     consumer->messages = bson_malloc0(consumer->batch * sizeof *consumer->messages);
     consumer->operations = bson_malloc0(consumer->batch * sizeof *consumer->operations);

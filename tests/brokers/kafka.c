@@ -3,9 +3,11 @@
  * consumers that are killed, numbers from the positions of the log, and errors by their name.
  */
 #include <stdlib.h>
+#include <sys/wait.h>
 
 #include <librdkafka/rdkafka.h>
 
+#include "base/clock.h"
 #include "tests/support/broker_trial.h"
 #include "tests/support/command.h"
 #include "tests/support/test.h"
@@ -38,6 +40,36 @@ static void make_topic(const char *topic, int partitions)
     rd_kafka_event_destroy(event);
     rd_kafka_queue_destroy(queue);
     rd_kafka_NewTopic_destroy(made);
+}
+
+static void delete_topic(const char *topic)
+{
+    rd_kafka_DeleteTopic_t *deleted = rd_kafka_DeleteTopic_new(topic);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(producer);
+    rd_kafka_event_t *event;
+
+    rd_kafka_DeleteTopics(producer, &deleted, 1, NULL, queue);
+    event = rd_kafka_queue_poll(queue, 60000);
+    CHECK(event && !rd_kafka_event_error(event));
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_DeleteTopic_destroy(deleted);
+}
+
+static void add_partitions(const char *topic, size_t total)
+{
+    char reason[300];
+    rd_kafka_NewPartitions_t *added =
+        rd_kafka_NewPartitions_new(topic, total, reason, sizeof reason);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(producer);
+    rd_kafka_event_t *event;
+
+    rd_kafka_CreatePartitions(producer, &added, 1, NULL, queue);
+    event = rd_kafka_queue_poll(queue, 60000);
+    CHECK(event && !rd_kafka_event_error(event));
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+    rd_kafka_NewPartitions_destroy(added);
 }
 
 static void put(const char *topic, int32_t partition, const char *body)
@@ -126,7 +158,7 @@ static int64_t try_topic(const char *topic, const char *store, const char *into,
                                  .into = into,
                                  .map = map,
                                  .id = "$body.sequence_number",
-                                 .pause_ms = 1500};
+                                 .pause_ms = 1000};
     int64_t count = broker_trial_count(&trial.full), total;
 
     begin();
@@ -204,6 +236,8 @@ TEST(refuses_an_invalid_url_and_names_the_reason)
     refuses("mail?nope=1", 2, "nope");
     refuses("mail?enable.auto.commit=true", 2, "truce's own");
     refuses("a/b", 2, "kafka://HOST:PORT/TOPIC");
+    /* the broker speaks no TLS */
+    refuses("mail?security.protocol=ssl", 2, "SSL");
 }
 
 TEST(refuses_a_topic_with_a_long_name)
@@ -259,4 +293,45 @@ TEST(changes_have_the_key_of_their_document)
     bson_free(url);
     bson_free(store);
     bson_free(copy);
+}
+
+static void wait_for_jobs(const char *store, int64_t count)
+{
+    for (int i = 0; i < 300 && count_in(store, "truce_queue", "{}") < count; i++)
+        truce__clock_sleep_ms(100);
+    CHECK_INT(count_in(store, "truce_queue", "{}"), ==, count);
+}
+
+TEST(an_added_partition_is_read_and_a_deleted_topic_ends_the_consumer)
+{
+    char *url = kafka_url("short?topic.metadata.refresh.interval.ms=500"), *store;
+    pid_t consumer;
+    int code = 0;
+
+    store = kafka_store("short");
+    begin();
+    make_topic("short", 1);
+    put("short", 0, "{\"n\": 1}");
+    CHECK_INT(rd_kafka_flush(producer, 60000), ==, 0);
+    CHECK_INT(command_run(TRUCE_CLI, store, NULL, "insert", "others", "{}", NULL)->code, ==, 0);
+    consumer =
+        command_start("/bin/sh", store, "-c", "exec \"$0\" \"$@\" >\"$TRUCE_STORE.log\" 2>&1",
+                      TRUCE_CLI, "consume", url, "--into", "queue:mail", NULL);
+    wait_for_jobs(store, 1);
+    add_partitions("short", 3);
+    end(); /* another producer knows the partitions */
+    begin();
+    put("short", 2, "{\"n\": 123456789012345678901234567890}");
+    put("short", 2, "{\"n\": 9223372036854775808}");
+    CHECK_INT(rd_kafka_flush(producer, 60000), ==, 0);
+    wait_for_jobs(store, 3);
+    delete_topic("short");
+    end();
+    for (int i = 0; i < 300 && waitpid(consumer, &code, WNOHANG) == 0; i++)
+        truce__clock_sleep_ms(100);
+    if (!WIFEXITED(code) || WEXITSTATUS(code) != 1)
+        test_fail(__FILE__, __LINE__, "status %d: %s", code,
+                  command_run("/bin/sh", store, NULL, "-c", "cat \"$TRUCE_STORE.log\"", NULL)->out);
+    bson_free(url);
+    bson_free(store);
 }

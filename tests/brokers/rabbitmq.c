@@ -290,17 +290,32 @@ TEST(headers_of_all_types_are_mapped_and_bad_messages_are_rejected)
     bson_free(store);
 }
 
-TEST(ends_after_its_batch_by_a_signal)
+/* Makes a file of options, with the URL. */
+static void write_options(const char *path, const char *url)
+{
+    FILE *file = fopen(path, "w");
+
+    REQUIRE(file != NULL);
+    fprintf(file, "url = %s\ninto = queue:mail\n", url);
+    fclose(file);
+}
+
+TEST(reads_its_options_from_a_file_and_ends_after_its_batch_by_a_signal)
 {
     char *url = url_of("TRUCE_TEST_AMQP", "signal"), *store = store_uri("signal");
+    char *options = bson_strdup_printf("%s.conf", store);
+    char *metrics = bson_strdup_printf("%s.prom", store);
     pid_t consumer;
     int code = -1;
+
+    write_options(options, url);
 
     connect_broker();
     declare("signal");
     send("signal", "{}", 2, "1", NULL);
     settle();
-    consumer = command_start(TRUCE_CLI, store, "consume", url, "--into", "queue:mail", NULL);
+    consumer =
+        command_start(TRUCE_CLI, store, "consume", "--config", options, "--metrics", metrics, NULL);
     for (int i = 0; i < 600 && waiting("signal"); i++)
         truce__clock_sleep_ms(100);
     kill(consumer, SIGTERM);
@@ -309,6 +324,12 @@ TEST(ends_after_its_batch_by_a_signal)
     check_count(store, "truce_queue", 1);
     CHECK_INT(waiting("signal"), ==, 0);
     disconnect_broker();
+    CHECK_INT(command_run("/bin/grep", NULL, NULL, "-qxF",
+                          "truce_consume_applied_total{into=\"queue:mail\"} 1", metrics, NULL)
+                  ->code,
+              ==, 0);
+    bson_free(options);
+    bson_free(metrics);
     bson_free(url);
     bson_free(store);
 }

@@ -165,8 +165,8 @@ void broker_trial_run(const struct broker_trial *trial)
     for (int i = 0; i < PROCESSES; i++)
         trial_kill(consumers[i]);
     command = command_run(trial_program(trial->program), trial->store, NULL, "consume", trial->url,
-                          "--into", trial->into, "--map", trial->map, "--until-empty",
-                          trial->id ? "--id" : NULL, trial->id, NULL);
+                          "--into", trial->into, "--map", trial->map, "--until-empty", "--workers",
+                          "5", trial->id ? "--id" : NULL, trial->id, NULL);
     CHECK_INT(command->code, ==, 0);
     if (trial->full)
         fprintf(stderr, "    the last consumer: %s", command->out);

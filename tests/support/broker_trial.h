@@ -17,7 +17,7 @@ struct broker_trial {
     /* The program truce, the URI of the store, and the options of truce consume; `id` may be
      * NULL. */
     const char *program, *store, *url, *into, *map, *id;
-    /* The time between two kills. */
+    /* The time between two kills; ten times as long in the long form. */
     int64_t pause_ms;
     /* The long form. */
     bool full;

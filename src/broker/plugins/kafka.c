@@ -31,6 +31,8 @@ struct kafka {
     /* The offsets that were acknowledged last. */
     rd_kafka_topic_partition_list_t *acknowledged;
     bool latest, is_consumer;
+    /* The topic was deleted while it was read. */
+    bool lost;
     /* The first error of a callback; TRUCE_OK: none. */
     truce_status status;
     char reason[KAFKA_REASON];
@@ -261,7 +263,8 @@ static void kafka_plugin_close(void *arg)
             (void)rd_kafka_commit(kafka->client, kafka->acknowledged, 0);
         (void)rd_kafka_consumer_close(kafka->client);
     }
-    if (kafka->client)
+    /* with a deleted topic, librdkafka may never return; the client stays until the process ends */
+    if (kafka->client && !kafka->lost)
         rd_kafka_destroy(kafka->client);
     kafka_drop_assigned(kafka);
     if (kafka->acknowledged)
@@ -390,6 +393,7 @@ static truce_status kafka_plugin_receive(void *arg, int timeout_ms, struct broke
     } else if (!status && from->err) {
         status =
             plugin_fail(kafka_class(from->err), error, "Kafka: %s", rd_kafka_message_errstr(from));
+        kafka->lost |= status == TRUCE_NOT_FOUND;
     } else if (!status) {
         *message = kafka_make_message(from, kafka->topic);
         kafka_set_next(kafka, from->partition, from->offset + 1);
@@ -424,6 +428,12 @@ static truce_status kafka_plugin_waiting(void *arg, int64_t *count, bson_error_t
 {
     struct kafka *kafka = arg;
 
+    /* librdkafka does not report that a topic was deleted */
+    truce_status found = kafka_check_topic(kafka, error);
+
+    kafka->lost |= found == TRUCE_NOT_FOUND;
+    if (found)
+        return found;
     *count = kafka->assigned ? 0 : 1; /* unknown until the group has assigned partitions */
     for (int i = 0; kafka->assigned && i < kafka->assigned->cnt; i++) {
         const rd_kafka_topic_partition_t *at = &kafka->assigned->elems[i];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "cli/broker/consume_metrics.h"
 #include "cli/commands.h"
 #include "cli/core/interrupt.h"
 #include "cli/core/progress.h"
@@ -18,19 +19,24 @@
 #define CONSUME_DAY_MS      INT64_C(86400000)
 #define CONSUME_DRY_LIMIT   10
 #define CONSUME_FIELDS      10
+#define CONSUME_METRICS_NS  INT64_C(5000000000)
 
 struct consume {
     struct cli *cli;
     truce_consume_options options;
     int workers;
     int64_t report_ns;
+    /* The file of --metrics; NULL: none. */
+    const char *metrics;
     /* Set by SIGTERM and Ctrl-C: the current batches end, then the command. */
     const atomic_int *stop;
     /* Guards the members that follow. */
     pthread_mutex_t mutex;
     truce_consume_counts counts[CONSUME_WORKERS_MAX];
     struct cli_progress progress;
-    int64_t started_ns, reported_ns;
+    int64_t started_ns, reported_ns, measured_ns;
+    /* The metrics could not be written, which was reported. */
+    bool unmeasured;
     /* That of the first worker that failed, which ends the others; 0: none has failed. */
     int code;
 };
@@ -109,6 +115,20 @@ static void consume_print(const struct consume *consume, bool is_answer)
     bson_destroy(&answer);
 }
 
+/* Writes the metrics. A failure is reported once. */
+static void consume_measure(struct consume *consume)
+{
+    const truce_consume_counts sum = consume_sum(consume);
+    bson_error_t error;
+    truce_status status =
+        consume_metrics_write(consume->metrics, consume->options.into, &sum, &error);
+
+    if (status && !consume->unmeasured)
+        cli_remark(consume->cli, "%s", error.message);
+    consume->unmeasured = status != TRUCE_OK;
+    consume->measured_ns = truce__clock_monotonic_ns();
+}
+
 /* ---- callbacks ------------------------------------------------------------------------------- */
 
 static bool consume_stop(const truce_consume_counts *counts, void *arg)
@@ -125,6 +145,8 @@ static bool consume_stop(const truce_consume_counts *counts, void *arg)
         consume->reported_ns = now_ns;
         consume_print(consume, false);
     }
+    if (consume->metrics && now_ns - consume->measured_ns >= CONSUME_METRICS_NS)
+        consume_measure(consume);
     /* the rehearsal checks the call, and must not take messages */
     stop = consume->code || consume->cli->rehearsal || atomic_load(consume->stop);
     pthread_mutex_unlock(&consume->mutex);
@@ -211,12 +233,16 @@ static bool consume_read_call(struct consume *consume)
     int64_t workers, batch, linger_ms, days, report_s;
 
     if (!cli_number(cli, "workers", 1, CONSUME_WORKERS_MAX, 1, &workers) ||
-        !cli_number(cli, "batch", 1, 1000, 250, &batch) ||
+        !cli_number(cli, "batch", 1, 1000, 0, &batch) ||
         !cli_number(cli, "linger", 1, 60000, 5, &linger_ms) ||
         !cli_number(cli, "limit", 1, INT64_MAX, dry ? CONSUME_DRY_LIMIT : 0, &options->limit) ||
         !cli_number(cli, "inbox-days", 1, 36500, 0, &days) ||
         !cli_number(cli, "report", 1, 86400, 0, &report_s))
         return false;
+    if (!cli->count == !cli_text(cli, "url")) {
+        cli_usage(cli, "give the URL of the broker, as an argument or as --url");
+        return false;
+    }
     if (!cli_text(cli, "into")) {
         cli_usage(cli, "--into TARGET is missing: set:COLLECTION.LIST, queue:QUEUE, "
                        "upsert:COLLECTION, merge:COLLECTION, post:BOOK, or commit");
@@ -228,7 +254,8 @@ static bool consume_read_call(struct consume *consume)
     }
     consume->workers = (int)workers;
     consume->report_ns = report_s * INT64_C(1000000000);
-    options->url = cli->arguments[0];
+    consume->metrics = dry || cli->rehearsal ? NULL : cli_text(cli, "metrics");
+    options->url = cli->count ? cli->arguments[0] : cli_text(cli, "url");
     options->into = cli_text(cli, "into");
     options->id = cli_text(cli, "id");
     options->consumer = cli_text(cli, "consumer");
@@ -254,10 +281,14 @@ static int consume_run(struct cli *cli)
 
     if (consume_read_map(&consume, &map) && consume_read_call(&consume)) {
         consume.stop = cli_interrupt_stop();
+        if (consume.metrics)
+            consume_measure(&consume);
         cli_progress_begin(cli, &consume.progress, "messages");
         consume.started_ns = consume.reported_ns = truce__clock_monotonic_ns();
         consume_run_all(&consume);
         cli_progress_end(&consume.progress);
+        if (consume.metrics)
+            consume_measure(&consume);
         sum = consume_sum(&consume);
         if (!consume.options.dry_run && (!consume.code || sum.received))
             consume_print(&consume, true);
@@ -270,7 +301,7 @@ static int consume_run(struct cli *cli)
 
 static const struct cli_command cli_consume = {
     .noun = "consume",
-    .arguments = "URL",
+    .arguments = "[URL]",
     .summary = "apply the messages of a broker, exactly once in effect",
     .help =
         "URL is amqp://USER:PASSWORD@HOST/QUEUE for RabbitMQ (amqps:// with TLS), or\n"
@@ -301,12 +332,15 @@ static const struct cli_command cli_consume = {
     .options =
         (const struct cli_option[]){
             {"into", 0, "TARGET", "what the messages change", false},
+            {"url", 0, "URL", "the broker, in the file of --config", false},
+            {"config", 0, "FILE", "read these options from a file", false},
             {"map", 0, "TEMPLATE", "how they are mapped to the target's fields", false},
             {"id", 0, "PATH", "the message's id, for example $body.id", false},
             {"consumer", 0, "NAME", "name of the subscription (default: the queue or topic)",
              false},
             {"workers", 0, "N", "connections, up to 64 (default: 1)", false},
-            {"batch", 0, "N", "messages of a commit, up to 1000 (default: 250)", false},
+            {"batch", 0, "N", "messages of a commit, up to 1000 (default: 250; of sets: 1000)",
+             false},
             {"linger", 0, "MS", "time to wait for more messages of a batch (default: 5)", false},
             {"until-empty", 0, NULL, "end when no message waits", false},
             {"limit", 'n', "N", "end after this many messages", false},
@@ -316,6 +350,7 @@ static const struct cli_command cli_consume = {
             {"inbox-days", 0, "DAYS", "remove records of older messages, and reject such messages",
              false},
             {"report", 0, "SECONDS", "print the counts at this interval", false},
+            {"metrics", 0, "FILE", "write the counts for Prometheus (textfile collector)", false},
             {0}},
     .example = "truce set define students --list classes --key student_id --name name\n"
                "truce consume amqp://localhost/enrolments --into set:students.classes --replay",

@@ -142,6 +142,7 @@ static const struct cli_command cli_publish = {
     .options =
         (const struct cli_option[]){
             {"to", 0, "URL", "the broker", false},
+            {"config", 0, "FILE", "read these options from a file", false},
             {"key", 0, "PATH", "the routing key or record key, for example $payload.customer",
              false},
             {"batch", 0, "N", "messages that are confirmed together, up to 1000 (default: 100)",
