@@ -48,7 +48,7 @@ static void run_child(int told, const char *timeout)
     int code;
 
     dup2(told, STDOUT_FILENO);
-    cli_commands = cli_command_table;
+    cli_commands = cli_command_table();
     code = cli_call_read(cli, words, &done);
     fflush(NULL);
     _exit(code ? code : cli->command->run(cli));

@@ -28,7 +28,10 @@ static const char *const secrets[] = {
     "{word: '" SECRET "'}, $db: 'other'}",
     "{truceRequest: 'hidden', name: 'mail', input: {word: '" SECRET "'}, $db: 'other'}",
     "{truceRevision: 'secrets', save: {_id: 'r', word: '" SECRET "'}, keep: 5, $db: 'other'}",
-    "{truceLedgerOpen: 'hidden', currency: 'EUR', digits: 2, account: '" SECRET "', $db: 'other'}",
+    "{truceLedgerOpen: 'hidden', currency: 'EUR', digits: 2, account: 'cash', $db: 'other'}",
+    "{truceLedgerOpen: 'hidden', currency: 'EUR', digits: 2, account: 'sales', $db: 'other'}",
+    "{truceLedgerPost: 'hidden', id: 'p', entries: [{account: 'cash', value: 1}, {account: 'sales', value: -1}], meta: {word: '" SECRET
+    "'}, $db: 'other'}",
     "{truceSet: 'secrets', key: {_id: 'set'}, field: 'words', name: 'name', add: {name: '" SECRET
     "'}, seq: 1, $db: 'other'}",
     "{truceTreePublish: 'hidden', collection: 'leaves', changes: [{put: {itemId: 'home', word: '" SECRET
@@ -64,7 +67,7 @@ static const char *const plain[] = {
     "{truceTreeLog: 'site'}",
     "{truceTransferShow: 'transactions', id: 1}",
     "{truceTransfers: 'transactions'}",
-    "{truceLedgerStatement: 'bank', account: '" SECRET "'}",
+    "{truceLedgerStatement: 'bank', account: 'cash'}",
     "{truceItem: 'c', filter: {_id: 's'}, field: 'words', identity: 'name', upsert: {name: 'z'}}",
     "{truceCommit: [{update: 'c', id: 's', with: {$set: {z: 1}}}]}",
     "{truceQueues: 1}",
