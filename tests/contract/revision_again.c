@@ -215,6 +215,75 @@ TEST(a_number_that_was_given_before_is_not_valid_for_a_document_of_another_progr
     on_every_setting(renumbers);
 }
 
+/* Inserts {_id: "a"} by a commit, which gives it a `_rev`. */
+static void insert_by_commit(truce_store *store)
+{
+    bson_t *document = test_bson("{'_id': 'a', 'title': 'by a commit'}");
+    truce_commit *commit;
+    bson_error_t error = {0};
+
+    if (CHECK_OK(truce_commit_begin(store, NULL, &commit, &error), error)) {
+        CHECK_OK(truce_commit_insert(commit, "posts", document, &error), error);
+        CHECK_OK(truce_commit_apply(commit, &error), error);
+        truce_commit_free(commit);
+    }
+    bson_destroy(document);
+}
+
+static void save_with_base(truce_store *store, int64_t version, const char *base_json,
+                           const char *json)
+{
+    truce_revision *revision = open_posts(store);
+    bson_t *mine = test_bson(json), *base = test_bson(base_json);
+    truce_revision_result result;
+    bson_error_t error = {0};
+
+    CHECK_OK(truce_revision_save(revision, NULL, mine, version, base, &result, &error), error);
+    CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
+    CHECK_INT(result.version, ==, version + 1);
+    truce_revision_result_release(&result);
+    bson_destroy(base);
+    bson_destroy(mine);
+    truce_revision_free(revision);
+}
+
+static void reserves(truce_store *store, const struct setting *setting)
+{
+    int64_t version;
+
+    (void)setting;
+    insert_by_commit(store);
+    SAVE(0, "{'_id': 'a', 'title': 'first'}", SAVED, &version);
+    CHECK_INT(version, ==, 1);
+    /* The last number of the range was given, and the next one was not. */
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain', 'version': 4294967296}");
+    SAVE(INT64_C(4294967296), "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, &version);
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain', 'version': 8589934593}");
+    SAVE(INT64_C(8589934593), "{'_id': 'a', 'title': 'edited'}", SAVED, &version);
+    CHECK_INT(version, ==, INT64_C(8589934594));
+}
+
+TEST(each_way_of_a_first_number_reserves_the_following_ones)
+{
+    on_every_setting(reserves);
+}
+
+static void reserves_with_base(truce_store *store, const struct setting *setting)
+{
+    static const char *const plain = "{'_id': 'a', 'title': 'plain', 'version': 5}";
+
+    (void)setting;
+    insert_json(store, "posts", plain);
+    save_with_base(store, 5, plain, "{'_id': 'a', 'title': 'edited'}");
+    replace_plainly(store, "{'_id': 'a', 'title': 'plain', 'version': 6}");
+    SAVE(6, "{'_id': 'a', 'title': 'by an old editor'}", CONFLICT, NULL);
+}
+
+TEST(a_save_with_its_base_reserves_the_following_numbers)
+{
+    on_every_setting(reserves_with_base);
+}
+
 static void continues(truce_store *store, const struct setting *setting)
 {
     int64_t version, old;
