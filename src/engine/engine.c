@@ -126,7 +126,8 @@ uint64_t truce__engine_structure(struct engine *engine)
     return truce__notify_count(&engine->lock, NOTIFY_STRUCTURE);
 }
 
-/* A store that only reads has no connection that stays open. */
+/* A store that only reads has no connection that stays open. If the files were replaced, the read
+ * that follows checks them again and fails. */
 uint64_t truce__engine_version(struct engine *engine)
 {
     bson_error_t ignored;
@@ -134,6 +135,10 @@ uint64_t truce__engine_version(struct engine *engine)
     if (!engine->cache || engine->snapshot || truce__engine_usable(engine, &ignored) ||
         truce__durable_usable(&engine->durable, NULL))
         return 0;
+    if (truce__file_identity_check_sometimes(&engine->lock, &engine->readers.looked_ms, &ignored)) {
+        atomic_store(&engine->readers.looked_ms, 0);
+        return 0;
+    }
     return truce__kv_data_version(engine->kv);
 }
 

@@ -610,3 +610,32 @@ TEST(an_interrupted_store_returns_no_remembered_balance)
     truce_ledger_free(ledger);
     truce_store_close(store);
 }
+
+TEST(a_remembered_balance_does_not_hide_that_the_file_was_replaced)
+{
+    truce_ledger_balance balance;
+    truce_store *store = NULL, *other = NULL;
+    truce_status status = TRUCE_OK;
+    bson_error_t error = {0};
+    const char *directory = test_directory();
+    char path[400], second[400];
+    truce_ledger *ledger;
+
+    if (book_has_slots())
+        return;
+    snprintf(path, sizeof path, "%s/first.truce", directory);
+    snprintf(second, sizeof second, "%s/second.truce", directory);
+    REQUIRE(CHECK_OK(truce_store_open(second, NULL, &other, &error), error));
+    truce_store_close(other);
+    REQUIRE(CHECK_OK(truce_store_open(path, NULL, &store, &error), error));
+    ledger = begin(store);
+    CHECK_INT(book_balance(ledger, "people:b").balance, ==, 0);
+    CHECK(!rename(second, path));
+    for (int i = 0; i < 500 && !status; i++) {
+        truce__clock_sleep_ms(10);
+        status = truce_ledger_balance_of(ledger, "people:b", NULL, &balance, &error);
+    }
+    CHECK_STATUS(TRUCE_CORRUPT, status, error);
+    truce_ledger_free(ledger);
+    truce_store_close(store);
+}
