@@ -748,6 +748,8 @@ static const struct {
      "Bank of X\nAccount;1\n\nDay;Sum;Ref\n03.04.26;1,50;r\nTotal;1,50\n", "2026-04-03", NULL, 150},
     {ONE "dateFormat: '%d.%m.%y', headerLines: 1, footerLines: 2",
      "Bank\rDay;Sum;Ref\r03.04.26;1,50;r\r\rTotal;1,50", "2026-04-03", NULL, 150},
+    {ONE "dateFormat: '%d.%m.%y', footerLines: 1",
+     "Day;Sum;Ref\r\n03.04.26;1,50;r\r\nTotal;1,50\r\n\r\n\r\n", "2026-04-03", NULL, 150},
     {ONE "headerLines: 9", "Day;Sum;Ref\n", NULL, "`headerLines`", 0},
 };
 

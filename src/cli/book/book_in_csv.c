@@ -64,7 +64,21 @@ static const char *behind_lines(const char *text, int64_t wanted, int64_t *lines
     return text;
 }
 
-/* Cuts the text to the lines between those of `headerLines` and `footerLines`. */
+/* Returns the number of empty lines at the end of the text. */
+static int64_t empty_lines_at_end(const char *text)
+{
+    size_t size = strlen(text), left = size;
+    int64_t lines = 0;
+
+    while (left && strchr("\r\n", text[left - 1]))
+        left--;
+    for (size_t i = left; i < size; i++)
+        lines += is_line_end(text, i);
+    return lines ? lines - 1 : 0;
+}
+
+/* Cuts the text to the lines between those of `headerLines` and `footerLines`. Empty lines at the end
+ * do not count. */
 static truce_status cut_lines(const struct records *records, const char **text, size_t *size,
                               bson_error_t *error)
 {
@@ -73,6 +87,8 @@ static truce_status cut_lines(const struct records *records, const char **text, 
     const char *from = behind_lines(*text, header, &skipped);
 
     (void)behind_lines(*text, INT64_MAX, &all);
+    if (footer)
+        all -= empty_lines_at_end(*text);
     if (all <= header + footer)
         return truce__fail(TRUCE_INVALID, error,
                            "rules: the file has %lld lines, and `headerLines` and `footerLines` "
