@@ -25,8 +25,10 @@
  */
 #include "broker/consumer.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -115,6 +117,52 @@ static void item_refuse(struct item *item, const bson_error_t *why)
     item->has_effect = false;
 }
 
+/* Returns the length of the string or number that begins at `at`, or 1. *wide: it is a whole number
+ * beyond 64 bits. */
+static size_t consumer_skip_token(const char *at, const char *end, bool *wide)
+{
+    static const char number[] = "+-.0123456789Ee";
+    const char *next = at + 1;
+    char *parsed;
+
+    *wide = false;
+    if (*at == '"') {
+        while (next < end && *next != '"')
+            next += *next == '\\' ? 2 : 1;
+        return (size_t)(next - at) + 1;
+    }
+    if (!memchr(number, *at, sizeof number - 1))
+        return 1;
+    while (next < end && memchr(number, *next, sizeof number - 1))
+        next++;
+    if (next - at > 18) {
+        errno = 0;
+        (void)strtoll(at, &parsed, 10); /* the body ends in a byte that is no digit, or in 0 */
+        *wide = errno == ERANGE && parsed == next;
+    }
+    return (size_t)(next - at);
+}
+
+/* A whole number beyond 64 bits would become a double, and two such ids could be equal. The body
+ * is valid JSON. */
+static truce_status consumer_check_numbers(const char *body, size_t size, bson_error_t *error)
+{
+    bool wide = false;
+
+    for (size_t i = 0; i < size;) {
+        size_t length = consumer_skip_token(body + i, body + size, &wide);
+
+        if (wide)
+            return truce__fail(
+                TRUCE_INVALID, error,
+                "the body has the number %.*s, which is beyond 64 bits: send it as a "
+                "string, or as {\"$numberDecimal\": \"...\"}",
+                (int)(length < 60 ? length : 60), body + i);
+        i += length;
+    }
+    return TRUCE_OK;
+}
+
 /* Makes the document that mappings see: {body, ...facts}. */
 static truce_status consumer_read_message(struct consumer *consumer,
                                           const struct broker_message *message, bson_t *document,
@@ -134,6 +182,9 @@ static truce_status consumer_read_message(struct consumer *consumer,
     if (status)
         return truce__fail(TRUCE_INVALID, error, "the body is not a JSON document: %.400s",
                            why.message);
+    status = consumer_check_numbers((const char *)message->body, message->size, error);
+    if (status)
+        return status;
     if (is_array)
         BSON_APPEND_ARRAY(document, "body", &body);
     else

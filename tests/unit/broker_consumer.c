@@ -124,8 +124,7 @@ TEST(a_bad_operation_of_a_set_is_rejected_and_the_others_are_applied)
         "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': 0}",
         "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': 1.5}",
         "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': '1'}",
-        "{'operation': 'insert', 'student_id': 1, 'element': 'A', 'sequence_number': "
-        "99999999999999999999}",
+        "{'operation': 'insert', 'student_id': 1, 'element': 1, 'sequence_number': 1e30}",
         "{'operation': 'insert', 'student_id': 1, 'element': {'room': 1}, 'sequence_number': 1}",
         "{'operation': 'insert', 'student_id': [1], 'element': 'A', 'sequence_number': 1}",
         "{'operation': 7, 'student_id': 1, 'element': 'A', 'sequence_number': 1}",
@@ -153,6 +152,32 @@ TEST(a_bad_operation_of_a_set_is_rejected_and_the_others_are_applied)
     CHECK_INT(c.counts.rejected, ==, (int64_t)count);
     CHECK_INT(count_json(c.store, "truce_rejects", "{}"), ==, (int64_t)count);
     CHECK_INT(c.counts.applied, ==, (int64_t)count);
+    case_end(&c);
+}
+
+TEST(rejects_whole_numbers_beyond_64_bits)
+{
+    static const char *const bodies[] = {
+        "{'n': 9223372036854775808}",
+        "{'a': [{'n': -9223372036854775809}]}",
+        "{'n': 9223372036854775807, 'm': -9223372036854775808}",
+        "{'n': 1234567890123456789012.5, 'm': 12345678901234567890e5}",
+        "{'s': '99999999999999999999', 't': 'x\\\\', 'u': 'x\\'99999999999999999999'}",
+    };
+    struct consume_case c;
+
+    case_begin(&c, "queue:mail", NULL, false);
+    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+        char id[4] = {(char)('a' + i), 0};
+
+        fake_broker_put(bodies[i], id, 0);
+    }
+    case_run_ok(&c);
+    CHECK_INT(c.counts.rejected, ==, 2);
+    CHECK_INT(c.counts.applied, ==, 3);
+    CHECK_INT(count_json(c.store, "truce_rejects",
+                         "{'reason': {'$regex': '9223372036854775808, which is beyond'}}"),
+              ==, 1);
     case_end(&c);
 }
 
