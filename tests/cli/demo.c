@@ -65,3 +65,11 @@ TEST(a_story_in_which_no_commit_got_through_has_failed)
     }
     strike(&stage);
 }
+
+TEST(the_demonstration_of_a_broker_repeats_and_loses_nothing_with_truce)
+{
+    const struct command *command = command_run(TRUCE_CLI, NULL, NULL, "demo", "broker", NULL);
+
+    check_code(command, 0, "", __LINE__);
+    CHECK(strstr(command->out, "killed: right") || strstr(command->out, "skipped: "));
+}
