@@ -870,7 +870,7 @@ await check('a login with a token ends when the token expires', async () => {
     const { base: root } = await authServer();
     const token = execFileSync(
         PROGRAM,
-        ['user', 'token', 'ada', '--expires', '4s', '--store', store],
+        ['user', 'token', 'ada', '--expires', '15s', '--store', store],
         { encoding: 'utf8' },
     ).trim();
     const holder = await open();
