@@ -440,10 +440,11 @@ static void step_acknowledge(const struct archiver *archiver)
     if (!sync)
         return;
     /* invariant 1 */
-    if (archiver->head.base_pages)
-        truce__archive_sync_note(sync, archiver->durable);
-    else
+    if (!archiver->head.base_pages) {
         truce__archive_sync_fail(sync, "its first base is not complete yet");
+        return;
+    }
+    truce__archive_sync_note(sync, archiver->durable);
 }
 
 /* Archives the log up to now. */

@@ -169,7 +169,8 @@ static bool publisher_must_wait(const struct publisher *publisher, size_t first,
     for (size_t k = first; k < i; k++) {
         const char *other = truce__feed_events_event(publisher->changes, k)->key;
 
-        /* changes of the whole collection have no key */
+        /* Changes of the whole collection have no key. */
+        /* invariant F3 */
         if (!key || !other || !strcmp(key, other))
             return true;
     }
@@ -187,7 +188,6 @@ static truce_status publisher_send_events(struct publisher *publisher, bson_erro
                                    .id = event->id,
                                    .order_key = event->key};
 
-        /* invariant F3 */
         if (publisher_must_wait(publisher, first, i)) {
             status = publisher_confirm(publisher, error);
             first = i;

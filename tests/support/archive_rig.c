@@ -5,6 +5,9 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "engine/engine.h"
+#include "engine/storage/log_archive.h"
+#include "store/file/file.h"
 #include "tests/support/test.h"
 #include "truce/sweep.h"
 
@@ -157,6 +160,9 @@ void archiver_start(struct target *target)
 void archiver_end(void)
 {
     atomic_store(&world.stop, 1);
+    /* Ends its pause. */
+    if (world.store)
+        truce__archive_ask(&truce__file_engine_or_null(world.store)->lock);
     pthread_join(world.thread, NULL);
 }
 

@@ -238,7 +238,8 @@ truce_status truce__revision_first(truce_revision *revision, truce_commit *commi
         return status;
     *number = last + 1 > least ? last + 1 : least;
     /* invariant N1 */
-    return put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
+    status = put_last(revision, commit, id, *number + NUMBERS_RESERVED - 1, true, error);
+    return status;
 }
 
 truce_status truce__revision_renumber(truce_revision *revision, truce_commit *commit,
