@@ -48,6 +48,10 @@ TEST(runs_the_example_of_every_operation)
                "{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", TRUCE_OK,
                NULL);
         expect(store, "shop",
+               "{createIndexes: 'accounts', indexes: [{key: {email: 1, _id: 1}, name: 'e', unique: "
+               "true}]}",
+               TRUCE_OK, NULL);
+        expect(store, "shop",
                "{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}", TRUCE_OK,
                NULL);
         EACH_OPERATION(row)

@@ -19,6 +19,8 @@ TEST(every_command_says_all_of_itself_and_its_example_runs)
 {
     static const struct step before[] = {
         {"{insert: 'accounts', documents: [{_id: 'a', n: 9}, {_id: 'b', n: 0}]}", 0, "n", "2"},
+        {"{createIndexes: 'accounts', indexes: [{key: {email: 1, _id: 1}, name: 'e', unique: true}]}",
+         0},
         {"{truceLedgerOpen: 'bank', currency: 'EUR', digits: 2, account: 'sales'}", 0},
     };
     int end_;

@@ -501,11 +501,12 @@ static truce_status identity_check_frames(struct lock *lock, uint32_t frames, bs
             status = truce__kv_log_next(log, &place, frames, frame, error);
     }
     if (status == TRUCE_CORRUPT)
-        status = truce__fail(TRUCE_CORRUPT, error,
-                             "the log \"%s\" was cut or changed by another program: %u of its %u "
-                             "frames are valid. Restore it, or remove \"%s\" to lose the commits "
-                             "after them",
-                             lock->log, place.frames, frames, lock->path);
+        status =
+            truce__fail(TRUCE_CORRUPT, error,
+                        "the log \"%s\" is damaged: another program or the disk changed it, and "
+                        "%u of its %u frames are valid. Restore it, or remove \"%s\" to lose "
+                        "the commits after them",
+                        lock->log, place.frames, frames, lock->path);
     bson_free(frame);
     truce__kv_log_close(log);
     return status;
