@@ -156,6 +156,8 @@ static void sweep_all(truce_store *store)
     }
 }
 
+/* Former versions, without the record of the numbers that were given. */
+#define KEPT  "{'last': {'$exists': false}}"
 #define SAVED "{'_id': 1, 'a': 2, 'b': 1, 'version': {'$numberLong': '2'}}"
 
 static truce_status save_alone(truce_store *store, bson_error_t *error)
@@ -189,7 +191,7 @@ static void check_saved_and_kept(truce_store *store, truce_status told)
     check_saved(store, told);
     CHECK_INT(count_json(store, "posts.revisions", "{'document.a': 1}"), ==,
               count_json(store, "posts", SAVED));
-    CHECK_INT(count_json(store, "posts.revisions", "{}"), ==, count_json(store, "posts", SAVED));
+    CHECK_INT(count_json(store, "posts.revisions", KEPT), ==, count_json(store, "posts", SAVED));
 }
 
 TEST(a_save_and_its_history_are_one_whatever_message_is_corrupted)
@@ -221,7 +223,7 @@ static void check_merged(truce_store *store, truce_status told)
     CHECK_INT(told, ==, TRUCE_OK);
     sweep_all(store);
     CHECK_INT(count_json(store, "posts", "{'_id': 1, 'a': 2, 'b': 5, 'version': 3}"), ==, 1);
-    CHECK_INT(count_json(store, "posts.revisions", "{}"), ==, 2);
+    CHECK_INT(count_json(store, "posts.revisions", KEPT), ==, 2);
 }
 
 TEST(a_merge_is_done_once_whatever_message_is_corrupted)
