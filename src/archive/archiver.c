@@ -223,15 +223,24 @@ static void note_times(struct archiver *archiver, uint32_t first, int64_t seen_m
 {
     struct commit_time times[COMMIT_TIMES];
     struct segment *segment = &archiver->segment;
+    /* The last frame of the commit before. */
+    uint32_t before = first - 1;
     size_t count = truce__archive_commit_times(archiver->lock, segment->head.place.salts, times),
            at = 0;
 
     for (uint32_t i = 0; i < segment->head.entries; i++) {
+        bool known = false;
+
         if (!segment->entries[i].pages_after)
             continue;
-        while (at < count && times[at].frame < first + i)
-            at++;
-        segment->entries[i].time_ms = at < count ? times[at].time_ms : seen_ms;
+        /* Frames of this commit. The last one counts: a commit before it may have failed. */
+        for (; at < count && times[at].frame <= first + i; at++) {
+            known = times[at].frame > before;
+            segment->entries[i].time_ms = times[at].time_ms;
+        }
+        if (!known)
+            segment->entries[i].time_ms = at < count ? times[at].time_ms : seen_ms;
+        before = first + i;
         if (segment->entries[i].time_ms > segment->head.latest_ms)
             segment->head.latest_ms = segment->entries[i].time_ms;
     }

@@ -25,6 +25,8 @@
 struct target_directory {
     struct target base; /* first */
     int directory;
+    /* The last generation whose directory is known to be durable. */
+    char durable[9];
 };
 
 static struct target_directory *directory_of(struct target *target)
@@ -65,18 +67,20 @@ static bool directory_close(int file, bool fine)
     return fine;
 }
 
-/* Opens the directory of a generation, and creates it if it is missing. */
-static int open_folder(struct target_directory *target, const char *name, bool create)
+/* Opens the directory of a generation, and creates it if it is missing. It may exist because a
+ * process created it that ended before it had synced the directory above it. */
+static int open_folder(struct target_directory *target, const char *name)
 {
     char folder[9];
-    int file;
 
     snprintf(folder, sizeof folder, "%.8s", name);
-    file = openat(target->directory, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (file >= 0 || errno != ENOENT || !create)
-        return file;
-    if ((mkdirat(target->directory, folder, 0777) && errno != EEXIST) || fsync(target->directory))
-        return -1;
+    if (strcmp(folder, target->durable) != 0) {
+        /* invariant 2 */
+        if ((mkdirat(target->directory, folder, 0777) && errno != EEXIST) ||
+            fsync(target->directory))
+            return -1;
+        memcpy(target->durable, folder, sizeof folder);
+    }
     return openat(target->directory, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -113,7 +117,7 @@ static bool write_new(int folder, const char *name, const void *bytes, size_t si
 static truce_status directory_put(struct target *target, const char *name, const void *bytes,
                                   size_t size, bson_error_t *error)
 {
-    int folder = open_folder(directory_of(target), name, true);
+    int folder = open_folder(directory_of(target), name);
     bool fine = folder >= 0 && write_new(folder, name + 9, bytes, size);
 
     if (folder >= 0)
@@ -219,7 +223,8 @@ static truce_status directory_remove(struct target *target, const char *name, bs
     if (unlinkat(directory, name, 0) && errno != ENOENT)
         return directory_fail(target, "remove", name, error);
     snprintf(folder, sizeof folder, "%.8s", name);
-    (void)unlinkat(directory, folder, AT_REMOVEDIR);
+    if (!unlinkat(directory, folder, AT_REMOVEDIR))
+        directory_of(target)->durable[0] = 0;
     return TRUCE_OK;
 }
 
@@ -242,14 +247,24 @@ static const struct target_calls directory_calls = {.put = directory_put,
                                                     .clean = directory_clean,
                                                     .close = directory_close_target};
 
+/* Syncs the directory above, which has the name of this one. */
+static bool sync_above(int directory)
+{
+    int above = openat(directory, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool fine = above >= 0 && !fsync(above);
+
+    return above >= 0 ? directory_close(above, fine) : false;
+}
+
 truce_status truce__target_directory(const char *path, bool create, struct target **target,
                                      bson_error_t *error)
 {
+    bool fresh = create && !mkdir(path, 0777);
     struct target_directory *made;
     int directory;
 
     *target = NULL;
-    if (create && mkdir(path, 0777) && errno != EEXIST)
+    if (create && !fresh && errno != EEXIST)
         return truce__fail(TRUCE_IO, error, "cannot create the directory \"%s\": %s", path,
                            strerror(errno));
     directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -258,6 +273,11 @@ truce_status truce__target_directory(const char *path, bool create, struct targe
     if (directory < 0)
         return truce__fail(TRUCE_IO, error, "cannot open the directory \"%s\": %s", path,
                            strerror(errno));
+    if (fresh && !sync_above(directory)) {
+        close(directory);
+        return truce__fail(TRUCE_IO, error, "cannot sync the directory above \"%s\": %s", path,
+                           strerror(errno));
+    }
     made = bson_malloc0(sizeof *made);
     made->base = (struct target){.calls = &directory_calls, .name = bson_strdup(path)};
     made->directory = directory;

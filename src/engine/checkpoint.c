@@ -115,12 +115,13 @@ truce_status truce__checkpoint_move(struct lock *lock, struct kv *kv, bool resta
 
 static truce_status run_mark(struct write_op *base, struct writer *writer, bson_error_t *error)
 {
-    int64_t now_ms = truce__clock_wall_ms();
-    truce_status status = truce__kv_mark(writer->kv, error);
+    truce_status status;
 
     (void)base;
+    truce__archive_note_begin(writer->lock, writer->kv);
+    status = truce__kv_mark(writer->kv, error);
     if (!status)
-        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
+        truce__archive_note_commit(writer->lock, writer->kv);
     return status;
 }
 

@@ -287,8 +287,9 @@ static truce_status open_writable(struct engine *engine, bool create_file, bson_
     return TRUCE_OK;
 }
 
-/* Finds out whether the file is a store that can be read. */
-static truce_status try_read(struct engine *engine, bson_error_t *error)
+/* Finds out whether the file is a store that can be read. `*kept` gets the connection; NULL: it is
+ * closed. */
+static truce_status try_read(struct engine *engine, struct kv **kept, bson_error_t *error)
 {
     struct read_only_pass pass = {.flags = KV_READ_ONLY};
     truce_status status = TRUCE_OK;
@@ -305,7 +306,10 @@ static truce_status try_read(struct engine *engine, bson_error_t *error)
         if (!status && fresh)
             status = truce__fail(TRUCE_CORRUPT, error, "\"%s\" is not a truce store: it is empty",
                                  engine->path);
-        truce__kv_close(kv);
+        if (!status && kept)
+            *kept = kv;
+        else
+            truce__kv_close(kv);
     }
     if (engine->read_only_reader)
         truce__read_only_end(engine->read_only_reader, &pass);
@@ -322,7 +326,7 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
     if (status)
         return status;
     engine->locked = true;
-    status = try_read(engine, error);
+    status = try_read(engine, &engine->anchor, error);
     if (!status)
         status = truce__lock_admit(&engine->lock, engine->path, error);
     if (!status) {
@@ -330,6 +334,9 @@ static truce_status read_with_the_others(struct engine *engine, bson_error_t *er
         (void)truce__durable_open(&engine->durable, &ignored);
         return TRUCE_OK;
     }
+    if (engine->anchor)
+        truce__kv_close(engine->anchor);
+    engine->anchor = NULL;
     engine->locked = false;
     truce__lock_close(&engine->lock);
     return status;
@@ -342,7 +349,7 @@ static truce_status open_read_only(struct engine *engine, bson_error_t *error)
 
     if (status == TRUCE_IO) {
         engine->read_only_reader = truce__read_only_new(engine->path);
-        status = try_read(engine, error);
+        status = try_read(engine, NULL, error);
         if (!status)
             truce__notice(&engine->durable.notices, TRUCE_LOG_INFO,
                           "the lock file or the log of \"%s\" is not writable: reads do not wait "
@@ -430,6 +437,8 @@ truce_status truce__engine_start(const char *path, const truce_store_options *op
     }
     if (made->kv)
         truce__kv_close(made->kv);
+    if (made->anchor)
+        truce__kv_close(made->anchor);
     truce__durable_release(&made->durable);
     if (made->locked)
         truce__lock_close(&made->lock);
@@ -559,6 +568,8 @@ void truce__engine_close(struct engine *engine)
     truce__durable_release(&engine->durable);
     if (engine->kv)
         close_writer(engine);
+    if (engine->anchor)
+        truce__kv_close(engine->anchor);
     if (engine->locked)
         truce__lock_close(&engine->lock);
     truce__process_closed(&engine->file);

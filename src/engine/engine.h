@@ -29,6 +29,10 @@ struct engine {
     struct durable durable;
     /* The writer's connection; NULL if read_only. */
     struct kv *kv;
+    /* If read_only: a connection that stays open while the process is present. Without any, SQLite
+     * would empty the index of the log for the next process that opens it; the others would find
+     * it cut (file_identity.c). NULL: the files next to the store are not writable. */
+    struct kv *anchor;
     struct writer writer;
     /* The kinds of operations that this process executes for others, with NULL at the end. */
     const struct delegated_kind *const *kinds;

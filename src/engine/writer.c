@@ -678,7 +678,6 @@ static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_
 {
     bool changed = touched_any(writer), wrote;
     uint64_t promised = 0;
-    int64_t now_ms;
     truce_status status;
 
     if (!relaxed && truce__kv_changed(writer->kv))
@@ -688,10 +687,11 @@ static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_
         truce__cache_commit(writer->cache, promised);
     }
     wrote = truce__kv_changed(writer->kv);
-    now_ms = truce__clock_wall_ms();
+    if (wrote)
+        truce__archive_note_begin(writer->lock, writer->kv);
     status = truce__kv_write_commit(writer->kv, error);
     if (!status && wrote) {
-        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
+        truce__archive_note_commit(writer->lock, writer->kv);
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
         truce__log_identity_note(writer->lock, writer->kv);
     }

@@ -19,6 +19,9 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "engine/documents/document_store.h"
+#include "engine/engine.h"
+#include "engine/storage/log_archive.h"
+#include "store/file/file.h"
 #include "tests/support/archive_rig.h"
 #include "tests/support/test.h"
 #include "truce/sweep.h"
@@ -573,6 +576,38 @@ static void check_moment(struct random *random, int64_t first_ms)
         CHECK_INT(moments.began_ms[things], <=, options.at_ms);
     if (things >= 0 && things < last)
         CHECK_INT(moments.ended_ms[things + 1], >, options.at_ms);
+}
+
+/* A process dies right after its commit, before it has noted where the commit ends. Another process
+ * may repeat the request and be answered long before the next commit. */
+TEST(knows_the_time_of_a_commit_whose_process_died_after_it)
+{
+    struct engine *engine;
+    struct restore_options options = {0};
+    struct restore_report report;
+    bson_error_t error;
+    int64_t time_ms;
+
+    REQUIRE(world_open() && insert_many(1, 3, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    engine = truce__file_engine_or_null(world.store);
+    REQUIRE(!truce__lock_acquire(&engine->lock, INT64_MAX, &error));
+    /* A commit that fails. */
+    truce__archive_note_begin(&engine->lock, engine->kv);
+    truce__clock_sleep_ms(5);
+    time_ms = truce__clock_wall_ms();
+    truce__archive_note_begin(&engine->lock, engine->kv);
+    CHECK_OK(truce__kv_mark(engine->kv, &error), error);
+    truce__lock_release(&engine->lock);
+    truce__clock_sleep_ms(50);
+    REQUIRE(insert_one(4, 10));
+    CHECK_OK(archive_once(world.target, &error), error);
+    options.at_ms = time_ms + 25;
+    CHECK_OK(restore_to(&options, &report, &error), error);
+    CHECK_INT(report.commit_ms, >=, time_ms);
+    CHECK_INT(report.commit_ms, <=, options.at_ms);
+    CHECK_INT(restored_things(), ==, 3);
+    world_close();
 }
 
 /* A writer, an archiver that is killed and started again or whose target fails, and restores. */

@@ -1,6 +1,6 @@
 /*
- * Answers that wait for the archive (archive_sync.h): targets that fail, generations without a base,
- * and archivers that die.
+ * Answers that wait for the archive (archive_sync.h): targets that fail,
+ * generations without a base, and many callers.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -204,7 +204,7 @@ static void *answer_until_failure(void *arg)
 
         if (!insert_one(id, 100) || sync_wait(&error))
             break;
-        /* The thing with this id is in the archive now, and so are all that were committed before. */
+        /* The thing with this id is in the archive, and so is all that was committed before. */
         for (int seen = atomic_load(&highest_answered);
              seen < id && !atomic_compare_exchange_weak(&highest_answered, &seen, id);)
             continue;

@@ -482,3 +482,55 @@ TEST(a_killed_store_needs_no_index_of_its_log)
         image_release(&older);
     }
 }
+
+/* ---- a process that only reads --------------------------------------------------------------- */
+
+/* SQLite's lock of a process that has the index of the log open. */
+#define INDEX_LOCK 128
+
+/* A process that has the store open, until it is killed. */
+static pid_t hold_open(bool read_only)
+{
+    const truce_store_options options = {.read_only = read_only};
+    bson_t document = BSON_INITIALIZER;
+    truce_store *held;
+    int told[2];
+    char byte;
+    pid_t child;
+
+    CHECK(!pipe(told));
+    child = fork();
+    if (!child) {
+        if (truce_store_open(path, &options, &held, NULL) ||
+            (!read_only && truce_insert(held, "c", &document, NULL, NULL)))
+            _exit(1);
+        (void)!write(told[1], "x", 1);
+        for (;;)
+            pause();
+    }
+    close(told[1]);
+    CHECK_INT(read(told[0], &byte, 1), ==, 1);
+    close(told[0]);
+    return child;
+}
+
+/* Otherwise the next process would empty the index, and the others would find it cut. */
+TEST(a_process_that_only_reads_keeps_the_index_of_the_log)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = INDEX_LOCK, .l_len = 1};
+    pid_t writer, reader;
+    int file;
+
+    new_path();
+    writer = hold_open(false);
+    reader = hold_open(true);
+    kill(writer, SIGKILL);
+    waitpid(writer, NULL, 0);
+    file = open(name_of("-shm"), O_RDWR);
+    CHECK(file >= 0 && !fcntl(file, F_GETLK, &lock));
+    CHECK_INT(lock.l_type, !=, F_UNLCK);
+    close(file);
+    kill(reader, SIGKILL);
+    waitpid(reader, NULL, 0);
+}

@@ -76,11 +76,12 @@ struct step {
 
 static truce_status compaction_commit(struct writer *writer, bson_error_t *error)
 {
-    int64_t now_ms = truce__clock_wall_ms();
-    truce_status status = truce__kv_write_commit(writer->kv, error);
+    truce_status status;
 
+    truce__archive_note_begin(writer->lock, writer->kv);
+    status = truce__kv_write_commit(writer->kv, error);
     if (!status) {
-        truce__archive_note_commit(writer->lock, writer->kv, now_ms);
+        truce__archive_note_commit(writer->lock, writer->kv);
         truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
         truce__log_identity_note(writer->lock, writer->kv);
     }

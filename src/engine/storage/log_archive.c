@@ -19,8 +19,9 @@
  *     PLACE_CHANGES.
  *  3. The time of a commit was read under the lock before the commit: no caller and no reader has
  *     seen the commit earlier, and none of its operations began later.
- *  4. The time of a frame is used only if salts and frame are those of the commit. The archiver
- *     uses its own time for a commit whose time is unknown.
+ *  4. The time of a frame is used only if salts and frame are those of the commit. A commit has its
+ *     time before it is visible, so a process that dies right after it leaves the time, too. If it
+ *     began the log again, the next commit's time counts, or the archiver's own.
  */
 #include "engine/storage/log_archive.h"
 
@@ -33,20 +34,32 @@
 #define PLACE_CHANGES UINT32_MAX
 #define MILLISECOND   INT64_C(1000000)
 
-void truce__archive_note_commit(struct lock *lock, const struct kv *kv, int64_t time_ms)
+void truce__archive_note_begin(struct lock *lock, const struct kv *kv)
 {
     struct lock_archive *archive = &lock->page->archive;
     unsigned at = atomic_load(&archive->times_next) % COMMIT_TIMES;
     struct kv_log_end end;
+    bool known = truce__kv_log_end(kv, &end);
+
+    /* Only the holder of the lock writes. A reader compares the frame before and after. */
+    atomic_store(&archive->times[at].frame, 0);
+    atomic_store(&archive->times[at].time_ms, truce__clock_wall_ms());
+    atomic_store(&archive->times[at].salts, known ? end.salts : 0);
+    atomic_store(&archive->times[at].frame, known ? end.frames + 1 : 0);
+    atomic_store(&archive->times_next, (at + 1) % COMMIT_TIMES);
+}
+
+void truce__archive_note_commit(struct lock *lock, const struct kv *kv)
+{
+    struct lock_archive *archive = &lock->page->archive;
+    unsigned at = (atomic_load(&archive->times_next) + COMMIT_TIMES - 1) % COMMIT_TIMES;
+    struct kv_log_end end;
 
     if (!truce__kv_log_end(kv, &end))
         return;
-    /* Only the holder of the lock writes. A reader compares the frame before and after. */
     atomic_store(&archive->times[at].frame, 0);
     atomic_store(&archive->times[at].salts, end.salts);
-    atomic_store(&archive->times[at].time_ms, time_ms);
     atomic_store(&archive->times[at].frame, end.frames);
-    atomic_store(&archive->times_next, (at + 1) % COMMIT_TIMES);
 }
 
 size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
@@ -63,8 +76,11 @@ size_t truce__archive_commit_times(const struct lock *lock, uint64_t salts,
         int64_t time_ms = atomic_load(&archive->times[at].time_ms);
 
         if (!same || !frame || atomic_load(&archive->times[at].frame) != frame ||
-            (count && times[count - 1].frame >= frame))
+            (count && times[count - 1].frame > frame))
             continue;
+        /* The earlier one is of a commit that failed. */
+        if (count && times[count - 1].frame == frame)
+            count--;
         times[count++] = (struct commit_time){frame, time_ms};
     }
     return count;

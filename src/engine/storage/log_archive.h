@@ -10,9 +10,11 @@
 
 /* ---- for the writer that holds the lock ----------------------------------------------------- */
 
-/* Records the time of a commit that this connection has made. `time_ms` is the wall clock before
- * the commit. */
-void truce__archive_note_commit(struct lock *lock, const struct kv *kv, int64_t time_ms);
+/* Records the time of the commit that this connection is about to make: the wall clock. Called
+ * before each commit. */
+void truce__archive_note_begin(struct lock *lock, const struct kv *kv);
+/* Records where in the log this commit ends. If it failed, this need not be called. */
+void truce__archive_note_commit(struct lock *lock, const struct kv *kv);
 
 /* Asks a running archiver to archive now, and without a pause during the next milliseconds (0: once,
  * and an earlier call ends). */
@@ -40,7 +42,8 @@ unsigned truce__archive_calls(const struct lock *lock);
  * checkpoint hurries. */
 void truce__archive_sleep(struct lock *lock, unsigned seen, int milliseconds);
 
-/* The time of the commit that ends with a frame. */
+/* The time of the commit that has this frame: its last one, or the first one if the process that
+ * made it died right after. */
 struct commit_time {
     uint32_t frame;
     int64_t time_ms;
