@@ -582,31 +582,38 @@ static void check_moment(struct random *random, int64_t first_ms)
  * may repeat the request and be answered long before the next commit. */
 TEST(knows_the_time_of_a_commit_whose_process_died_after_it)
 {
-    struct engine *engine;
     struct restore_options options = {0};
     struct restore_report report;
+    struct lock_archive *noted;
+    struct engine *engine;
+    struct kv_log_end before;
     bson_error_t error;
     int64_t time_ms;
 
     REQUIRE(world_open() && insert_many(1, 3, 10));
     CHECK_OK(archive_once(world.target, &error), error);
     engine = truce__file_engine_or_null(world.store);
-    REQUIRE(!truce__lock_acquire(&engine->lock, INT64_MAX, &error));
+    noted = &engine->lock.page->archive;
+    REQUIRE(truce__kv_log_end(engine->kv, &before));
     /* A commit that fails. */
+    REQUIRE(!truce__lock_acquire(&engine->lock, INT64_MAX, &error));
     truce__archive_note_begin(&engine->lock, engine->kv);
+    truce__lock_release(&engine->lock);
     truce__clock_sleep_ms(5);
     time_ms = truce__clock_wall_ms();
-    truce__archive_note_begin(&engine->lock, engine->kv);
-    CHECK_OK(truce__kv_mark(engine->kv, &error), error);
-    truce__lock_release(&engine->lock);
-    truce__clock_sleep_ms(50);
-    REQUIRE(insert_one(4, 10));
+    /* The state before the second note: of many frames, the first one has the time. */
+    REQUIRE(insert_one(4, 50000));
+    atomic_store(
+        &noted->times[(atomic_load(&noted->times_next) + COMMIT_TIMES - 1) % COMMIT_TIMES].frame,
+        before.frames + 1);
+    truce__clock_sleep_ms(200);
+    REQUIRE(insert_one(5, 10));
     CHECK_OK(archive_once(world.target, &error), error);
-    options.at_ms = time_ms + 25;
+    options.at_ms = time_ms + 100;
     CHECK_OK(restore_to(&options, &report, &error), error);
     CHECK_INT(report.commit_ms, >=, time_ms);
     CHECK_INT(report.commit_ms, <=, options.at_ms);
-    CHECK_INT(restored_things(), ==, 3);
+    CHECK_INT(restored_things(), ==, 4);
     world_close();
 }
 
