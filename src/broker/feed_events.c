@@ -246,7 +246,6 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
     if (!status && changes->count)
         feed_event_complete(&changes->items[changes->count - 1],
                             !changes->full || !changes->full_continues);
-    /* invariant F4 */
     if (status == TRUCE_EXPIRED || status == TRUCE_INVALID)
         status = feed_events_lost(changes, error);
     return status;
@@ -328,7 +327,6 @@ truce_status truce__feed_events_done(struct feed_events *changes, bool ends, bso
     changes->confirmed = changes->reached;
     changes->confirmed_operation = changes->operation;
     changes->confirmed_index = changes->index;
-    /* invariant F1 */
     if (due && changes->confirmed > changes->stored)
         status = feed_events_store(changes, changes->confirmed, error);
     feed_events_empty(changes);
