@@ -781,7 +781,7 @@ static void group_rehearse(struct writer *writer, struct write_op *first)
  * only the file's executes its own operations. */
 static bool writer_keeps_company(const struct writer *writer)
 {
-    return writer->combine.kinds && !writer->names;
+    return writer->combine.kinds && !__atomic_load_n(&writer->names, __ATOMIC_ACQUIRE);
 }
 
 /* Runs the group in one transaction. If that fails, runs each operation by itself. If another

@@ -10,6 +10,7 @@
  */
 #include "truce/command.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -75,22 +76,27 @@ static truce_status embedded_make(truce_store *store, struct embedded **made, bs
     return TRUCE_OK;
 }
 
+/* One thread makes the state of a store: making it registers its views with the engine, and ending
+ * another one would remove them. */
+static pthread_mutex_t embedded_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 static truce_status embedded_of(truce_store *store, struct embedded **embedded, bson_error_t *error)
 {
     struct truce_store_cache *found = __atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);
     truce_status status = TRUCE_OK;
 
-    if (!found) {
-        status = embedded_make(store, embedded, error);
-        if (status)
-            return status;
-        if (__atomic_compare_exchange_n(&store->commands, &found, &(*embedded)->base, false,
-                                        __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-            return TRUCE_OK;
-        embedded_free(&(*embedded)->base); /* another thread was first */
-    }
     *embedded = (struct embedded *)found;
-    return TRUCE_OK;
+    if (found)
+        return TRUCE_OK;
+    pthread_mutex_lock(&embedded_mutex);
+    *embedded = (struct embedded *)__atomic_load_n(&store->commands, __ATOMIC_ACQUIRE);
+    if (!*embedded) {
+        status = embedded_make(store, embedded, error);
+        if (!status)
+            __atomic_store_n(&store->commands, &(*embedded)->base, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&embedded_mutex);
+    return status;
 }
 
 static void embedded_expire(struct embedded *embedded)

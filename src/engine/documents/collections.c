@@ -36,11 +36,13 @@ static truce_status names_look(struct writer *writer, const struct name_document
 /* Checks, before a collection gets this name, that no view has it (error 166). Writes nothing. */
 static truce_status names_free(struct writer *writer, const char *name, bson_error_t *error)
 {
+    /* A server in this process may set it at any time. */
+    const struct names *names = __atomic_load_n(&writer->names, __ATOMIC_ACQUIRE);
     struct name_document document;
     bool there = false;
     truce_status status = TRUCE_OK;
 
-    if (writer->names && writer->names->document_of(writer->names, name, &document))
+    if (names && names->document_of(names, name, &document))
         status = names_look(writer, &document, &there, error);
     return !there ? status
                   : truce__refuse(CODE_COMMAND_NOT_SUPPORTED_ON_VIEW, error,

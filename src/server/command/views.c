@@ -296,7 +296,7 @@ struct views *views_new(truce_store *store, const char *own)
     views->names.document_of = views_document_of;
     views->own = own;
     if (engine)
-        engine->writer.names = &views->names;
+        __atomic_store_n(&engine->writer.names, &views->names, __ATOMIC_RELEASE);
     if (store->capabilities & TRUCE_CAN_WAIT && strcmp(store->ops->scheme, "mongodb") != 0)
         views->store = store;
     pthread_mutex_init(&views->mutex, NULL);
@@ -321,8 +321,8 @@ void views_free(struct views *views)
 {
     struct engine *engine = views->store ? truce__file_engine_or_null(views->store) : NULL;
 
-    if (engine && engine->writer.names == &views->names)
-        engine->writer.names = NULL;
+    if (engine && __atomic_load_n(&engine->writer.names, __ATOMIC_ACQUIRE) == &views->names)
+        __atomic_store_n(&engine->writer.names, NULL, __ATOMIC_RELEASE);
     for (size_t i = 0; i < TRUCE_SERVER_VIEW_LISTS; i++)
         list_free(views->lists[i]);
     pthread_mutex_destroy(&views->mutex);
