@@ -674,9 +674,23 @@ static bool touched_any(const struct writer *writer)
     return all;
 }
 
+truce_status truce__writer_commit(struct writer *writer, bson_error_t *error)
+{
+    truce_status status;
+
+    truce__archive_note_begin(writer->lock, writer->kv);
+    status = truce__kv_write_commit(writer->kv, error);
+    if (!status) {
+        truce__archive_note_commit(writer->lock, writer->kv);
+        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
+        truce__log_identity_note(writer->lock, writer->kv);
+    }
+    return status;
+}
+
 static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_error_t *error)
 {
-    bool changed = touched_any(writer), wrote;
+    bool changed = touched_any(writer);
     uint64_t promised = 0;
     truce_status status;
 
@@ -686,15 +700,8 @@ static truce_status commit_and_notify(struct writer *writer, bool relaxed, bson_
         truce__notify_begin(writer->lock);
         truce__cache_commit(writer->cache, promised);
     }
-    wrote = truce__kv_changed(writer->kv);
-    if (wrote)
-        truce__archive_note_begin(writer->lock, writer->kv);
-    status = truce__kv_write_commit(writer->kv, error);
-    if (!status && wrote) {
-        truce__archive_note_commit(writer->lock, writer->kv);
-        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
-        truce__log_identity_note(writer->lock, writer->kv);
-    }
+    status = truce__kv_changed(writer->kv) ? truce__writer_commit(writer, error)
+                                           : truce__kv_write_commit(writer->kv, error);
     truce__durable_written(writer->durable);
     if (changed)
         truce__notify_announce(writer->lock, writer->touched);

@@ -131,6 +131,10 @@ truce_status truce__writer_run(struct writer *writer, struct write_op *op, bson_
 truce_status truce__writer_collection(struct writer *writer, const char *name,
                                       const struct collection **collection, bson_error_t *error);
 
+/* Commits the changes of the transaction, and records the commit in the shared page. The writer
+ * calls it for its groups, so only an operation with its own transaction does. */
+truce_status truce__writer_commit(struct writer *writer, bson_error_t *error);
+
 /* Records that this operation has changed the catalog. */
 void truce__writer_catalog_changed(struct writer *writer);
 

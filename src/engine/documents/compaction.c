@@ -25,9 +25,7 @@
 
 #include "base/clock.h"
 #include "engine/documents/document_store.h"
-#include "engine/storage/file_identity.h"
 #include "engine/storage/kv_page.h"
-#include "engine/storage/log_archive.h"
 
 /* The time for moving pages. A part takes about as long. */
 #define STEP_MS 4
@@ -74,20 +72,6 @@ struct step {
 
 /* ---- steps, under the lock ------------------------------------------------------------------ */
 
-static truce_status compaction_commit(struct writer *writer, bson_error_t *error)
-{
-    truce_status status;
-
-    truce__archive_note_begin(writer->lock, writer->kv);
-    status = truce__kv_write_commit(writer->kv, error);
-    if (!status) {
-        truce__archive_note_commit(writer->lock, writer->kv);
-        truce__pins_note_log(writer->lock, truce__kv_wal_pages(writer->kv));
-        truce__log_identity_note(writer->lock, writer->kv);
-    }
-    return status;
-}
-
 static truce_status compaction_find_table(struct step *step, struct writer *writer,
                                           uint32_t version, bson_error_t *error)
 {
@@ -125,7 +109,7 @@ static truce_status run_pack(struct write_op *base, struct writer *writer, bson_
     if (!status && !step->gone)
         status = truce__kv_pack(writer->kv, &step->pack, error);
     if (!status && !step->gone && compaction_is_worth_it(&step->pack))
-        return compaction_commit(writer, error);
+        return truce__writer_commit(writer, error);
     truce__kv_write_rollback(writer->kv);
     return status;
 }
@@ -145,7 +129,7 @@ static truce_status run_shrink(struct write_op *base, struct writer *writer, bso
             status = truce__kv_space(writer->kv, &step->space, error);
     } while (!status && step->space.free && truce__clock_monotonic_ns() < until_ns);
     if (!status)
-        return compaction_commit(writer, error);
+        return truce__writer_commit(writer, error);
     truce__kv_write_rollback(writer->kv);
     return status;
 }
