@@ -40,12 +40,12 @@
  */
 #include "engine/documents/feed.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/buffer.h"
 #include "base/clock.h"
+#include "bson/binary_text.h"
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
 #include "query/index/index_set.h"
@@ -604,8 +604,8 @@ void truce__feed_token(const bson_oid_t *feed, int64_t position, uint8_t place,
         bytes[1 + i] = (uint8_t)((uint64_t)position >> (56 - 8 * i));
     bytes[9] = place;
     memcpy(bytes + 10, feed->bytes, sizeof feed->bytes);
-    for (int i = 0; i < FEED_TOKEN_BYTES; i++)
-        snprintf(text + (ptrdiff_t)2 * i, 3, "%02X", bytes[i]);
+    truce__hex_write(bytes, FEED_TOKEN_BYTES, text);
+    text[FEED_TOKEN_TEXT - 1] = '\0';
 }
 
 /* ---- its ends ------------------------------------------------------------------------------- */

@@ -27,6 +27,7 @@
 
 #include "base/assert.h"
 #include "base/limits.h"
+#include "bson/binary_text.h"
 #include "bson/value.h"
 #include "engine/documents/document_store.h"
 #include "query/aggregate/aggregate.h"
@@ -49,26 +50,17 @@ void change_stream_token_append(const struct change_stream_token *token, bson_t 
     BSON_APPEND_UTF8(document, "_data", text);
 }
 
-static int digit(char c)
-{
-    static const char digits[] = "0123456789ABCDEF";
-    const char *found = c ? strchr(digits, c >= 'a' && c <= 'f' ? c - 'a' + 'A' : c) : NULL;
-
-    return found ? (int)(found - digits) : -1;
-}
-
 static truce_status read_bytes(const char *text, uint32_t length, uint8_t bytes[FEED_TOKEN_BYTES],
                                bson_error_t *error)
 {
     for (uint32_t i = 0; i < length; i++)
-        if (digit(text[i]) < 0 || length % 2)
+        if (truce__hex_digit(text[i]) < 0 || length % 2)
             return truce__refuse(CODE_FAILED_TO_PARSE, error,
                                  "resume token string was not a valid hex string");
     if (length != 2 * FEED_TOKEN_BYTES)
         return truce__refuse(CODE_INVALID_RESUME_TOKEN, error,
                              "the resume token was not made by truce");
-    for (int i = 0; i < FEED_TOKEN_BYTES; i++)
-        bytes[i] = (uint8_t)(digit(text[2 * i]) << 4 | digit(text[2 * i + 1]));
+    (void)truce__hex_read(text, length, bytes);
     return TRUCE_OK;
 }
 
