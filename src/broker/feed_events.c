@@ -173,7 +173,6 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
     item = &changes->items[changes->count++];
     memset(item, 0, sizeof *item);
     changes->index++;
-    item->event.position = entry->position;
     truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT,
                       item->event.id); /* invariant F2 */
     item->event.key = feed_event_make_key(&entry->id);

@@ -37,7 +37,6 @@ struct feed_events;
 /* One event. */
 struct feed_event {
     char id[FEED_TOKEN_TEXT];
-    int64_t position;
     /* The key by which its order is kept: the _id of the document. NULL: none, as for a drop. */
     char *key;
     /* The CloudEvent. */

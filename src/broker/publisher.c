@@ -5,7 +5,7 @@
  *     store ---- claim ----> batch ---- publish ----> broker
  *     store <--- done ------ batch <--- confirm ----- broker
  *
- * Invariants for jobs (F1 to F4, for changes, are in changes.h):
+ * Invariants for jobs (F1 to F4, for changes, are in feed_events.h):
  *   P1  A job ends as done only after the broker has confirmed its message. A job whose publisher
  *       died is claimed again when its lease is over.
  *   P2  The id of a message depends on its job only, so a repetition has the same id.
