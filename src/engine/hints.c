@@ -188,8 +188,8 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
                                   struct bytes key, struct buffer *id, int64_t *row,
                                   struct bytes *body, bson_error_t *error)
 {
-    struct run_place place = run_place_of(hints, table, key);
     uint64_t hash = hints_hash_of(table, key);
+    struct run_place place;
     truce_status status;
 
     truce_assert(!id->bytes || id->bytes != key.data);
@@ -197,6 +197,7 @@ truce_status truce__hints_look_up(struct hints *hints, struct kv *kv, int64_t in
     *row = guess(hints, hash);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
+    place = run_place_of(hints, table, key);
     *row = hints_guess_run(&place);
     if (hints_follow(kv, table, *row, key, id, body, &status, error))
         return status;
