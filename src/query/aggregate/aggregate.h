@@ -60,6 +60,9 @@ truce_status truce__pipeline_new(const bson_t *stages, struct pipeline **pipelin
                                  bson_error_t *error);
 void truce__pipeline_free(struct pipeline *pipeline);
 
+/* Returns whether the last stage of the array `stages` writes. Works before they are checked. */
+bool truce__pipeline_writes(const bson_t *stages);
+
 /* The beginning of a pipeline, if a store can do it itself: a filter (an initial $match; NULL:
  * none), a sort after it, and a limit after that. A $sort distinguishes a missing field from null,
  * a find does not. Only a sort by `_id`, which is never missing, is the same in both (`same_sort`),

@@ -21,6 +21,19 @@ struct write_stream {
     bool begun, done;
 };
 
+bool truce__pipeline_writes(const bson_t *stages)
+{
+    const char *last = "";
+    bson_iter_t at, stage;
+
+    if (bson_iter_init(&at, stages))
+        while (bson_iter_next(&at))
+            if (BSON_ITER_HOLDS_DOCUMENT(&at) && bson_iter_recurse(&at, &stage) &&
+                bson_iter_next(&stage))
+                last = bson_iter_key(&stage);
+    return !strcmp(last, "$out") || !strcmp(last, "$merge");
+}
+
 static truce_status aggregate_write_write_one(struct write_stream *stream, struct value document,
                                               bson_error_t *error)
 {

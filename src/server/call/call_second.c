@@ -2,14 +2,14 @@
  * Waits for the second place (struct server_second of server.h).
  *
  * The access that a call needs says whether it may write. An operation that needs more access for
- * a write than for a read asks for it before it writes.
+ * a write than for a read requests it before it writes.
  *
  * A call that may write waits twice: before its handler until the place works, and after it until
  * the place has all commits so far. The second wait is also for calls that failed or changed
  * nothing, because their answers depend on what is stored: a duplicate key, or a commit key that
  * was used. A read with readConcern majority or linearizable waits after its handler. Other reads
- * do not wait, and a call that asked not to wait for the disk does not either. The statements of a
- * transaction wait at its commit.
+ * do not wait, and a call that requested not to wait for the disk does not either. The statements
+ * of a transaction wait at its commit.
  *
  * If the second wait fails, the write is on the disk but its outcome is unknown, as with a write
  * concern of a replica set. MongoDB's writes get {ok: 1, writeConcernError: {code: 64}}. Operations
@@ -19,25 +19,22 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "query/aggregate/aggregate.h"
 #include "server/call/call.h"
 
 #define CODE_WRITE_CONCERN_TIMEOUT 64
 
-/* Returns whether the last stage of the pipeline writes. */
 static bool second_pipeline_writes(const bson_t *command)
 {
-    bson_iter_t at, stages, stage;
-    bool writes = false;
+    const uint8_t *bytes;
+    bson_iter_t pipeline;
+    uint32_t size;
+    bson_t stages;
 
-    if (!bson_iter_init_find(&at, command, "pipeline") || !BSON_ITER_HOLDS_ARRAY(&at) ||
-        !bson_iter_recurse(&at, &stages))
+    if (!bson_iter_init_find(&pipeline, command, "pipeline") || !BSON_ITER_HOLDS_ARRAY(&pipeline))
         return false;
-    while (bson_iter_next(&stages))
-        writes =
-            BSON_ITER_HOLDS_DOCUMENT(&stages) && bson_iter_recurse(&stages, &stage) &&
-            bson_iter_next(&stage) &&
-            (!strcmp(bson_iter_key(&stage), "$out") || !strcmp(bson_iter_key(&stage), "$merge"));
-    return writes;
+    bson_iter_array(&pipeline, &size, &bytes);
+    return bson_init_static(&stages, bytes, size) && truce__pipeline_writes(&stages);
 }
 
 /* Returns whether the call may write. The access that a command needs says what it may do. */

@@ -15,6 +15,7 @@
 
 #include "base/assert.h"
 #include "bson/value.h"
+#include "query/aggregate/aggregate.h"
 #include "query/distinct.h"
 #include "store/mongodb/mongo.h"
 #include "store/reserved.h"
@@ -452,25 +453,12 @@ truce_status truce__mongo_distinct(truce_store *base, const char *collection, co
 
 /* ---- aggregate, explain --------------------------------------------------------------------- */
 
-static bool mongo_read_writes(const bson_t *pipeline)
-{
-    bson_iter_t stages, stage;
-    const char *last = "";
-
-    if (bson_iter_init(&stages, pipeline))
-        while (bson_iter_next(&stages))
-            if (BSON_ITER_HOLDS_DOCUMENT(&stages) && bson_iter_recurse(&stages, &stage) &&
-                bson_iter_next(&stage))
-                last = bson_iter_key(&stage);
-    return !strcmp(last, "$out") || !strcmp(last, "$merge");
-}
-
 truce_status truce__mongo_aggregate(truce_store *base, const char *collection,
                                     const bson_t *pipeline, const truce_aggregate_options *options,
                                     truce_cursor **cursor, bson_error_t *error)
 {
     struct mongo_store *store = mongo_read_of(base);
-    bool writing = mongo_read_writes(pipeline);
+    bool writing = truce__pipeline_writes(pipeline);
     bson_t body = BSON_INITIALIZER, batch;
     char text[200];
     struct mongo_command command = {
