@@ -27,6 +27,13 @@ struct feed_item {
     bool complete;
 };
 
+/* A position, and the operation of its entry: its first entry, and how many of its events were
+ * made. */
+struct feed_place {
+    int64_t position, operation;
+    int32_t index;
+};
+
 struct feed_events {
     truce_store *store;
     struct engine *engine;
@@ -35,13 +42,11 @@ struct feed_events {
     char *collection, place[PLACE_MAX];
     /* The source of the events, the name of the position, and the URL of the broker; owned. */
     char *source, *publisher, *to;
-    /* The position that was confirmed last, the one that is stored, and where reading continues. */
-    int64_t confirmed, stored, reached;
-    int64_t stored_ns;
+    /* The place that was confirmed last, and where reading continues. */
+    struct feed_place confirmed, reached;
+    /* The position that is stored, and since when. */
+    int64_t stored, stored_ns;
     uint64_t seen;
-    /* The operation of the last entry: its first entry, and how many of its events were made. */
-    int64_t operation, confirmed_operation;
-    int32_t index, confirmed_index;
     size_t most, count, room, bytes;
     struct feed_item *items;
     /* The entry that did not fit belongs to the operation of the last event. */
@@ -135,7 +140,7 @@ static void feed_event_append_attributes(bson_t *to, const struct feed_entry *en
     char time[DATE_TEXT_MAX], sequence[17], operation[FEED_TOKEN_TEXT];
 
     snprintf(sequence, sizeof sequence, "%016llx", (unsigned long long)entry->position);
-    truce__feed_token(&changes->feed, changes->operation, FEED_TOKEN_EVENT, operation);
+    truce__feed_token(&changes->feed, changes->reached.operation, FEED_TOKEN_EVENT, operation);
     BSON_APPEND_UTF8(to, "specversion", "1.0");
     BSON_APPEND_UTF8(to, "id", event->id);
     BSON_APPEND_UTF8(to, "source", changes->source);
@@ -148,7 +153,7 @@ static void feed_event_append_attributes(bson_t *to, const struct feed_entry *en
     BSON_APPEND_UTF8(to, "datacontenttype", "application/json");
     BSON_APPEND_UTF8(to, "sequence", sequence);
     BSON_APPEND_UTF8(to, "transaction", operation);
-    BSON_APPEND_INT32(to, "transactionindex", changes->index);
+    BSON_APPEND_INT32(to, "transactionindex", changes->reached.index);
 }
 
 /* Adds the last parts of an event. `last`: it is the last one of its operation. */
@@ -172,7 +177,7 @@ static void feed_events_add(struct feed_events *changes, const struct feed_entry
     }
     item = &changes->items[changes->count++];
     memset(item, 0, sizeof *item);
-    changes->index++;
+    changes->reached.index++;
     truce__feed_token(&changes->feed, entry->position, FEED_TOKEN_EVENT,
                       item->event.id); /* invariant F2 */
     item->event.key = feed_event_make_key(&entry->id);
@@ -205,9 +210,9 @@ static bool feed_events_take(void *arg, const struct feed_entry *entry)
     changes->full_continues = entry->continues;
     if (changes->full)
         return false;
-    if (!entry->continues || !changes->operation) {
-        changes->operation = entry->position;
-        changes->index = 0;
+    if (!entry->continues || !changes->reached.operation) {
+        changes->reached.operation = entry->position;
+        changes->reached.index = 0;
     }
     if (sees) {
         if (changes->count)
@@ -236,11 +241,11 @@ truce_status truce__feed_events_fill(struct feed_events *changes, size_t most, b
     changes->full = false;
     /* the last event is complete when it is known whether its operation has another one */
     while (!status && more && !changes->full) {
-        from = changes->reached;
-        status = truce__engine_feed_read(changes->engine, &changes->feed, changes->reached,
-                                         FEED_EVENTS_SCAN, feed_events_take, changes,
-                                         &changes->reached, error);
-        more = changes->reached > from;
+        from = changes->reached.position;
+        status =
+            truce__engine_feed_read(changes->engine, &changes->feed, from, FEED_EVENTS_SCAN,
+                                    feed_events_take, changes, &changes->reached.position, error);
+        more = changes->reached.position > from;
     }
     if (!status && changes->count)
         feed_event_complete(&changes->items[changes->count - 1],
@@ -277,8 +282,6 @@ void truce__feed_events_drop(struct feed_events *changes)
 {
     feed_events_empty(changes);
     changes->reached = changes->confirmed;
-    changes->operation = changes->confirmed_operation;
-    changes->index = changes->confirmed_index;
 }
 
 void truce__feed_events_wait(struct feed_events *changes, uint32_t timeout_ms)
@@ -295,21 +298,22 @@ static bson_t *feed_events_filter(const struct feed_events *changes)
     return BCON_NEW("_id", "{", "publisher", BCON_UTF8(changes->publisher), "}");
 }
 
-static truce_status feed_events_store(struct feed_events *changes, int64_t position,
-                                      bson_error_t *error)
+/* Stores the place that is reached. */
+static truce_status feed_events_store(struct feed_events *changes, bson_error_t *error)
 {
+    const struct feed_place *place = &changes->reached;
     bson_t *filter = feed_events_filter(changes);
-    bson_t *update =
-        BCON_NEW("$set", "{", "feed", BCON_OID(&changes->feed), "position", BCON_INT64(position),
-                 "operation", BCON_INT64(changes->operation), "index", BCON_INT32(changes->index),
-                 "to", BCON_UTF8(changes->to), "collection", BCON_UTF8(changes->collection), "time",
-                 BCON_DATE_TIME(truce__clock_wall_ms()), "}");
+    bson_t *update = BCON_NEW("$set", "{", "feed", BCON_OID(&changes->feed), "position",
+                              BCON_INT64(place->position), "operation",
+                              BCON_INT64(place->operation), "index", BCON_INT32(place->index), "to",
+                              BCON_UTF8(changes->to), "collection", BCON_UTF8(changes->collection),
+                              "time", BCON_DATE_TIME(truce__clock_wall_ms()), "}");
     truce_write_options options = {.upsert = true};
     truce_status status =
         truce_update(changes->store, BROKER_OUTBOX, filter, update, &options, NULL, error);
 
     if (!status) {
-        changes->stored = position;
+        changes->stored = place->position;
         changes->stored_ns = truce__clock_monotonic_ns();
     }
     bson_destroy(update);
@@ -324,10 +328,8 @@ truce_status truce__feed_events_done(struct feed_events *changes, bool ends, bso
     truce_status status = TRUCE_OK;
 
     changes->confirmed = changes->reached;
-    changes->confirmed_operation = changes->operation;
-    changes->confirmed_index = changes->index;
-    if (due && changes->confirmed > changes->stored)
-        status = feed_events_store(changes, changes->confirmed, error);
+    if (due && changes->reached.position > changes->stored)
+        status = feed_events_store(changes, error);
     feed_events_empty(changes);
     return status;
 }
@@ -372,8 +374,9 @@ static truce_status feed_events_load(struct feed_events *changes, const struct f
         status = feed_events_check_record(changes, &record, from, error);
     if (!status) {
         changes->stored = truce__field_number(&record, "position");
-        changes->operation = truce__field_number(&record, "operation");
-        changes->index = (int32_t)truce__field_number(&record, "index");
+        changes->reached =
+            (struct feed_place){changes->stored, truce__field_number(&record, "operation"),
+                                (int32_t)truce__field_number(&record, "index")};
         *lost = !bson_iter_init_find(&at, &record, "feed") || !BSON_ITER_HOLDS_OID(&at) ||
                 !bson_oid_equal(bson_iter_oid(&at), &state->spec.id) ||
                 changes->stored < state->horizon || changes->stored > state->last;
@@ -501,9 +504,9 @@ static truce_status feed_events_begin_anew(struct feed_events *changes,
                  changes->collection, changes->publisher, oldest ? "oldest" : "next");
         options->note(text, options->arg);
     }
-    changes->operation = changes->index = 0;
-    /* no later change is missed */
-    return feed_events_store(changes, oldest ? state->horizon : state->last, error);
+    /* No later change is missed. */
+    changes->reached = (struct feed_place){.position = oldest ? state->horizon : state->last};
+    return feed_events_store(changes, error);
 }
 
 static truce_status feed_events_begin(struct feed_events *changes,
@@ -531,9 +534,7 @@ static truce_status feed_events_begin(struct feed_events *changes,
         status = feed_events_lost(changes, error);
     if (!status && (lost || !found))
         status = feed_events_begin_anew(changes, &state, options, lost, error);
-    changes->reached = changes->confirmed = changes->stored;
-    changes->confirmed_operation = changes->operation;
-    changes->confirmed_index = changes->index;
+    changes->confirmed = changes->reached;
     return status;
 }
 
