@@ -56,16 +56,17 @@ def _with_context(job: Any, carrier: Mapping[str, str]) -> Any:
     return {**job, "metadata": {**carrier, **(metadata or {})}}
 
 
+def _is_enqueue(change: Any) -> bool:
+    return isinstance(change, Mapping) and "truceEnqueue" in change
+
+
 def _with_contexts(changes: Sequence[Any], carrier: Mapping[str, str]) -> List[Any]:
-    return [
-        _with_context(one, carrier) if isinstance(one, Mapping) and "truceEnqueue" in one else one
-        for one in changes
-    ]
+    return [_with_context(one, carrier) if _is_enqueue(one) else one for one in changes]
 
 
 def traced(document: Document) -> Document:
     """Returns the command with the current trace context in the metadata of the jobs it adds."""
-    trace = sys.modules.get("opentelemetry.trace")
+    trace = _api()
     if trace is None or not trace.get_current_span().get_span_context().is_valid:
         return document
     name = next(iter(document), "")
@@ -79,7 +80,7 @@ def traced(document: Document) -> Document:
         return {**document, "jobs": [_with_context(job, carrier) for job in document["jobs"]]}
     field = name if name == "truceCommit" else "changes" if name in _LISTS else ""
     changes = document.get(field) or ()
-    if not any(isinstance(one, Mapping) and "truceEnqueue" in one for one in changes):
+    if not any(_is_enqueue(one) for one in changes):
         return document
     _propagator().inject(carrier)
     commit = {**document, field: _with_contexts(changes, carrier)}
