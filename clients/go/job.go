@@ -76,10 +76,7 @@ func (j *Job) Ended() bool {
 func (j *Job) finish(
 	ctx context.Context, operation string, report func(context.Context) error,
 ) error {
-	j.mutex.Lock()
-	ended := j.ended
-	j.mutex.Unlock()
-	if ended {
+	if j.Ended() {
 		return fail(ErrExpired, 125, fmt.Sprintf("job %s has already ended", j.ID.Hex()))
 	}
 	if err := j.span(ctx, operation, report); err != nil {
