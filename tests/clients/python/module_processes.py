@@ -13,17 +13,8 @@ import threading
 import time
 
 import truce
+from checks import check, report
 from other_server import other_server
-
-checks = failed = 0
-
-
-def check(what, condition, more=""):
-    global checks, failed
-    checks += 1
-    if not condition:
-        failed += 1
-        print(f"FAILED: {what} {more}")
 
 
 def add(path, count, start):
@@ -222,5 +213,4 @@ if __name__ == "__main__":  # the children of "spawn" import this file
             except truce.NotFound as error:
                 copy = pickle.loads(pickle.dumps(error))
                 check("an error is pickled", type(copy) is truce.NotFound and (str(copy), copy.code) == (str(error), error.code))
-    print(f"module-python: processes: {checks - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+    report("processes")

@@ -10,16 +10,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import truce
-
-checks = failed = 0
-
-
-def check(what, condition, more=""):
-    global checks, failed
-    checks += 1
-    if not condition:
-        failed += 1
-        print(f"FAILED: shop: {what} {more}")
+from checks import check, report
 
 
 def call(method, where, body=None, **headers):
@@ -80,5 +71,4 @@ with tempfile.TemporaryDirectory() as folder:
     finally:
         server.kill()
         server.wait()
-print(f"module-python: example: {checks - failed} passed, {failed} failed")
-sys.exit(1 if failed else 0)
+report("example")

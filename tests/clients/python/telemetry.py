@@ -2,9 +2,9 @@
 import asyncio
 import datetime
 import logging
-import sys
 
 import truce
+from checks import check, report
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -19,15 +19,6 @@ provider = TracerProvider()
 provider.add_span_processor(SimpleSpanProcessor(spans))
 trace.set_tracer_provider(provider)
 tracer = trace.get_tracer("shop")
-checks = failed = 0
-
-
-def check(what, condition, more=""):
-    global checks, failed
-    checks += 1
-    if not condition:
-        failed += 1
-        print(f"FAILED: telemetry: {what} {more}")
 
 
 def finished():
@@ -184,5 +175,4 @@ with truce.open("memory:") as db:
     check_blocking(db)
     check_lists(db)
 asyncio.run(check_asyncio())
-print(f"module-python: OpenTelemetry: {checks - failed} passed, {failed} failed")
-sys.exit(1 if failed else 0)
+report("OpenTelemetry")
