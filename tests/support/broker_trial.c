@@ -179,7 +179,7 @@ void broker_trial_run(const struct broker_trial *trial)
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static void trial_check_count(const char *store, const char *collection, int64_t expected)
+void broker_trial_check_count(const char *store, const char *collection, int64_t expected)
 {
     bson_error_t error = {0};
     truce_store *opened = NULL;
@@ -222,7 +222,7 @@ void broker_trial_check_set(const char *uri, int64_t count)
             bson_destroy(filter);
         }
     truce_store_close(store);
-    trial_check_count(uri, "truce_rejects", 0);
+    broker_trial_check_count(uri, "truce_rejects", 0);
 }
 
 void broker_trial_check_posts(const char *program, const char *store, int64_t count)
@@ -230,8 +230,8 @@ void broker_trial_check_posts(const char *program, const char *store, int64_t co
     const struct command *command;
     char expected[60];
 
-    trial_check_count(store, "truce_queue", count);
-    trial_check_count(store, "truce_rejects", 0);
+    broker_trial_check_count(store, "truce_queue", count);
+    broker_trial_check_count(store, "truce_rejects", 0);
     command = command_run(trial_program(program), store, NULL, "ledger", "verify", "book", NULL);
     CHECK_INT(command->code, ==, 0);
     command = command_run(trial_program(program), store, NULL, "ledger", "balance", "book",

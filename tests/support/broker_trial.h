@@ -42,6 +42,8 @@ void broker_trial_message(int64_t seq, char body[250], char id[32]);
 /* Defines the set, the ledger, and its accounts. */
 void broker_trial_prepare(const struct broker_trial *trial);
 void broker_trial_run(const struct broker_trial *trial);
+/* Checks the number of documents in a collection of the store. */
+void broker_trial_check_count(const char *store, const char *collection, int64_t expected);
 /* Checks that the set is that of the run in order. */
 void broker_trial_check_set(const char *store, int64_t count);
 /* Checks that each message has one job and one post. */
