@@ -37,17 +37,28 @@ static void remove_plainly(truce_store *store)
     bson_destroy(filter);
 }
 
-static void remove_post(truce_store *store, int64_t version)
+static void remove_from(truce_store *store, int64_t version, const char *json,
+                        truce_revision_outcome outcome, int64_t *now)
 {
     truce_revision *revision = open_posts(store);
+    bson_t *base = json ? test_bson(json) : NULL;
     bson_value_t id = text_id("a");
     truce_revision_result result;
     bson_error_t error = {0};
 
-    CHECK_OK(truce_revision_remove(revision, NULL, &id, version, NULL, &result, &error), error);
-    CHECK_INT(result.outcome, ==, TRUCE_REVISION_SAVED);
+    CHECK_OK(truce_revision_remove(revision, NULL, &id, version, base, &result, &error), error);
+    CHECK_INT(result.outcome, ==, outcome);
+    *now = result.version;
     truce_revision_result_release(&result);
+    bson_destroy(base);
     truce_revision_free(revision);
+}
+
+static void remove_post(truce_store *store, int64_t version)
+{
+    int64_t now;
+
+    remove_from(store, version, NULL, TRUCE_REVISION_SAVED, &now);
 }
 
 /* No call accepts a number of a former document for this document. */
@@ -155,23 +166,6 @@ static void patch_post(truce_store *store, int64_t version, bool any,
     *now = result.version;
     truce_revision_result_release(&result);
     bson_destroy(patch);
-    truce_revision_free(revision);
-}
-
-static void remove_from(truce_store *store, int64_t version, const char *json,
-                        truce_revision_outcome outcome, int64_t *now)
-{
-    truce_revision *revision = open_posts(store);
-    bson_t *base = json ? test_bson(json) : NULL;
-    bson_value_t id = text_id("a");
-    truce_revision_result result;
-    bson_error_t error = {0};
-
-    CHECK_OK(truce_revision_remove(revision, NULL, &id, version, base, &result, &error), error);
-    CHECK_INT(result.outcome, ==, outcome);
-    *now = result.version;
-    truce_revision_result_release(&result);
-    bson_destroy(base);
     truce_revision_free(revision);
 }
 
