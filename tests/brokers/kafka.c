@@ -27,18 +27,24 @@ static void begin(void)
     REQUIRE(producer != NULL);
 }
 
+/* Waits for the result of an administrative call, and frees the queue of the result. */
+static void await_done(rd_kafka_queue_t *queue)
+{
+    rd_kafka_event_t *event = rd_kafka_queue_poll(queue, 60000);
+
+    CHECK(event && !rd_kafka_event_error(event));
+    rd_kafka_event_destroy(event);
+    rd_kafka_queue_destroy(queue);
+}
+
 static void make_topic(const char *topic, int partitions)
 {
     char reason[300];
     rd_kafka_NewTopic_t *made = rd_kafka_NewTopic_new(topic, partitions, 1, reason, sizeof reason);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(producer);
-    rd_kafka_event_t *event;
 
     rd_kafka_CreateTopics(producer, &made, 1, NULL, queue);
-    event = rd_kafka_queue_poll(queue, 60000);
-    CHECK(event && !rd_kafka_event_error(event));
-    rd_kafka_event_destroy(event);
-    rd_kafka_queue_destroy(queue);
+    await_done(queue);
     rd_kafka_NewTopic_destroy(made);
 }
 
@@ -46,13 +52,9 @@ static void delete_topic(const char *topic)
 {
     rd_kafka_DeleteTopic_t *deleted = rd_kafka_DeleteTopic_new(topic);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(producer);
-    rd_kafka_event_t *event;
 
     rd_kafka_DeleteTopics(producer, &deleted, 1, NULL, queue);
-    event = rd_kafka_queue_poll(queue, 60000);
-    CHECK(event && !rd_kafka_event_error(event));
-    rd_kafka_event_destroy(event);
-    rd_kafka_queue_destroy(queue);
+    await_done(queue);
     rd_kafka_DeleteTopic_destroy(deleted);
 }
 
@@ -62,13 +64,9 @@ static void add_partitions(const char *topic, size_t total)
     rd_kafka_NewPartitions_t *added =
         rd_kafka_NewPartitions_new(topic, total, reason, sizeof reason);
     rd_kafka_queue_t *queue = rd_kafka_queue_new(producer);
-    rd_kafka_event_t *event;
 
     rd_kafka_CreatePartitions(producer, &added, 1, NULL, queue);
-    event = rd_kafka_queue_poll(queue, 60000);
-    CHECK(event && !rd_kafka_event_error(event));
-    rd_kafka_event_destroy(event);
-    rd_kafka_queue_destroy(queue);
+    await_done(queue);
     rd_kafka_NewPartitions_destroy(added);
 }
 
