@@ -1,26 +1,8 @@
 /* truce aggregate: runs an aggregation pipeline on a collection. */
+#include "query/aggregate/aggregate.h"
 #include "cli/commands.h"
 #include "cli/core/plain.h"
 #include "cli/data/query.h"
-
-#include <string.h>
-
-/* Returns true for $out and $merge, which need a writable store. */
-static bool pipeline_writes(const bson_t *pipeline)
-{
-    bson_iter_t stage, name;
-    bool writes = false;
-
-    if (!bson_iter_init(&stage, pipeline))
-        return false;
-    while (bson_iter_next(&stage)) {
-        writes |=
-            BSON_ITER_HOLDS_DOCUMENT(&stage) && bson_iter_recurse(&stage, &name) &&
-            bson_iter_next(&name) &&
-            (!strcmp(bson_iter_key(&name), "$out") || !strcmp(bson_iter_key(&name), "$merge"));
-    }
-    return writes;
-}
 
 static int aggregate_run(struct cli *cli)
 {
@@ -36,7 +18,8 @@ static int aggregate_run(struct cli *cli)
     else if (!is_array)
         code = cli_usage(cli, "PIPELINE must be an array of stages: [{\"$match\": {...}}, ...]");
     if (!code)
-        code = cli_store_open(cli, pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,
+        code = cli_store_open(cli,
+                              truce__pipeline_writes(&pipeline) ? CLI_STORE_CHANGE : CLI_STORE_READ,
                               &cli->store);
     if (!code) {
         const truce_aggregate_options options = {.hint = query.options.hint,
