@@ -342,10 +342,10 @@ static truce_status reconcile_all(struct operation_call *call, truce_sync *sync,
 {
     struct reconciling all = {.call = call, .sync = sync};
     bson_iter_t at, rules;
-    bson_t told, rule;
-    truce_status status = truce_sync_status(sync, &told, error);
+    bson_t facts, rule;
+    truce_status status = truce_sync_status(sync, &facts, error);
     bool good =
-        !status && bson_iter_init_find(&at, &told, "rules") && bson_iter_recurse(&at, &rules);
+        !status && bson_iter_init_find(&at, &facts, "rules") && bson_iter_recurse(&at, &rules);
 
     truce__reply_list_begin(&all.failures, REPLY_LIST_MAX);
     while (good && !status && bson_iter_next(&rules)) {
@@ -354,7 +354,7 @@ static truce_status reconcile_all(struct operation_call *call, truce_sync *sync,
         if (!status)
             status = reconcile_flagged(&all, truce__field_text(&rule, "source"), "syncing", error);
     }
-    bson_destroy(&told);
+    bson_destroy(&facts);
     if (!status)
         BCON_APPEND(reply, "settled", BCON_INT64(all.settled), "copies", BCON_INT64(all.copies),
                     "failed", BCON_INT64(all.failed));
@@ -413,14 +413,14 @@ static truce_status operation_sync_run_status(struct operation_call *call, const
                                               bson_t *reply, bson_error_t *error)
 {
     struct handle *handle = take_sync(call);
-    bson_t told;
-    truce_status status = truce_sync_status(handle->thing, &told, error);
+    bson_t facts;
+    truce_status status = truce_sync_status(handle->thing, &facts, error);
 
     (void)given;
     truce__operation_give(call, handle);
     if (!status)
-        bson_concat(reply, &told);
-    bson_destroy(&told);
+        bson_concat(reply, &facts);
+    bson_destroy(&facts);
     return status;
 }
 

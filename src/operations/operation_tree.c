@@ -322,12 +322,12 @@ static truce_status operation_tree_log_collect(truce_tree *tree, bson_t *reply, 
 
 static truce_status operation_tree_log_status(truce_tree *tree, bson_t *reply, bson_error_t *error)
 {
-    bson_t told;
-    truce_status status = truce_tree_status(tree, &told, error);
+    bson_t facts;
+    truce_status status = truce_tree_status(tree, &facts, error);
 
     if (!status)
-        bson_concat(reply, &told);
-    bson_destroy(&told);
+        bson_concat(reply, &facts);
+    bson_destroy(&facts);
     return status;
 }
 
@@ -982,14 +982,14 @@ static truce_status trees_add(struct operation_call *call, const char *name, str
 {
     truce_tree *tree = truce_tree_new(
         call->store, &(truce_tree_options){.name = name, .deadline_ms = call->deadline_ms});
-    bson_t told, row;
-    truce_status status = truce_tree_status(tree, &told, error);
+    bson_t facts, row;
+    truce_status status = truce_tree_status(tree, &facts, error);
 
-    if (!status && operation_rows_begin(rows, told.len, &row)) {
-        bson_concat(&row, &told);
+    if (!status && operation_rows_begin(rows, facts.len, &row)) {
+        bson_concat(&row, &facts);
         operation_rows_end(rows, &row);
     }
-    bson_destroy(&told);
+    bson_destroy(&facts);
     truce_tree_free(tree);
     return status == TRUCE_NOT_FOUND ? TRUCE_OK : status; /* it was dropped in the meantime */
 }

@@ -297,11 +297,11 @@ static const struct cli_command cli_tree_import = {
 /* truce tree read, log, diff, status. */
 
 /* Returns the origin in a status, "" if the tree is not a branch. Borrowed. */
-static const char *cli_tree_origin(const bson_t *told)
+static const char *cli_tree_origin(const bson_t *reply)
 {
     bson_t from;
 
-    return truce__value_subdocument(told, "from", &from) ? truce__field_text(&from, "tree") : "";
+    return truce__value_subdocument(reply, "from", &from) ? truce__field_text(&from, "tree") : "";
 }
 
 #define TREE_READ       "version tag timeMS token filter sort limit"
@@ -408,13 +408,13 @@ static const struct cli_command cli_tree_diff = {
 
 /* ---- list ------------------------------------------------------------------------------------ */
 
-static bool tree_print_short(struct cli *cli, const bson_t *told)
+static bool tree_print_short(struct cli *cli, const bson_t *reply)
 {
-    const char *origin = cli_tree_origin(told);
+    const char *origin = cli_tree_origin(reply);
 
     (void)cli;
-    return cli_put("%s in %s: version %" PRId64 "%s%s\n", truce__field_text(told, "tree"),
-                   truce__field_text(told, "collection"), truce__field_number(told, "current"),
+    return cli_put("%s in %s: version %" PRId64 "%s%s\n", truce__field_text(reply, "tree"),
+                   truce__field_text(reply, "collection"), truce__field_number(reply, "current"),
                    *origin ? ", branch of " : "", origin);
 }
 
@@ -435,18 +435,18 @@ static const struct cli_command cli_tree_list = {
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static bool tree_print_status(struct cli *cli, const bson_t *told)
+static bool tree_print_status(struct cli *cli, const bson_t *reply)
 {
-    const char *origin = cli_tree_origin(told);
+    const char *origin = cli_tree_origin(reply);
 
     (void)cli;
     return cli_put("%s in %s: version %" PRId64 "%s%s, kept from %" PRId64
                    " on, complete to %" PRId64 "; %" PRId64 " readers, %" PRId64
                    " edits in progress\n",
-                   truce__field_text(told, "tree"), truce__field_text(told, "collection"),
-                   truce__field_number(told, "current"), *origin ? ", branch of " : "", origin,
-                   truce__field_number(told, "kept"), truce__field_number(told, "settled"),
-                   truce__field_number(told, "readers"), truce__field_number(told, "edits"));
+                   truce__field_text(reply, "tree"), truce__field_text(reply, "collection"),
+                   truce__field_number(reply, "current"), *origin ? ", branch of " : "", origin,
+                   truce__field_number(reply, "kept"), truce__field_number(reply, "settled"),
+                   truce__field_number(reply, "readers"), truce__field_number(reply, "edits"));
 }
 
 static const struct cli_command cli_tree_status = {

@@ -202,7 +202,7 @@ struct entries {
     /* The first field: cursor functions get a pointer to it. */
     truce_cursor base;
     truce_revision *revision;
-    truce_cursor *told;
+    truce_cursor *stored;
     bson_t shown;
 };
 
@@ -241,7 +241,7 @@ static truce_status entry_show(truce_revision *revision, const bson_t *entry, bs
 static truce_status entries_next(truce_cursor *base, const bson_t **document, bson_error_t *error)
 {
     struct entries *entries = (struct entries *)base;
-    truce_status status = truce_cursor_next(entries->told, document, error);
+    truce_status status = truce_cursor_next(entries->stored, document, error);
 
     if (!status && *document) {
         bson_destroy(&entries->shown);
@@ -255,7 +255,7 @@ static void entries_close(truce_cursor *base)
 {
     struct entries *entries = (struct entries *)base;
 
-    truce_cursor_close(entries->told);
+    truce_cursor_close(entries->stored);
     bson_destroy(&entries->shown);
     bson_free(entries);
 }
@@ -281,11 +281,11 @@ truce_status truce_revision_conflicts(truce_revision *revision, truce_cursor **c
     entries = bson_malloc0(sizeof *entries);
     *entries = (struct entries){
         .base = {.ops = &entries_ops}, .revision = revision, .shown = BSON_INITIALIZER};
-    status = truce_find(revision->store, CONFLICTS, filter, &options, &entries->told, error);
+    status = truce_find(revision->store, CONFLICTS, filter, &options, &entries->stored, error);
     if (status) {
         bson_free(entries);
     } else {
-        entries->told = truce__restored_cursor(entries->told);
+        entries->stored = truce__restored_cursor(entries->stored);
         *cursor = &entries->base;
     }
     bson_destroy(filter);
@@ -299,7 +299,7 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
     RETURN_IF_NULL(entry, error);
     RETURN_EMPTY_IF_NULL(conflict, entry, error);
 
-    bson_t *filter, told;
+    bson_t *filter, stored;
     truce_status status;
     char hex[25];
 
@@ -308,17 +308,17 @@ truce_status truce_revision_conflict(truce_revision *revision, const bson_oid_t 
         return truce__fail(TRUCE_INVALID, error, "%s", revision->refusal.message);
     filter = open_entries(revision);
     BSON_APPEND_OID(filter, "_id", conflict);
-    status = truce_find_one(revision->store, CONFLICTS, filter, NULL, &told, error);
+    status = truce_find_one(revision->store, CONFLICTS, filter, NULL, &stored, error);
     if (status == TRUCE_NOT_FOUND) {
         bson_oid_to_string(conflict, hex);
         status = truce__fail(status, error, "there is no open conflict %s of \"%s\"", hex,
                              revision->collection);
     } else if (!status) {
         bson_destroy(entry);
-        truce__names_restore_own(&told);
-        status = entry_show(revision, &told, entry, error);
+        truce__names_restore_own(&stored);
+        status = entry_show(revision, &stored, entry, error);
     }
-    bson_destroy(&told);
+    bson_destroy(&stored);
     bson_destroy(filter);
     return status;
 }
@@ -601,19 +601,19 @@ static truce_status close_same(const struct resolving *resolving, truce_commit *
 /* ---- the whole ---- */
 
 /* Sets the answer: the entry against the stored document. */
-static void inbox_tell(const struct resolving *resolving, const bson_t *told)
+static void inbox_tell(const struct resolving *resolving, const bson_t *against)
 {
     static const char *const sides[] = {"base", "mine", "theirs"};
     bson_t *conflict = &resolving->result->conflict, conflicts = BSON_INITIALIZER, field;
     bson_iter_t list, iter;
 
     bson_reinit(conflict);
-    bson_append_int64(conflict, "version", 7, inbox_number_in(told));
+    bson_append_int64(conflict, "version", 7, inbox_number_in(against));
     for (int i = 0; i < 3; i++) {
-        if (truce__value_subdocument(told, sides[i], &field))
+        if (truce__value_subdocument(against, sides[i], &field))
             bson_append_document(conflict, sides[i], -1, &field);
     }
-    if (bson_iter_init_find(&list, told, "conflicts") && bson_iter_recurse(&list, &iter)) {
+    if (bson_iter_init_find(&list, against, "conflicts") && bson_iter_recurse(&list, &iter)) {
         while (bson_iter_next(&iter))
             bson_append_iter(&conflicts, NULL, -1, &iter);
     }
@@ -628,21 +628,22 @@ static truce_status leave_open(const struct resolving *resolving, truce_commit *
                                const bson_value_t *entry_id, const bson_t *entry,
                                const struct standing *now, bson_error_t *error)
 {
-    bson_t told;
-    truce_status status = revision_entry_against(
-        resolving->revision, entry, now->exists ? &now->content : NULL, now->number, &told, error);
+    bson_t against;
+    truce_status status =
+        revision_entry_against(resolving->revision, entry, now->exists ? &now->content : NULL,
+                               now->number, &against, error);
 
     if (!status) {
         bson_t stored;
 
-        bson_copy_to(&told, &stored);
+        bson_copy_to(&against, &stored);
         revision_entry_store(&stored);
         status = truce_commit_replace(commit, CONFLICTS, entry_id, NULL, &stored, error);
         bson_destroy(&stored);
     }
     if (!status)
-        inbox_tell(resolving, &told);
-    bson_destroy(&told);
+        inbox_tell(resolving, &against);
+    bson_destroy(&against);
     return status;
 }
 
